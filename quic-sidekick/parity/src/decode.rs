@@ -140,7 +140,6 @@ impl Decoder {
         let list = list.get(..count).unwrap_or_default();
         self.positions.check(first, list)?;
         let Some(last) = positions::positions(first).take(count).last() else { return Ok(0) };
-        self.positions.note_front(first);
         let forgotten = self.positions.advance(last);
         self.equations.forget(forgotten);
         let mut new = 0;
@@ -180,10 +179,12 @@ impl Decoder {
         let window = Window { number, first, count: count.into() };
         match self.positions.covered(first, window.count) {
             Covered::Old => self.counters.useless += 1,
+            Covered::Unlisted if self.positions.is_far_ahead(first) => self.counters.useless += 1,
             Covered::Unlisted => {
                 self.counters.useless += u64::from(self.waiting.push(window, symbol));
             }
             Covered::Listed(covered) => {
+                self.positions.note_front(first);
                 insert(
                     &self.ring,
                     &self.positions,
@@ -271,6 +272,7 @@ impl Decoder {
             };
             let waiting = self.waiting.remove(index);
             if let (Some(covered), Some(waiting)) = (covered, waiting) {
+                self.positions.note_front(window.first);
                 insert(
                     &self.ring,
                     &self.positions,

@@ -62,9 +62,9 @@ pub enum Between {
     Missing {
         /// How many.
         count: u32,
-        /// No future parity rebuilds any of them: the newest list begins behind them all, and no
-        /// repair symbol that is stored contains one. One of them may still arrive, or an earlier
-        /// parity late.
+        /// No future parity rebuilds any of them: the newest repair symbol begins behind them all,
+        /// and no repair symbol that is stored contains one. One of them may still arrive, or an
+        /// earlier parity late.
         hopeless: bool,
     },
 }
@@ -80,6 +80,8 @@ pub enum Between {
 pub struct Counts {
     /// Positions in lists.
     pub listed: u64,
+    /// Of these, positions whose original had not arrived when they were listed. It may be late.
+    pub absent: u64,
     /// Positions that were judged.
     pub judged: u64,
     /// Positions that were judged to be lost.

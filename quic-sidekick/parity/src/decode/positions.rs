@@ -12,8 +12,8 @@ pub(super) const REMEMBERED: u32 = Columns::BITS;
 pub(super) struct Positions {
     /// The newest position of any list.
     newest: Option<u32>,
-    /// Where the newest list begins.
-    front: u32,
+    /// Where the newest repair symbol begins.
+    front: Option<u32>,
     identifiers: [u32; COLUMNS],
     /// The ring's sequence numbers of the datagrams that are known.
     sequences: [u64; COLUMNS],
@@ -48,7 +48,7 @@ impl Positions {
     pub(super) fn new() -> Self {
         Self {
             newest: None,
-            front: 0,
+            front: None,
             identifiers: [0; COLUMNS],
             sequences: [0; COLUMNS],
             listed: 0,
@@ -93,10 +93,10 @@ impl Positions {
         if old { Err(ListError::Old) } else { Ok(()) }
     }
 
-    /// Notes where a list begins.
+    /// Notes where a repair symbol begins.
     pub(super) fn note_front(&mut self, first: u32) {
-        if self.newest.is_none() || first.wrapping_sub(self.front) < 1 << 31 {
-            self.front = first;
+        if self.front.is_none_or(|front| first.wrapping_sub(front) < 1 << 31) {
+            self.front = Some(first);
         }
     }
 
@@ -153,6 +153,7 @@ impl Positions {
         }
         if !found.is_some_and(|(_, original)| original) {
             self.lost |= this;
+            self.counts.absent += 1;
         }
         self.counts.listed += 1;
     }
@@ -225,9 +226,18 @@ impl Positions {
         (between & !self.listed == 0).then_some(between)
     }
 
-    /// The columns of positions that the newest list no longer contains.
+    /// Whether a position is so far ahead that no list can soon name it beside the present ones.
+    pub(super) fn is_far_ahead(&self, position: u32) -> bool {
+        let ahead = |newest: u32| (REMEMBERED..1 << 31).contains(&position.wrapping_sub(newest));
+        self.newest.is_some_and(ahead)
+    }
+
+    /// The columns of positions that the newest repair symbol does not contain any more.
     pub(super) fn behind_front(&self) -> Columns {
-        columns(self.oldest(), self.front.wrapping_sub(self.oldest()))
+        let front = self.front.unwrap_or(self.oldest());
+        // One that begins before the oldest position has left none behind.
+        let behind = front.wrapping_sub(self.oldest());
+        columns(self.oldest(), if behind < 1 << 31 { behind } else { 0 })
     }
 }
 

@@ -57,8 +57,10 @@ fn what_is_missing_between_two_datagrams() {
     assert_eq!(decoder.missing(None, 15), missing(2, false));
     assert_eq!(decoder.missing(Some(14), 11), Between::Nothing, "the other way round");
     assert_eq!(decoder.missing(Some(15), 19), Between::Unlisted);
-    // A list is lost, and the next one begins behind.
+    // A list is lost, and the next parity begins behind. Another symbol waits for its list.
     list(&mut decoder, 18, 3);
+    repair(&mut decoder, 8, 19, 2);
+    repair(&mut decoder, 9, 18, 4);
     assert_eq!(decoder.missing(Some(15), 19), Between::Unlisted);
     assert_eq!(decoder.missing(None, 19), Between::Unlisted);
     assert_eq!(decoder.missing(Some(11), 14), missing(2, true));
@@ -84,6 +86,8 @@ fn a_symbol_that_waits_is_hope() {
     arrive(&mut decoder, [1, 3, 4, 5, 6]);
     list(&mut decoder, 1, 3);
     list(&mut decoder, 4, 1);
+    assert_eq!(decoder.missing(Some(1), 3), Between::Missing { count: 1, hopeless: false });
+    repair(&mut decoder, 1, 4, 1);
     assert_eq!(decoder.missing(Some(1), 3), Between::Missing { count: 1, hopeless: true });
     repair(&mut decoder, 0, 2, 5);
     assert_eq!(decoder.missing(Some(1), 3), Between::Missing { count: 1, hopeless: false });
@@ -127,20 +131,21 @@ fn losses_are_judged_once_and_counted_in_runs() {
     repair(&mut decoder, 0, 16, 8);
     assert_eq!(rebuilt(&mut decoder), [20]);
     decoder.arrived(&datagram(30), Origin::Copy);
-    assert_eq!(decoder.counts(), Counts { listed: 64, ..Counts::default() });
+    assert_eq!(decoder.counts(), Counts { listed: 64, absent: 7, ..Counts::default() });
     arrive(&mut decoder, 64..128);
     list(&mut decoder, 64, 20);
-    let early = Counts { listed: 84, judged: 20, lost: 4, runs: 2 };
+    let early = Counts { listed: 84, absent: 7, judged: 20, lost: 4, runs: 2 };
     assert_eq!(decoder.counts(), early);
     arrive(&mut decoder, [40]);
     // Too late: 3 was judged.
     arrive(&mut decoder, [3]);
     list(&mut decoder, 84, 44);
-    let all = Counts { listed: 128, judged: 64, lost: 6, runs: 4 };
+    let all = Counts { listed: 128, absent: 7, judged: 64, lost: 6, runs: 4 };
     assert_eq!(decoder.counts(), all);
     // A jump judges what remains.
     list(&mut decoder, 1000, 1);
-    assert_eq!(decoder.counts(), Counts { listed: 129, judged: 128, lost: 6, runs: 4 });
+    let all_and_one = Counts { listed: 129, absent: 8, judged: 128, ..all };
+    assert_eq!(decoder.counts(), all_and_one);
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn an_unlisted_position_ends_a_run() {
     list(&mut decoder, 0, 2);
     list(&mut decoder, 3, 2);
     list(&mut decoder, 200, 1);
-    assert_eq!(decoder.counts(), Counts { listed: 5, judged: 4, lost: 4, runs: 2 });
+    assert_eq!(decoder.counts(), Counts { listed: 5, absent: 5, judged: 4, lost: 4, runs: 2 });
 }
 
 /// The most that a repair symbol can cost: each equation is full, and the last one determines all.
@@ -335,6 +340,7 @@ fn symbols_out_of_range_are_errors() {
     decoder.list(0, [0x0101_0101]).unwrap();
     decoder.list(1, [9]).unwrap();
     decoder.arrived(&9_u32.to_be_bytes(), Origin::Original);
+    decoder.repair(0, 1, 1, &[0; 6]).unwrap();
     let missing = Between::Missing { count: 1, hopeless: true };
     assert_eq!(decoder.missing(None, 9), missing);
 }
@@ -355,4 +361,18 @@ fn a_cleared_decoder_is_as_new() {
     decoder.arrived(&datagram(3), Origin::Original);
     assert_eq!(decoder.missing(None, 3), Between::Missing { count: 3, hopeless: false });
     assert_eq!(rebuilt(&mut decoder), [] as [u32; 0]);
+}
+
+/// Forged positions far ahead wait for no list, and make no gap hopeless.
+#[test]
+fn a_symbol_far_ahead_changes_nothing() {
+    let mut decoder = Decoder::new();
+    arrive(&mut decoder, [1, 3, 4]);
+    list(&mut decoder, 1, 4);
+    repair(&mut decoder, 0, 5000, 3);
+    repair(&mut decoder, 1, 4, 1);
+    assert_eq!(decoder.missing(Some(1), 3), Between::Missing { count: 1, hopeless: true });
+    repair(&mut decoder, 2, 1, 4);
+    assert_eq!(rebuilt(&mut decoder), [2]);
+    assert_eq!(decoder.counters().useless, 2);
 }
