@@ -22,10 +22,11 @@
 local VERSION, PORT = 1, 5252
 local MAGIC_AT, MAGIC = 21, "Sidekick"
 local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
-local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT = 1, 2, 3, 4, 5, 6, 7
+local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT, PARITY = 1, 2, 3, 4, 5, 6, 7, 8
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
-local KEEP, KEPT, REQUEST, NOTHING, TAIL = 7, 8, 9, 10, 11
+local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT = 7, 8, 9, 10, 11, 12
 local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
+local MAX_WINDOW, WHOLE_SHARE, MIN_SYMBOL_LEN, MAX_SYMBOL_LEN = 64, 1024, 6, 1474
 local AT_END, MAX_OFFSET = 0xffff, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
 -- Of a first handshake message, unpinned and pinned, and of a second.
@@ -35,10 +36,11 @@ local ACCEPT_LEN = { unpinned = 111, pinned = 63 }
 local DATAGRAMS = {
     [HELLO] = "HELLO", [RETRY] = "RETRY", [ACCEPT] = "ACCEPT", [REFUSE] = "REFUSE",
     [UNKNOWN_SESSION] = "UNKNOWN SESSION", [SEALED] = "SEALED", [REPEAT] = "REPEAT",
+    [PARITY] = "PARITY",
 }
 local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
     [SHORT_QUACK] = "short quACK", [KEEP] = "KEEP", [KEPT] = "KEPT", [REQUEST] = "REQUEST", [NOTHING] = "NOTHING",
-    [TAIL] = "TAIL" }
+    [TAIL] = "TAIL", [PROTECT] = "PROTECT" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -114,6 +116,13 @@ defined("range", "uint8", "Range of the request", base.DEC)
 defined("index", "uint8", "Place in the range", base.DEC)
 defined("total", "uint8", "Copies for the range", base.DEC)
 defined("datagram", "bytes", "Copy")
+defined("window", "uint8", "Datagrams in the window", base.DEC)
+defined("listed", "uint8", "Identifiers listed", base.DEC)
+defined("identifier", "uint32", "Identifier", base.HEX)
+defined("symbol", "bytes", "Repair symbol")
+defined("share", "uint16", "Repair symbols for 1024 datagrams", base.DEC)
+defined("list", "uint8", "Datagrams before a list", base.DEC)
+defined("flush_us", "uint16", "Flush", base.DEC + base.UNIT_STRING, MICROSECONDS)
 defined("error", "string", "Error")
 sidekick.fields = list
 
@@ -511,6 +520,10 @@ local function read_range(r, tree)
     take(r, 8)
 end
 
+local function read_window(r, tree)
+    return (number(r, tree, "window", 1))
+end
+
 local messages = {
     [QUACK] = function(r, tree, info)
         local epoch = nonzero(r, tree, "epoch", 2, "epoch")
@@ -575,6 +588,15 @@ local messages = {
     [TAIL] = function(r, tree, info)
         show(r, tree, "last", 4)
         info:append((" after %s"):format(counted(number(r, tree, "passed", 4), "datagram")))
+    end,
+    [PROTECT] = function(r, tree, info)
+        local share, item = number(r, tree, "share", 2)
+        local window = read_window(r, tree)
+        show(r, tree, "flush_us", 2)
+        show(r, tree, "list", 1)
+        if share > WHOLE_SHARE then fail("field share", item) end
+        if window == 0 or window > MAX_WINDOW then fail("field window") end
+        info:append(share == 0 and ": no parity" or (": %d for 1024, window %d"):format(share, window))
     end,
 }
 
@@ -654,6 +676,21 @@ local datagrams = {
         if length > MAX_KEPT_LEN then fail("trailing bytes", tree) end
         show(r, tree, "datagram", length)
         info:append((": copy %d of %d for request %d, %s"):format(index + 1, total, asked, counted(length, "byte")))
+    end,
+    [PARITY] = function(r, tree, info)
+        local symbol = number(r, tree, "number", 2)
+        show(r, tree, "first", 4)
+        local window = read_window(r, tree)
+        local listed, item = number(r, tree, "listed", 1)
+        if window == 0 or window > MAX_WINDOW then fail("field window") end
+        if listed > window then fail("field identifiers", item) end
+        need_all(r)
+        for _ = 1, listed do show(r, tree, "identifier", 4) end
+        local length = left(r)
+        if length < MIN_SYMBOL_LEN and not (length == 0 and listed > 0) then fail("truncated") end
+        if length + 4 * listed > MAX_SYMBOL_LEN then fail("trailing bytes", tree) end
+        if length > 0 then show(r, tree, "symbol", length) end
+        info:append((": symbol %d of %s, %s"):format(symbol, counted(window, "datagram"), counted(length, "byte")))
     end,
     [SEALED] = function(r, tree, info, session)
         local sequence = number(r, tree, "sequence", 4)

@@ -21,7 +21,7 @@ use sidekick_protocol::wire::discovery::Answer;
 use sidekick_protocol::wire::{Datagram, Repeat, SessionNumber};
 use sidekick_protocol::{
     Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
-    Route, SecretKey, Sender, SenderConfig,
+    Protect, Route, SecretKey, Sender, SenderConfig,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,6 +40,10 @@ const COPIES_GRANT: usize = 64 * 1024;
 /// The longest datagram that is kept, how often it may be repeated, and the oldest copy.
 const MAX_KEPT_LEN: usize = 1472;
 const MAX_REPEATS: u32 = 16;
+/// The most datagrams of parity at once: those that may wait, each with a list of its own.
+const MAX_PARITY: usize = 256;
+/// What a session may send as parity before anything passed.
+const PARITY_GRANT: usize = 16 << 10;
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The most requests that a sender makes at once, each of them twice. The most copies that leave at
 /// once: a burst of 24 KiB, in which no copy counts for less than 256 bytes.
@@ -105,6 +109,8 @@ struct Reverse {
     kept_bytes: usize,
     /// The bytes of copies that this proxy sent.
     copied_bytes: usize,
+    /// The bytes of parity that this proxy sent.
+    parity_bytes: usize,
     /// An answer to a KEEP arrived, so the sender can prove that it receives.
     proven: bool,
     /// The number of the sender's latest session, as its peer knows it.
@@ -207,7 +213,7 @@ impl World {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let (mut messages, mut requests, mut copies) = (0, 0, 0);
+        let (mut messages, mut requests, mut copies, mut parity) = (0, 0, 0, 0);
         while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
             let bytes = buffer[..transmit.size].to_vec();
             match transmit.route {
@@ -226,6 +232,11 @@ impl World {
             if let Ok(Datagram::Repeat(copy)) = Datagram::parse(&bytes) {
                 self.check_copy(&copy, to);
                 copies += 1;
+            } else if let Ok(Datagram::Parity(_)) = Datagram::parse(&bytes) {
+                assert!(self.reverse.proven, "the session has proven nothing");
+                assert_eq!(to.ip(), SENDER, "parity for another host");
+                self.reverse.parity_bytes += bytes.len();
+                parity += 1;
             } else {
                 messages += 1;
             }
@@ -252,6 +263,7 @@ impl World {
         assert!(messages < 16, "{messages} messages of the proxy at once");
         assert!(requests < most, "{requests} messages of the sender at once");
         assert!(copies <= MAX_COPIES, "{copies} copies at once");
+        assert!(parity <= MAX_PARITY, "{parity} datagrams of parity at once");
         for queue in [&mut self.to_proxy, &mut self.to_sender] {
             let too_many = queue.len().saturating_sub(IN_FLIGHT);
             queue.drain(..too_many);
@@ -266,10 +278,11 @@ impl World {
         let stats = self.proxy.stats();
         let granted =
             usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX).saturating_mul(GRANT);
-        let Reverse { kept_bytes, copied_bytes, .. } = self.reverse;
+        let Reverse { kept_bytes, copied_bytes, parity_bytes, .. } = self.reverse;
         let share = self.flow_bytes / 2 + 2 * self.heard_bytes + kept_bytes / 2;
         assert!(
-            stats.bytes_sent <= (granted.saturating_add(share + copied_bytes)) as u64,
+            stats.bytes_sent
+                <= (granted.saturating_add(share + copied_bytes + parity_bytes)) as u64,
             "{stats:?} of {share} bytes"
         );
         let granted = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX);
@@ -277,6 +290,12 @@ impl World {
         assert!(
             copied_bytes <= granted.saturating_add(kept_bytes),
             "{copied_bytes} bytes of copies of {kept_bytes}"
+        );
+        let opened = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX);
+        let percent = usize::from(self.proxy_config.parity_percent);
+        assert!(
+            parity_bytes <= opened.saturating_mul(PARITY_GRANT) + kept_bytes * percent / 100,
+            "{parity_bytes} bytes of parity of {kept_bytes}"
         );
         assert!(self.proxy.copies_bytes() <= self.proxy_config.keep_bytes);
         assert!(self.proxy.sessions() <= self.proxy_config.max_sessions);
@@ -330,6 +349,7 @@ impl World {
         match value {
             32..80 => {
                 let identifier = self.pass(0, 30);
+                self.sender.on_arrival(&reverse_datagram(identifier, 30));
                 self.sender.on_progress(identifier, self.now);
             }
             80..112 => {
@@ -375,7 +395,13 @@ impl World {
                     self.deliver_to_sender(self.proxy_address, &forged);
                 }
             }
-            232..240 => self.proxy.missed(value.into()),
+            232..236 => self.proxy.missed(value.into()),
+            236..248 => {
+                let share = f64::from(first) / 255.0;
+                let flush = Duration::from_micros(u64::from(third) * 100);
+                let wanted = (first > 0).then(|| Protect::of(share, second, flush));
+                self.sender.protect(wanted, self.now);
+            }
             _ => self.proxy.missed(0),
         }
     }
@@ -424,6 +450,9 @@ impl World {
                         self.sender.on_progress(identifier, self.now);
                     }
                 }
+                while let Some(rebuilt) = self.sender.next_rebuilt() {
+                    assert!((4..=MAX_KEPT_LEN).contains(&rebuilt.len()), "{rebuilt:?}");
+                }
             }
             // The flow's socket passes to the sender what looks like an answer, and all else to the
             // transport.
@@ -449,6 +478,7 @@ impl World {
         (self.flow_bytes, self.heard_bytes) = (0, 0);
         let reverse = &mut self.reverse;
         (reverse.kept_bytes, reverse.copied_bytes, reverse.proven) = (0, 0, false);
+        reverse.parity_bytes = 0;
         reverse.kept.clear();
     }
 

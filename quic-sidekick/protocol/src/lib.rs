@@ -85,11 +85,12 @@ pub use observer::{
 pub use sender::{
     Assistance, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig, SenderStats,
 };
+pub use sidekick_parity::{Between, Counts as NearLosses};
 pub use store::Store;
 pub use terms::Terms;
 pub use transmit::{Route, Transmit};
 pub use wire::discovery::{HANDLE_LEN, MARKER_LEN};
-pub use wire::{MAX_DATAGRAM_LEN, ParseError};
+pub use wire::{MAX_DATAGRAM_LEN, ParseError, Protect};
 
 /// The UDP port on which a proxy listens by default.
 pub const DEFAULT_PORT: u16 = 5252;

@@ -22,6 +22,7 @@ mod limiter;
 mod observed;
 mod outgoing;
 mod pacer;
+mod parity;
 mod peer;
 mod pool;
 mod repeating;
@@ -235,6 +236,7 @@ impl Observer {
             }
             Message::Keep(keep) => self.on_keep(number, &keep, now),
             Message::Request(request) => self.on_request(number, request, now),
+            Message::Protect(terms) => self.on_protect(number, terms, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -319,6 +321,11 @@ impl Observer {
             && let Some((_, session)) = self.table.by_number(number)
         {
             session.counter.drop_request();
+        } else if let Outgoing::Parity(number) = message
+            && let Some((index, _)) = self.table.by_number(number)
+            && let Some((keeping, _)) = self.table.keeping_of(index)
+        {
+            keeping.protection.clear();
         }
     }
 

@@ -8,6 +8,7 @@ mod invalid;
 mod json;
 mod noise;
 mod sums;
+mod symbols;
 mod valid;
 
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use std::fs;
 use std::path::Path;
 
 /// The description of the file's parts, in the file.
-const ABOUT: [&str; 9] = [
+const ABOUT: [&str; 10] = [
     "Test vectors of the Sidekick protocol, version 1. Byte strings are hexadecimal.",
     "datagrams: every kind of datagram, with its fields in wire order and its bytes.",
     "payloads: those of the two handshake messages. messages: the plaintext of sealed datagrams.",
@@ -25,6 +26,7 @@ const ABOUT: [&str; 9] = [
     "An ephemeral secret is the X25519 private key. A sequence number is its seal's nonce.",
     "`from` names the sealing side. The receiver chose the session number. A sealed datagram with",
     "an error is authentic but malformed. power_sums: modulo 4294967291, lowest power first.",
+    "repair_symbols: the datagrams from a position on, their coefficients, and their sum.",
 ];
 
 fn file() -> Value {
@@ -37,6 +39,7 @@ fn file() -> Value {
         "invalid": invalid::all(),
         "handshakes": handshakes::all(),
         "power_sums": sums::all(),
+        "repair_symbols": symbols::all(),
     })
 }
 

@@ -12,7 +12,9 @@ mod error;
 mod fields;
 mod header;
 mod message;
+mod parity;
 mod request;
+mod words;
 
 pub use datagram::{
     Accept, Datagram, ECHO_LEN, Hello, MAX_KEPT_LEN, Pattern, REPEAT_HEADER_LEN, Refusal, Repeat,
@@ -25,16 +27,21 @@ pub use header::{Cookie, SEAL_LEN, SessionNumber};
 pub(crate) use header::{KEY_LEN, TAG_LEN};
 pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
-pub use message::{Keep, Message, Poll, Quack, ShortQuack, Sums};
+pub use message::{Keep, Message, Poll, Quack, ShortQuack};
+pub use parity::{MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect};
 pub use request::{MAX_RANGES, Range, Ranges, Request};
+pub use words::Words;
 
-/// The length of the longest datagram in bytes: a REPEAT of the longest datagram that a proxy
-/// keeps. All other datagrams fit every path that carries QUIC (1200 bytes).
-pub const MAX_DATAGRAM_LEN: usize = REPEAT_HEADER_LEN + MAX_KEPT_LEN;
+/// The length of the longest datagram in bytes: a PARITY with a repair symbol of the longest
+/// datagram that a proxy keeps. All datagrams but REPEAT and PARITY fit every path that carries
+/// QUIC (1200 bytes).
+pub const MAX_DATAGRAM_LEN: usize = MAX_PARITY_LEN;
 
 /// The number of a session's first epoch.
 pub(crate) const FIRST_EPOCH: u16 = 1;
 
+const _: () = assert!(REPEAT_HEADER_LEN + MAX_KEPT_LEN <= MAX_DATAGRAM_LEN);
+const _: () = assert!(MAX_KEPT_LEN == sidekick_parity::MAX_DATAGRAM_LEN);
 const _: () = assert!(SEAL_LEN + MAX_MESSAGE_LEN <= 1200);
 
 #[cfg(test)]

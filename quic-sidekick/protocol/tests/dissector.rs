@@ -29,7 +29,13 @@ fn add(fields: &mut Fields, vector: &Map<String, Value>) {
             continue;
         }
         let (name, values) = match value {
-            Value::Array(sums) => ("sum", sums.iter().map(Value::to_string).collect()),
+            // What is empty has no field.
+            Value::Array(list) if list.is_empty() => continue,
+            Value::String(text) if name == "symbol" && text.is_empty() => continue,
+            Value::Array(list) => {
+                let one = if name == "identifiers" { "identifier" } else { "sum" };
+                (one, list.iter().map(Value::to_string).collect())
+            }
             Value::String(text) => (name.as_str(), vec![text.clone()]),
             number => (name.as_str(), vec![number.to_string()]),
         };
@@ -55,10 +61,11 @@ fn number_of(kind: &str) -> &'static str {
         "marker" | "unknown session" | "bye" => "5",
         "answer" | "sealed" => "6",
         "repeat" | "keep" => "7",
-        "kept" => "8",
+        "kept" | "parity" => "8",
         "request" => "9",
         "nothing" => "10",
         "tail" => "11",
+        "protect" => "12",
         other => panic!("a vector of a new kind, {other}"),
     }
 }

@@ -176,6 +176,13 @@ ENCODERS = {
     "request": lambda f: struct.pack(">BH", 9, f["number"]) + b"".join(map(range_of, f["ranges"])),
     "nothing": lambda f: struct.pack(">BHH", 10, f["number"], f["ranges"]),
     "tail": lambda f: struct.pack(">BII", 11, f["last"], f["passed"]),
+    "protect": lambda f: struct.pack(
+        ">BHBHB", 12, f["share"], f["window"], f["flush_us"], f["list"]
+    ),
+    "parity": lambda f: head(8, f)
+    + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))
+    + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"])
+    + raw(f, "symbol"),
 }
 
 # ---- the handshake
@@ -269,6 +276,33 @@ def power_sums(identifiers, n):
     return [sum(pow(x, k, PSUM) for x in identifiers) % PSUM for k in range(1, n + 1)]
 
 
+def times(a, b):
+    """The product of two elements of the field with 256 elements."""
+    product = 0
+    for bit in range(8):
+        product ^= (a << bit) * (b >> bit & 1)
+    for bit in range(14, 7, -1):
+        product ^= (0x11D << bit - 8) * (product >> bit & 1)
+    return product
+
+
+def inverse(a):
+    return next(b for b in range(256) if times(a, b) == 1)
+
+
+def repair_symbol(v):
+    datagrams = [bytes.fromhex(datagram) for datagram in v["datagrams"]]
+    length = 2 + max(map(len, datagrams))
+    symbol, coefficients = bytes(length), []
+    for offset, datagram in enumerate(datagrams):
+        position = (v["first"] + offset) % 2**32
+        coefficient = inverse(128 + v["number"] % 128 ^ position % 128)
+        source = (struct.pack(">H", len(datagram)) + datagram).ljust(length, b"\0")
+        symbol = bytes(s ^ times(coefficient, byte) for s, byte in zip(symbol, source))
+        coefficients.append(coefficient)
+    return coefficients, symbol
+
+
 def main(path):
     with open(path, encoding="ascii") as file:
         vectors = json.load(file)
@@ -292,6 +326,10 @@ def main(path):
         handshake(h, lambda what, *rest: check("%s, %s" % (h["name"], what), *rest))
     for v in vectors["power_sums"]:
         check("power sums of " + v["name"], power_sums(v["identifiers"], len(v["sums"])), v["sums"])
+    for v in vectors["repair_symbols"]:
+        coefficients, symbol = repair_symbol(v)
+        check("coefficients of " + v["name"], coefficients, v["coefficients"])
+        check("repair symbol of " + v["name"], symbol, raw(v, "symbol"))
     print("%d values compared, %d differ" % (compared, differences))
     return 1 if differences or compared < 100 else 0
 

@@ -34,6 +34,9 @@ pub struct ObserverConfig {
     /// The most of these bytes that one session can use. If this or `keep_bytes` is less than
     /// [`ObserverConfig::LEAST_KEEP_BYTES`], no session keeps copies.
     pub keep_bytes_per_session: usize,
+    /// The most bytes of parity that a session sends, as a percentage of the bytes that it keeps;
+    /// 0 for no parity. The first 16 KiB are free.
+    pub parity_percent: u8,
     /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
     /// while it sends.
     pub idle_timeout: Duration,
@@ -52,6 +55,7 @@ impl Default for ObserverConfig {
             min_every: Duration::from_millis(1),
             keep_bytes: 0,
             keep_bytes_per_session: 4 << 20,
+            parity_percent: 35,
             idle_timeout: Duration::from_secs(60),
             shard: Shard::default(),
         }
@@ -155,6 +159,14 @@ pub struct ObserverStats {
     pub repeat_bytes: u64,
     /// Copies not sent: too old, repeated too often, or beyond the session's share.
     pub repeats_withheld: u64,
+    /// PROTECTs of sessions that keep copies.
+    pub protects: u64,
+    /// PARITYs sent.
+    pub parity_sent: u64,
+    /// The bytes of these datagrams.
+    pub parity_bytes: u64,
+    /// Repair symbols not sent: their datagrams are too old, or they exceed the session's share.
+    pub parity_withheld: u64,
     /// TAILs sent.
     pub tails_sent: u64,
     /// Bytes of messages sent.

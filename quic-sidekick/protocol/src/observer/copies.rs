@@ -282,15 +282,32 @@ impl Copies {
         Some(kept.len.into())
     }
 
+    /// The identifier of the datagram at a position; `None` if it is not kept any more.
+    pub(super) fn identifier_at(&self, position: u64) -> Option<u32> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.identifiers.get(index).copied()
+    }
+
+    /// The datagram at a position; `None` if it is not kept any more.
+    pub(super) fn at(&self, position: u64) -> Option<&[u8]> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.bytes(self.kept.get(index)?)
+    }
+
+    fn bytes(&self, kept: &Kept) -> Option<&[u8]> {
+        let block = usize::try_from(kept.block - self.first_block).ok()?;
+        let offset = usize::try_from(kept.offset).ok()?;
+        self.blocks.get(block)?.get(offset..offset + usize::from(kept.len))
+    }
+
     /// The datagram at a position, to repeat it. `None` if it is not kept any more or was repeated
     /// too often.
     pub(super) fn repeat(&mut self, position: u64) -> Option<&[u8]> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
         let kept = self.kept.get_mut(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
         kept.repeats += 1;
-        let block = usize::try_from(kept.block - self.first_block).ok()?;
-        let offset = usize::try_from(kept.offset).ok()?;
-        self.blocks.get(block)?.get(offset..offset + usize::from(kept.len))
+        let kept = *kept;
+        self.bytes(&kept)
     }
 }
 

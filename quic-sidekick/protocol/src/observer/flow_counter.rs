@@ -5,7 +5,7 @@ use super::duplicates::Duplicates;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
-use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Sums, low};
+use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Words, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::time::{Duration, Instant};
 
@@ -244,7 +244,7 @@ impl FlowCounter {
         if written == 0 || !self.budget.spend(len) {
             return Err(Withheld);
         }
-        let sums = Sums::new(wanted.get(..written).unwrap_or_default());
+        let sums = Words::new(wanted.get(..written).unwrap_or_default());
         let (last, count) = (self.last, self.sums.count());
         let message = if short {
             Message::ShortQuack(ShortQuack { count: low(count), last: low(last), sums })

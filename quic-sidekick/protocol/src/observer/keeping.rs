@@ -3,6 +3,7 @@
 
 use super::copies::Copies;
 use super::limiter::Occupancy;
+use super::parity::{self, Protection};
 use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
@@ -46,6 +47,7 @@ pub(super) struct Keeping {
     pub(super) granted: bool,
     /// The requests answered so far.
     pub(super) requests: Occupancy,
+    pub(super) protection: Protection,
 }
 
 impl Keeping {
@@ -61,34 +63,37 @@ impl Keeping {
             age_ms: 0,
             granted: false,
             requests: Occupancy::default(),
+            protection: Protection::default(),
         }
     }
 
-    /// Keeps a datagram. Returns whether the deadline of the next TAIL moved forward.
+    /// Keeps a datagram. Returns what follows, or `None` if it was not kept.
     pub(super) fn keep(
         &mut self,
         datagram: &[u8],
         interface: u32,
         now: Instant,
         pool: &mut Pool,
-    ) -> Kept {
+    ) -> Option<parity::Passed> {
         if !self.copies.keep(datagram, interface, now, pool) {
-            return Kept::Not;
+            return None;
         }
         self.allowance.refund(datagram.len());
+        let mut passed = self.protection.on_kept(datagram.len(), &self.copies, now);
         self.tails = 0;
         let due = now + SILENCES[0];
-        if self.tail_due.is_some_and(|earlier| earlier <= due) {
-            return Kept::Silently;
+        if self.tail_due.is_none_or(|earlier| earlier > due) {
+            self.tail_due = Some(due);
+            passed.deadline = true;
         }
-        self.tail_due = Some(due);
-        Kept::WithDeadline
+        Some(passed)
     }
 
     /// When something is due: a TAIL or the end of the oldest copies, or copies to send.
     pub(super) fn due(&self) -> Option<Instant> {
         let expiry = self.copies.expiry();
-        [self.tail_due.or(expiry), self.waiting.due()].into_iter().flatten().min()
+        let deadlines = [self.tail_due.or(expiry), self.waiting.due(), self.protection.flush_due()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets copies leave that wait. Returns whether the session has to be queued for that.
@@ -101,6 +106,7 @@ impl Keeping {
     pub(super) fn clear(&mut self, pool: &mut Pool) {
         self.copies.clear(pool);
         self.waiting.clear();
+        self.protection.clear();
     }
 
     /// The next copy to send. Old copies are passed over in one step, and cost the pacer nothing.
@@ -158,12 +164,4 @@ pub(super) enum Next<'a> {
     Later,
     /// No copy waits.
     Nothing,
-}
-
-/// The outcome of offering a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    Not,
-    Silently,
-    WithDeadline,
 }

@@ -13,6 +13,7 @@ pub(super) enum Outgoing {
     Quack(SessionNumber),
     Kept(SessionNumber),
     Tail(SessionNumber),
+    Parity(SessionNumber),
     /// The request with this number has ranges without a datagram.
     Nothing {
         session: SessionNumber,

@@ -5,7 +5,7 @@ use super::Observer;
 use super::answers::OutgoingAnswer;
 use super::copies::Found;
 use super::error::HandleError;
-use super::keeping::{Keeping, Kept, MAX_AGE, Next};
+use super::keeping::{Keeping, MAX_AGE, Next};
 use super::observed::Seen;
 use super::outgoing::Outgoing;
 use super::table::Key;
@@ -14,7 +14,9 @@ use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
-use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Range, Repeat, Request, SessionNumber};
+use crate::wire::{
+    Datagram, Keep, MAX_RANGES, Message, Protect, Range, Repeat, Request, SessionNumber,
+};
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -116,13 +118,13 @@ impl Observer {
         let Some((keeping, counter, pool)) = self.table.keeping_at(index, key) else {
             return false;
         };
-        let kept = keeping.keep(datagram, interface, now, pool);
-        if kept == Kept::Not {
-            return false;
-        }
+        let Some(passed) = keeping.keep(datagram, interface, now, pool) else { return false };
         counter.budget.seen(datagram.len());
-        if kept == Kept::WithDeadline {
+        if passed.deadline {
             self.table.reschedule_at(index);
+        }
+        if passed.queue {
+            self.queue_parity(index);
         }
         self.stats.kept += 1;
         self.stats.kept_bytes += u64::try_from(datagram.len()).unwrap_or(0);
@@ -259,8 +261,12 @@ impl Observer {
         }
         let resumed = keeping.waiting.due().is_some_and(|due| due <= now);
         let resumed = resumed && keeping.resume(now, pool);
+        let flush = keeping.protection.on_timeout(&keeping.copies, now);
         let tail = keeping.on_timeout(now, pool);
         self.table.reschedule_at(index);
+        if flush {
+            self.queue_parity(index);
+        }
         if resumed && let Some(session) = self.table.get(index) {
             self.repeating.push_back(session.agreed.number);
         }
@@ -305,6 +311,51 @@ impl Observer {
             self.stats.repeats_withheld += withheld;
         }
         None
+    }
+
+    /// Begins to send parity for a session, changes its terms, or ends it.
+    pub(super) fn on_protect(
+        &mut self,
+        number: SessionNumber,
+        terms: Protect,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let (keeping, _) = self.table.keeping_of(index).ok_or(HandleError::NotKept)?;
+        let Keeping { protection, copies, .. } = keeping;
+        protection.protect(terms, self.config.parity_percent.into(), copies, now);
+        self.table.reschedule_at(index);
+        self.stats.protects += 1;
+        Ok(())
+    }
+
+    /// Queues the parity of the session at this index.
+    fn queue_parity(&mut self, index: usize) {
+        if let Some(session) = self.table.get(index) {
+            let number = session.agreed.number;
+            self.queue(Outgoing::Parity(number));
+        }
+    }
+
+    /// Writes the next PARITY of a session. Returns whether another one waits.
+    pub(super) fn emit_parity(
+        &mut self,
+        number: SessionNumber,
+        out: &mut [u8],
+    ) -> (Option<Transmit>, bool) {
+        let Some((index, session)) = self.table.by_number(number) else { return (None, false) };
+        let peer_number = session.agreed.peer_number;
+        let Some((keeping, _)) = self.table.keeping_of(index) else { return (None, false) };
+        let Keeping { protection, copies, .. } = keeping;
+        let len = protection.emit(peer_number, copies, out);
+        let more = protection.waits();
+        let Some(len) = len else {
+            self.stats.parity_withheld += 1;
+            return (None, more);
+        };
+        self.stats.parity_sent += 1;
+        self.stats.parity_bytes += u64::try_from(len).unwrap_or(0);
+        (self.table.get(index).map(|session| session.transmit(len)), more)
     }
 
     /// The message that answers a KEEP.

@@ -78,6 +78,13 @@ impl Observer {
                 self.stats.tails_sent += 1;
                 self.emit_sealed(number, &message, out)?
             }
+            Outgoing::Parity(number) => {
+                let (transmit, more) = self.emit_parity(number, out);
+                if more {
+                    self.waiting.push_front(message);
+                }
+                transmit?
+            }
             Outgoing::Nothing { session, number, ranges } => {
                 self.emit_sealed(session, &Message::Nothing { number, ranges }, out)?
             }

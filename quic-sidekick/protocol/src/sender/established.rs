@@ -4,6 +4,7 @@
 //! deadlines, `probe` tracks requests without an answer, and `keeping` fetches copies.
 
 mod keeping;
+mod parity;
 pub(super) mod probe;
 mod quacks;
 mod timeouts;
@@ -200,7 +201,11 @@ impl Established {
                 self.on_message(message, sequence, len, context)
             }
             Datagram::Repeat(copy) if copy.session == self.local_number => {
+                context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
                 self.on_repeat(&copy, context)
+            }
+            Datagram::Parity(parity) if parity.session == self.local_number => {
+                self.on_parity(&parity, len, context)
             }
             _ => Err(HandleError::OtherSession),
         }
@@ -227,7 +232,7 @@ impl Established {
                 Ok(())
             }
             Message::Kept { age_ms } => {
-                self.on_kept(age_ms);
+                self.on_kept(age_ms, context.now);
                 Ok(())
             }
             Message::Nothing { number, ranges } => {
@@ -241,6 +246,7 @@ impl Established {
             Message::Poll(_)
             | Message::NewEpoch { .. }
             | Message::Keep { .. }
+            | Message::Protect(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -360,6 +366,7 @@ impl Established {
             return;
         }
         self.on_keeping_timeout(context);
+        self.on_parity_timeout(now);
         if due(self.probe_at(context.config)) || due(self.keep_alive_at()) || due(self.measure_at())
         {
             self.poll(context);

@@ -2,8 +2,9 @@
 
 use super::Sender;
 use super::rtt::NearRtt;
-use super::session::State;
-use crate::wire::Range;
+use super::session::{ProxySession, State};
+use crate::wire::{Protect, Range};
+use sidekick_parity::{Between, Counts as NearLosses, Decoder, Origin};
 use std::time::{Duration, Instant};
 
 impl Sender {
@@ -18,6 +19,14 @@ impl Sender {
     #[must_use]
     pub fn keeper_rtt(&self) -> Option<Duration> {
         self.keeper().map(|rtt| rtt.smoothed().unwrap_or_else(|| rtt.rough()))
+    }
+
+    /// The rough round-trip time to a proxy that keeps copies, or will when its sender's proof
+    /// arrives.
+    #[must_use]
+    pub fn future_keeper_rtt(&self) -> Option<Duration> {
+        let mut established = self.sessions.iter().filter_map(|session| session.established());
+        established.find(|session| session.may_keep()).map(|session| session.near_rtt.rough())
     }
 
     /// The excess of [`keeper_rtt`](Self::keeper_rtt) over the shortest of the last ten seconds.
@@ -72,6 +81,72 @@ impl Sender {
             state.want(gap, range, &mut context);
         }
         true
+    }
+
+    /// Asks the proxy that keeps copies for parity, for other parity, or for none. A proxy that
+    /// sends none does not say so: [`Sender::between`] then never knows a datagram. A new session
+    /// has not asked, so call it after each input.
+    pub fn protect(&mut self, wanted: Option<Protect>, now: Instant) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.protect(wanted, now);
+            }
+        }
+    }
+
+    /// Asks for no parity any more, and forgets the datagrams that arrived. To ask again costs
+    /// little if it is soon: then use [`Sender::protect`].
+    pub fn end_parity(&mut self, now: Instant) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.end_parity(now);
+            }
+        }
+    }
+
+    /// Notes a datagram of the reverse flow that arrived, as it came from the network. Parity needs
+    /// all of them, in the order of their arrival.
+    pub fn on_arrival(&mut self, datagram: &[u8]) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.on_arrival(datagram, Origin::Original);
+            }
+        }
+    }
+
+    /// The next datagram of the reverse flow that parity rebuilt. Call it until it returns `None`,
+    /// after each datagram that arrives on either socket.
+    pub fn next_rebuilt(&mut self) -> Option<&[u8]> {
+        let sessions = self.sessions.iter_mut().filter_map(ProxySession::established_mut);
+        let mut decoders = sessions.filter_map(|session| session.decoder_mut());
+        decoders.find_map(Decoder::rebuilt)
+    }
+
+    /// What parity shows of the datagrams that passed the proxy between two that arrived, by their
+    /// identifiers; without `after`, of those since parity began.
+    #[must_use]
+    pub fn between(&self, after: Option<u32>, before: u32) -> Between {
+        let decoder = self.decoder().map(|decoder| decoder.missing(after, before));
+        decoder.unwrap_or(Between::Unlisted)
+    }
+
+    /// What parity shows of the near segment's losses; zeros without parity.
+    #[must_use]
+    pub fn near_losses(&self) -> NearLosses {
+        self.decoder().map(Decoder::counts).unwrap_or_default()
+    }
+
+    /// Whether the sender has asked for parity, so that it needs [`Sender::on_arrival`].
+    #[must_use]
+    pub fn collects_arrivals(&self) -> bool {
+        self.decoder().is_some()
+    }
+
+    fn decoder(&self) -> Option<&Decoder> {
+        let established = || self.sessions.iter().filter_map(|session| session.established());
+        let keeper = established().find(|session| session.keeps());
+        let keeper = keeper.or_else(|| established().find(|session| session.may_keep()))?;
+        keeper.keeping.protection.decoder.as_deref()
     }
 
     /// Stops requesting copies for a gap that is closed.

@@ -173,6 +173,12 @@ impl NearRtt {
         scale(self.rough(), 11, 10).max(GRANULARITY) + 4 * self.deviation
     }
 
+    /// The interval before a KEEP is repeated. The data follow soon, so a repetition that was not
+    /// necessary costs less than a late one.
+    pub(super) fn keep_interval(&self) -> Duration {
+        scale(self.rough(), 5, 4) + 2 * GRANULARITY
+    }
+
     /// The interval before a request is repeated. A rough value that is too low costs a few
     /// repetitions.
     pub(super) fn retry_interval(&self) -> Duration {

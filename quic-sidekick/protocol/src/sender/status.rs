@@ -87,6 +87,12 @@ pub struct SenderStats {
     pub repeats_requested: u64,
     /// Copies of such datagrams that arrived.
     pub repeats_received: u64,
+    /// The bytes of these copies and of parity, without UDP and IP headers.
+    pub added_bytes: u64,
+    /// PARITYs that arrived.
+    pub parity_received: u64,
+    /// Of these, PARITYs that contradict earlier ones.
+    pub parity_false: u64,
     /// Markers sent.
     pub markers: u64,
     /// Malformed datagrams, and messages that a proxy must not send.
@@ -110,6 +116,9 @@ impl std::ops::AddAssign for SenderStats {
             polls: self.polls + other.polls,
             repeats_requested: self.repeats_requested + other.repeats_requested,
             repeats_received: self.repeats_received + other.repeats_received,
+            added_bytes: self.added_bytes + other.added_bytes,
+            parity_received: self.parity_received + other.parity_received,
+            parity_false: self.parity_false + other.parity_false,
             markers: self.markers + other.markers,
             malformed: self.malformed + other.malformed,
             other_version: self.other_version + other.other_version,

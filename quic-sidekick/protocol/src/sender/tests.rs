@@ -12,7 +12,7 @@ use super::handshaking::Handshaking;
 use super::session::State;
 use super::*;
 use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
-use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Sums};
+use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Words};
 use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
@@ -461,7 +461,7 @@ fn a_hostile_proxy_cannot_break_the_sender() {
                 40.. => Message::ShortQuack(ShortQuack {
                     count: token,
                     last: crate::wire::low(last),
-                    sums: Sums::new(&sums),
+                    sums: Words::new(&sums),
                 }),
                 _ => Message::Quack(Quack {
                     epoch,
@@ -470,7 +470,7 @@ fn a_hostile_proxy_cannot_break_the_sender() {
                     first,
                     last,
                     count,
-                    sums: Sums::new(&sums),
+                    sums: Words::new(&sums),
                 }),
             };
             sequence += 1;

@@ -10,8 +10,8 @@ use super::valid::{
 use crate::clock::Numbers;
 use crate::keys::{Initiator, Responder, Seal};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Range, Ranges,
-    Request, SessionNumber, hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Protect,
+    Range, Ranges, Request, SessionNumber, hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
 use serde_json::{Value, json};
@@ -187,6 +187,8 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     sender.add_message("REQUEST", &Message::Request(request));
     proxy.add_message("NOTHING", &Message::Nothing { number: 1, ranges: 1 });
     proxy.add_message("TAIL", &Message::Tail { last: 9, passed: 2 });
+    let protect = Protect { share: 128, window: 30, flush_us: 3000, list: 8 };
+    sender.add_message("PROTECT", &Message::Protect(protect));
     proxy.add_message("BYE of the proxy", &Message::Bye);
     if with_invalid {
         invalid::messages().into_iter().for_each(|bad| sender.add_malformed(bad));

@@ -7,8 +7,8 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, Message, ParseError, Pattern, Poll, Range, Ranges,
-    Refusal, Repeat, Request, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Message, Parity, ParseError, Pattern, Poll, Protect,
+    Range, Ranges, Refusal, Repeat, Request, Words, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -187,6 +187,9 @@ fn datagrams() -> Vec<Value> {
         ciphertext: &bytes::<17>(0x70),
     });
     let longest = bytes::<1472>(0x90);
+    let identifiers = Words::new(&[7]);
+    let symbol = &longest[..1470];
+    let parity = Parity { session, number: 1, first: 1, count: 3, identifiers, symbol };
     let repeat = Repeat { session, number: 1, range: 15, index: 1, total: 2, datagram: &longest };
     [
         vec![vector(DATAGRAM, "empty", &[], "truncated")],
@@ -209,7 +212,7 @@ fn datagrams() -> Vec<Value> {
             &unknown,
             &[
                 ("type 0", Put(0, &[0x10]), "type"),
-                ("type 8", Put(0, &[0x18]), "type"),
+                ("type 9", Put(0, &[0x19]), "type"),
                 ("type 15", Put(0, &[0x1f]), "type"),
             ],
         ),
@@ -233,6 +236,20 @@ fn datagrams() -> Vec<Value> {
                 ("no copies at all", Put(9, &[0]), "field range"),
                 ("a copy behind the last", Put(8, &[2]), "field range"),
                 ("a copy without an identifier", Cut(13), "truncated"),
+                ("one byte long", More, "trailing bytes"),
+            ],
+        ),
+        changes(
+            DATAGRAM,
+            "PARITY",
+            &emitted(&Datagram::Parity(parity)),
+            &[
+                ("a window of 0", Put(11, &[0]), "field window"),
+                ("a window of 65", Put(11, &[65]), "field window"),
+                ("more identifiers than datagrams", Put(12, &[4]), "field identifiers"),
+                ("ends in its identifiers", Cut(16), "truncated"),
+                ("neither identifiers nor a symbol", Cut(13), "truncated"),
+                ("a symbol of 5 bytes", Cut(22), "truncated"),
                 ("one byte long", More, "trailing bytes"),
             ],
         ),
@@ -339,7 +356,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 12", Put(0, &[12]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 13", Put(0, &[13]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -382,6 +399,17 @@ pub(super) fn messages() -> Vec<Bad> {
             "TAIL",
             Message::Tail { last: 1, passed: 1 },
             &[("one byte short", Cut(8), "truncated"), long()],
+        ),
+        of(
+            "PROTECT",
+            Message::Protect(Protect { share: 1, window: 1, flush_us: 0, list: 0 }),
+            &[
+                ("a share above the whole", Put(1, &[4, 1]), "field share"),
+                ("a window of 0", Put(3, &[0]), "field window"),
+                ("a window of 65", Put(3, &[65]), "field window"),
+                ("one byte short", Cut(6), "truncated"),
+                long(),
+            ],
         ),
     ]
     .concat()

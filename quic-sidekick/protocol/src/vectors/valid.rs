@@ -3,9 +3,9 @@
 use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Range,
-    Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Sums, hello_payload,
-    parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Pattern, Poll,
+    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Words,
+    hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -66,13 +66,13 @@ pub(super) fn words(n: u8) -> Vec<u32> {
 }
 
 pub(super) fn quack(epoch: u16, token: u16, sums: &[u32]) -> Message<'_> {
-    let sums = Sums::new(sums);
+    let sums = Words::new(sums);
     let (first, last) = (0x8c31_02f7, 0xe402_9b1c);
     Message::Quack(Quack { epoch, token, age_us: 1250, first, last, count: 65_537, sums })
 }
 
 pub(super) fn short_quack(count: u16, sums: &[u32]) -> Message<'_> {
-    Message::ShortQuack(ShortQuack { count, last: 0x9b1c, sums: Sums::new(sums) })
+    Message::ShortQuack(ShortQuack { count, last: 0x9b1c, sums: Words::new(sums) })
 }
 
 fn flow_fields(flow: &Flow) -> Value {
@@ -144,11 +144,22 @@ fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Value) {
                 "datagram": hex(repeat.datagram),
             }),
         ),
+        Datagram::Parity(parity) => (
+            "parity",
+            json!({
+                "session": parity.session.0,
+                "number": parity.number,
+                "first": parity.first,
+                "window": parity.count,
+                "identifiers": parity.identifiers.iter().collect::<Vec<_>>(),
+                "symbol": hex(parity.symbol),
+            }),
+        ),
     }
 }
 
 fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
-    let list = |sums: Sums<'_>| sums.iter().collect::<Vec<_>>();
+    let list = |sums: Words<'_>| sums.iter().collect::<Vec<_>>();
     match *message {
         Message::Quack(q) => (
             "quack",
@@ -187,6 +198,12 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             ("nothing", json!({ "number": number, "ranges": ranges }))
         }
         Message::Tail { last, passed } => ("tail", json!({ "last": last, "passed": passed })),
+        Message::Protect(Protect { share, window, flush_us, list }) => {
+            let fields = json!({
+                "share": share, "window": window, "flush_us": flush_us, "list": list
+            });
+            ("protect", fields)
+        }
     }
 }
 
@@ -263,6 +280,10 @@ pub(super) fn datagrams() -> Vec<Value> {
     let repeat = |(number, range, index, total), datagram| {
         Datagram::Repeat(Repeat { session, number, range, index, total, datagram })
     };
+    let parity = |(number, first, count), identifiers, symbol| {
+        let identifiers = Words::new(identifiers);
+        Datagram::Parity(Parity { session, number, first, count, identifiers, symbol })
+    };
     let sealed = |ciphertext| Datagram::Sealed { session: PROXY_SESSION, sequence: 7, ciphertext };
     vec![
         marker("marker, to be answered at the adjacent socket", &a_marker),
@@ -298,6 +319,12 @@ pub(super) fn datagrams() -> Vec<Value> {
         datagram("SEALED, the longest", &sealed(&bytes::<1058>(0x70))),
         datagram("REPEAT, the shortest", &repeat((1, 0, 0, 1), &bytes::<4>(0x90))),
         datagram("REPEAT, the longest", &repeat((u16::MAX, 15, 63, 64), &bytes::<1472>(0x90))),
+        datagram("PARITY, both", &parity((1, 7, 3), &words(2), &bytes::<6>(0x50))),
+        datagram("PARITY, a list alone", &parity((0, 0, 64), &words(64), &[])),
+        datagram(
+            "PARITY, the longest symbol",
+            &parity((u16::MAX, u32::MAX, 1), &[], &bytes::<1474>(0x50)),
+        ),
     ]
 }
 
@@ -353,13 +380,15 @@ pub(super) fn messages() -> Vec<Value> {
         first: 0,
         last: 0,
         count: 0,
-        sums: Sums::new(&[0; 20]),
+        sums: Words::new(&[0; 20]),
     };
     let (handle, nonce) = (bytes(0x21), bytes(0xa0));
     let keep = Keep { age_ms: 300, handle, nonce, cookie: Cookie::NONE };
     let between = Range { after: Some(0x8c31_02f7), before: Some(0) };
     let (since, until) = (Range { before: None, ..between }, Range { after: None, ..between });
     let all = Range { after: None, before: None };
+    let protect =
+        |share, window, flush_us, list| Message::Protect(Protect { share, window, flush_us, list });
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
@@ -388,5 +417,8 @@ pub(super) fn messages() -> Vec<Value> {
         message("NOTHING in the first range", &Message::Nothing { number: 1, ranges: 1 }),
         message("NOTHING in all", &Message::Nothing { number: u16::MAX, ranges: u16::MAX }),
         message("TAIL", &Message::Tail { last: 0xe402_9b1c, passed: 65_537 }),
+        message("PROTECT", &protect(128, 30, 3000, 8)),
+        message("PROTECT, no more", &protect(0, 1, 0, 0)),
+        message("PROTECT, the most", &protect(1024, 64, u16::MAX, u8::MAX)),
     ]
 }

@@ -5,6 +5,7 @@ use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
 use super::header::{Cookie, KEY_LEN, SessionNumber, TAG_LEN, VERSION};
 use super::message::MAX_MESSAGE_LEN;
+use super::parity::Parity;
 use super::request::MAX_RANGES;
 use crate::flow::Flow;
 use crate::terms::Terms;
@@ -17,6 +18,7 @@ const REFUSE: u8 = 4;
 const UNKNOWN_SESSION: u8 = 5;
 const SEALED: u8 = 6;
 const REPEAT: u8 = 7;
+const PARITY: u8 = 8;
 
 /// The length of the shortest datagram that a proxy keeps, in bytes: an identifier.
 const MIN_KEPT_LEN: usize = 4;
@@ -113,6 +115,8 @@ pub enum Datagram<'a> {
     /// The proxy repeats a datagram of the reverse flow. It has no seal: the copy authenticates
     /// itself, and with a seal it would be too long for its path.
     Repeat(Repeat<'a>),
+    /// Parity of the reverse flow. It has no seal: what it rebuilds authenticates itself.
+    Parity(Parity<'a>),
 }
 
 /// A copy of a datagram of the reverse flow.
@@ -268,6 +272,7 @@ impl<'a> Datagram<'a> {
                 }
                 Self::Repeat(Repeat { session, number, range, index, total, datagram })
             }
+            PARITY => Self::Parity(Parity::parse(session, &mut r)?),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -288,6 +293,7 @@ impl<'a> Datagram<'a> {
             Self::UnknownSession { session } => (UNKNOWN_SESSION, session),
             Self::Sealed { session, .. } => (SEALED, session),
             Self::Repeat(repeat) => (REPEAT, repeat.session),
+            Self::Parity(parity) => (PARITY, parity.session),
         };
         w.put_all(&[&[VERSION << 4 | kind], &session.0.to_be_bytes()])?;
         match *self {
@@ -316,6 +322,7 @@ impl<'a> Datagram<'a> {
             Self::Repeat(Repeat { number, range, index, total, datagram, .. }) => {
                 w.put_all(&[&number.to_be_bytes(), &[range, index, total], datagram])?;
             }
+            Self::Parity(parity) => parity.emit(&mut w)?,
         }
         Ok(w.len())
     }

@@ -5,7 +5,9 @@ use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::error::{BufferTooShort, ParseError};
 use super::fields::nonzero;
 use super::header::{Cookie, SEAL_LEN};
+use super::parity::Protect;
 use super::request::{Ranges, Request};
+use super::words::{MAX_WORDS, Words};
 
 const QUACK: u8 = 1;
 const POLL: u8 = 2;
@@ -18,16 +20,14 @@ const KEPT: u8 = 8;
 const REQUEST: u8 = 9;
 const NOTHING: u8 = 10;
 const TAIL: u8 = 11;
+const PROTECT: u8 = 12;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
 /// The length of a short quACK without its sums, in bytes.
 const SHORT_QUACK_LEN: usize = 5;
-/// The most sums that a quACK can carry.
-const MAX_SUMS: usize = 255;
-
 /// The longest message in bytes, before it is sealed.
-pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * MAX_SUMS;
+pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * MAX_WORDS;
 
 /// A message. Epochs are numbered from 1; the first begins with the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub enum Message<'a> {
         /// The number of datagrams that it kept since keeping began, modulo 2^32.
         passed: u32,
     },
+    /// The sender asks for parity of the reverse flow.
+    Protect(Protect),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -123,7 +125,7 @@ pub struct Quack<'a> {
     /// Packets counted in the epoch, modulo 2^32.
     pub count: u32,
     /// The power sums, lowest power first.
-    pub sums: Sums<'a>,
+    pub sums: Words<'a>,
 }
 
 /// A cumulative report of the current epoch's packets, sent as soon as the last of them arrived. It
@@ -135,68 +137,8 @@ pub struct ShortQuack<'a> {
     /// The identifier of the last packet, modulo 2^16.
     pub last: u16,
     /// The power sums, lowest power first.
-    pub sums: Sums<'a>,
+    pub sums: Words<'a>,
 }
-
-/// Power sums: words to write, or bytes as received.
-#[derive(Clone, Copy, Debug)]
-pub struct Sums<'a>(Repr<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum Repr<'a> {
-    Words(&'a [u32]),
-    Bytes(&'a [[u8; 4]]),
-}
-
-impl<'a> Sums<'a> {
-    /// Sums to write. Sums after the 255th do not fit and are ignored.
-    #[must_use]
-    pub fn new(words: &'a [u32]) -> Self {
-        Self(Repr::Words(words)).first(MAX_SUMS)
-    }
-
-    /// The number of sums, 0 to 255.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self.0 {
-            Repr::Words(words) => words.len(),
-            Repr::Bytes(bytes) => bytes.len(),
-        }
-    }
-
-    /// Whether there is no sum.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The first `most` sums, or all if there are no more.
-    #[must_use]
-    pub fn first(self, most: usize) -> Self {
-        Self(match self.0 {
-            Repr::Words(words) => Repr::Words(words.get(..most).unwrap_or(words)),
-            Repr::Bytes(bytes) => Repr::Bytes(bytes.get(..most).unwrap_or(bytes)),
-        })
-    }
-
-    /// The sums, lowest power first.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + 'a {
-        let (words, bytes): (&[u32], &[[u8; 4]]) = match self.0 {
-            Repr::Words(words) => (words, &[]),
-            Repr::Bytes(bytes) => (&[], bytes),
-        };
-        words.iter().copied().chain(bytes.iter().map(|bytes| u32::from_be_bytes(*bytes)))
-    }
-}
-
-impl PartialEq for Sums<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
-    }
-}
-
-impl Eq for Sums<'_> {}
 
 impl Quack<'_> {
     /// The length in bytes of a datagram with a quACK of `sums` sums.
@@ -232,7 +174,7 @@ impl<'a> Message<'a> {
                 let (epoch, token) = (nonzero(r.u16()?, "epoch")?, r.u16()?);
                 let [age_us, first, last, count] = r.words()?;
                 let sums = usize::from(nonzero(r.u8()?, "number of sums")?);
-                let sums = Sums(Repr::Bytes(r.quads(sums)?));
+                let sums = Words::received(r.quads(sums)?);
                 Self::Quack(Quack { epoch, token, age_us, first, last, count, sums })
             }
             POLL => Self::Poll(Poll {
@@ -248,8 +190,8 @@ impl<'a> Message<'a> {
                 // The seal authenticates the length.
                 let sums = match r.rest().as_chunks::<4>() {
                     ([], _) | (_, [_, ..]) => return Err(ParseError::Truncated),
-                    (sums, []) if sums.len() > MAX_SUMS => return Err(ParseError::TrailingBytes),
-                    (sums, []) => Sums(Repr::Bytes(sums)),
+                    (sums, []) if sums.len() > MAX_WORDS => return Err(ParseError::TrailingBytes),
+                    (sums, []) => Words::received(sums),
                 };
                 Self::ShortQuack(ShortQuack { count, last, sums })
             }
@@ -270,6 +212,7 @@ impl<'a> Message<'a> {
                 Self::Nothing { number, ranges: nonzero(r.u16()?, "ranges")? }
             }
             TAIL => Self::Tail { last: r.u32()?, passed: r.u32()? },
+            PROTECT => Self::Protect(Protect::parse(&mut r)?),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -313,6 +256,10 @@ impl<'a> Message<'a> {
             Self::Tail { last, passed } => {
                 w.put(&[TAIL])?;
                 w.words([*last, *passed])?;
+            }
+            Self::Protect(protect) => {
+                w.put(&[PROTECT])?;
+                protect.emit(&mut w)?;
             }
         }
         Ok(w.len())

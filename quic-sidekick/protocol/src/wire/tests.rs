@@ -1,7 +1,9 @@
 use super::discovery::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
+use super::parity::MIN_SYMBOL_LEN;
 use super::*;
 use crate::{Filter, Flow, Identification, Position, Terms};
 use proptest::prelude::*;
+use sidekick_parity::MAX_WINDOW;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -61,17 +63,29 @@ fn datagram(value: Datagram<'_>) {
         Datagram::Sealed { .. } => SEAL_LEN + 1,
         // The copy authenticates itself.
         Datagram::Repeat(_) => REPEAT_HEADER_LEN + 4,
+        Datagram::Parity(parity) => {
+            PARITY_HEADER_LEN + 4 * parity.identifiers.len() + MIN_SYMBOL_LEN
+        }
         _ => len,
+    };
+    // A list may have a PARITY of its own.
+    let list = |cut| match value {
+        Datagram::Parity(parity) => {
+            let identifiers = parity.identifiers.len();
+            identifiers > 0 && cut == PARITY_HEADER_LEN + 4 * identifiers
+        }
+        _ => false,
     };
     // An ACCEPT has either of two lengths; the handshake checks which.
     let accepts = [Pattern::Unpinned, Pattern::Pinned].map(|pattern| 5 + pattern.accept_len());
     for cut in 0..len {
-        let whole =
-            cut >= shortest || matches!(value, Datagram::Accept { .. }) && accepts.contains(&cut);
+        let whole = cut >= shortest
+            || list(cut)
+            || matches!(value, Datagram::Accept { .. }) && accepts.contains(&cut);
         assert_eq!(Datagram::parse(&buffer[..cut]).is_ok(), whole, "cut to {cut} of {len} bytes");
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
-    if !matches!(value, Datagram::Sealed { .. } | Datagram::Repeat(_)) {
+    if !matches!(value, Datagram::Sealed { .. } | Datagram::Repeat(_) | Datagram::Parity(_)) {
         assert!(Datagram::parse(&buffer[..=len]).is_err(), "a trailing byte");
     }
 }
@@ -130,6 +144,14 @@ proptest! {
             total: index + 1,
             datagram: copy,
         }));
+        let words = [sequence; MAX_WINDOW];
+        for listed in [0, usize::from(index), MAX_WINDOW] {
+            let identifiers = Words::new(&words[..listed]);
+            let symbol = &bytes[..len];
+            let parity =
+                Parity { session, number, first: sequence, count: 64, identifiers, symbol };
+            datagram(Datagram::Parity(parity));
+        }
     }
 
     #[test]
@@ -152,6 +174,8 @@ proptest! {
         message(Message::Kept { age_ms: epoch });
         message(Message::Nothing { number: epoch, ranges: token });
         message(Message::Tail { last: words[0], passed: words[1] });
+        let (share, window) = (epoch % 1025, u8::try_from(token % 64).unwrap() + 1);
+        message(Message::Protect(Protect { share, window, flush_us: token, list: window }));
         let end = |word: u32| (word & 1 == 0).then_some(word);
         let ranges: Vec<_> =
             sums.iter().map(|sum| Range { after: end(*sum), before: end(sum / 2) }).collect();
@@ -160,7 +184,7 @@ proptest! {
             message(Message::Request(Request { number: epoch, ranges }));
         }
         let [age_us, first, last, count] = words;
-        let sums = Sums::new(&sums);
+        let sums = Words::new(&sums);
         message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums }));
         message(Message::ShortQuack(ShortQuack { count: epoch, last: token, sums }));
     }
@@ -261,7 +285,7 @@ fn the_layout_is_as_specified() {
         first: 5,
         last: 6,
         count: 7,
-        sums: Sums::new(&[8, 9]),
+        sums: Words::new(&[8, 9]),
     };
     let mut buffer = [0; 64];
     let len = Message::Quack(quack).emit(&mut buffer).unwrap();
@@ -278,7 +302,7 @@ fn the_layout_is_as_specified() {
     let len = Message::Poll(Poll { epoch: 1, token: 2, sums: 3 }).emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [2, 0, 1, 0, 2, 3]);
     assert_eq!(Poll::SEALED_LEN, 9 + len + 16);
-    let short = ShortQuack { count: 7, last: 6, sums: Sums::new(&[8, 9]) };
+    let short = ShortQuack { count: 7, last: 6, sums: Words::new(&[8, 9]) };
     let len = Message::ShortQuack(short).emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [6, 0, 7, 0, 6, 0, 0, 0, 8, 0, 0, 0, 9]);
     assert_eq!(ShortQuack::sealed_len(2), 9 + len + 16);
@@ -288,7 +312,7 @@ fn the_layout_is_as_specified() {
 fn errors_name_the_invalid_field() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
-    assert_eq!(Message::parse(&[12]), Err(ParseError::Type(12)));
+    assert_eq!(Message::parse(&[13]), Err(ParseError::Type(13)));
     assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
     assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
     let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();

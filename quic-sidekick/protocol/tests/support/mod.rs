@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) const PROXY_PORT: u16 = 5252;
 
 /// The dissector's names for the vectors' fields. Three name a kind, and one the error.
-const FIELDS: [&str; 47] = [
+const FIELDS: [&str; 53] = [
     "age_ms",
     "number",
     "after",
@@ -21,6 +21,12 @@ const FIELDS: [&str; 47] = [
     "index",
     "total",
     "datagram",
+    "window",
+    "identifier",
+    "symbol",
+    "share",
+    "flush_us",
+    "list",
     "path_type",
     "handle",
     "nonce",
@@ -61,7 +67,8 @@ const FIELDS: [&str; 47] = [
 ];
 
 /// Fields that follow from others.
-const DERIVED: [&str; 10] = [
+const DERIVED: [&str; 11] = [
+    "listed",
     "range_flags",
     "version",
     "family",

@@ -2,6 +2,7 @@
 //! 7.10).
 
 use super::Established;
+use super::parity::Protection;
 use crate::clock::{earlier, scale};
 use crate::sender::effects::Context;
 use crate::sender::error::HandleError;
@@ -9,11 +10,15 @@ use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED};
 use crate::sender::status::SenderStats;
 use crate::wire::discovery::{Answer, HANDLE_LEN, NONCE_LEN};
 use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Range, Ranges, Repeat, Request};
+use sidekick_parity::Origin;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The interval between two KEEPs doubles with every second one, this often at most.
 const MAX_DOUBLINGS: u32 = 9;
+/// A KEEP with a proof is sent this often at once. If it or its answer is lost, the first data have
+/// no help.
+const TIMES_WITH_PROOF: usize = 2;
 /// The longest interval between two KEEPs, unless the near RTT is longer.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// The most requests that wait to be sent: as many as name all ranges that are wanted, twice.
@@ -21,6 +26,9 @@ const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 /// The near RTT is measured this often while the reverse flow has datagrams: a queue must be
 /// noticed before it grows.
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
+/// With parity, the first reports of silence are too early for a request: parity of the last
+/// datagrams comes sooner.
+const PARITY_PATIENCE: Duration = Duration::from_millis(20);
 /// The reverse flow has datagrams if one arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
 
@@ -45,11 +53,12 @@ pub(in crate::sender) struct Keeping {
     pub(in crate::sender) fetcher: Fetcher,
     /// Copies are not requested at present.
     paused: bool,
-    /// The KEEP that waits to be sent.
-    keep_waits: Option<Keep>,
+    /// The KEEP that waits to be sent, and how often.
+    keep_waits: Option<(Keep, usize)>,
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
+    pub(in crate::sender) protection: Protection,
 }
 
 impl Keeping {
@@ -69,14 +78,32 @@ impl Keeping {
         (self.is_kept() && at <= latest + ACTIVE).then_some(at)
     }
 
+    /// When the newest datagram of the reverse flow arrived.
+    pub(super) fn latest_at(&self) -> Option<Instant> {
+        self.latest.map(|(at, _)| at)
+    }
+
     fn is_kept(&self) -> bool {
         matches!(self.agreement, Agreement::Kept)
     }
 
+    /// Whether the proxy keeps copies, or will when a KEEP with a proof arrives.
+    pub(super) fn may_be_kept(&self) -> bool {
+        match self.agreement {
+            Agreement::Kept => true,
+            Agreement::Asked { keep, .. } => keep.cookie != Cookie::NONE,
+            Agreement::Unwanted | Agreement::Refused => false,
+        }
+    }
+
     /// The next message that waits to be sent. A request is lent from `asked`.
     pub(super) fn next_message<'a>(&mut self, asked: &'a mut Option<Asked>) -> Option<Message<'a>> {
-        if let Some(keep) = self.keep_waits.take() {
+        if let Some((keep, times)) = self.keep_waits.take() {
+            self.keep_waits = times.checked_sub(2).map(|left| (keep, left + 1));
             return Some(Message::Keep(keep));
+        }
+        if let Some(protect) = self.protection.take_message() {
+            return Some(Message::Protect(protect));
         }
         let asked = asked.insert(self.requests.pop_front()?);
         let ranges = Ranges::new(asked.ranges());
@@ -88,6 +115,11 @@ impl Established {
     /// Whether the proxy keeps copies of the reverse flow.
     pub(in crate::sender) fn keeps(&self) -> bool {
         self.keeping.is_kept()
+    }
+
+    /// Whether the proxy keeps copies of the reverse flow, or will soon.
+    pub(in crate::sender) fn may_keep(&self) -> bool {
+        self.keeping.may_be_kept()
     }
 
     /// Whether copies are requested: the proxy keeps them, and nothing pauses the requests.
@@ -110,10 +142,14 @@ impl Established {
     }
 
     fn keep(&mut self, keep: Keep, keeps: u32, now: Instant) {
-        self.keeping.keep_waits = Some(keep);
+        let has_proof = keep.cookie != Cookie::NONE;
+        self.keeping.keep_waits = Some((keep, if has_proof { TIMES_WITH_PROOF } else { 1 }));
+        if has_proof {
+            self.keeping.protection.ask_again(now);
+        }
         // Soon, since a handshake is under way; then at doubling intervals.
         let doubled = 1 << (keeps / 2).min(MAX_DOUBLINGS);
-        let timeout = self.near_rtt.copy_timeout();
+        let timeout = self.near_rtt.keep_interval();
         let again = now + scale(timeout, doubled, 1).min(MAX_INTERVAL.max(timeout));
         self.keeping.agreement = Agreement::Asked { keep, again, keeps };
     }
@@ -141,7 +177,10 @@ impl Established {
 
     /// Notes the newest datagram of the reverse flow that arrived.
     pub(in crate::sender) fn on_progress(&mut self, identifier: u32, now: Instant) {
-        self.keeping.latest = Some((now, identifier));
+        // The caller repeats the newest one.
+        if self.keeping.latest.is_none_or(|(_, latest)| latest != identifier) {
+            self.keeping.latest = Some((now, identifier));
+        }
     }
 
     /// Requests the datagrams in a gap of the reverse flow.
@@ -164,13 +203,16 @@ impl Established {
     }
 
     /// Handles the answer to a KEEP, or a change of it. A proxy that was not asked changes nothing.
-    pub(super) fn on_kept(&mut self, age_ms: u16) {
+    pub(super) fn on_kept(&mut self, age_ms: u16, now: Instant) {
         self.keeping.agreement = match (self.keeping.agreement, age_ms) {
             (Agreement::Unwanted, _) => Agreement::Unwanted,
             (_, 0) => Agreement::Refused,
             _ => Agreement::Kept,
         };
-        if !self.keeping.is_kept() {
+        if self.keeping.is_kept() {
+            self.keeping.protection.ask_unless_answered(now);
+        } else {
+            self.keeping.protection = Protection::default();
             self.keeping.fetcher.give_up();
             self.keeping.requests.clear();
         }
@@ -188,6 +230,7 @@ impl Established {
             return Err(HandleError::Outdated);
         }
         context.stats.repeats_received += 1;
+        self.on_arrival(copy.datagram, Origin::Copy);
         self.request(context.stats, context.now);
         Ok(())
     }
@@ -200,7 +243,10 @@ impl Established {
     /// Handles a report that the reverse flow is silent.
     pub(super) fn on_tail(&mut self, last: u32, context: &mut Context<'_>) {
         let latest = self.keeping.latest.map(|(_, identifier)| identifier);
-        if self.fetches() && latest != Some(last) {
+        // Parity of the last datagrams may be on its way.
+        let patience = if self.is_protected() { PARITY_PATIENCE } else { Duration::ZERO };
+        let is_due = self.keeping.latest.is_none_or(|(at, _)| at + patience <= context.now);
+        if self.fetches() && is_due && latest != Some(last) {
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }

@@ -21,6 +21,7 @@ impl Established {
             self.keep_alive_at(),
             self.measure_at(),
             self.keeping.next_timeout(),
+            self.parity_at(),
         ]
         .into_iter()
         .flatten()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::wire::Sums;
+use crate::wire::Words;
 use proptest::prelude::*;
 
 #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
@@ -20,7 +20,7 @@ fn load(reconciler: &mut Reconciler, counted: &[u32]) {
         first,
         last,
         count: sums_count(counted),
-        sums: Sums::new(&sums),
+        sums: Words::new(&sums),
     };
     reconciler.load(&quack, 3).unwrap();
 }

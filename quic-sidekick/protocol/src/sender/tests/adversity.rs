@@ -4,7 +4,7 @@ use super::rtt::NearRtt;
 use super::*;
 use crate::sender::established::probe::SILENCE;
 use crate::testing::{NONE, Near, PEER, Simulation, configured, converse, proxy};
-use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
+use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Words};
 use crate::{Filter, Identification, Observed, ObserverConfig, Position, Terms};
 use std::num::NonZeroU16;
 
@@ -155,7 +155,7 @@ fn answers_with_too_few_sums_are_not_requested_repeatedly() {
         while s.sender.poll_transmit(&mut buffer).is_some() {}
         if token != 0 {
             let (first, last) = (ids[0], ids[59]);
-            let sums = Sums::new(&sums);
+            let sums = Words::new(&sums);
             let quack = Quack { epoch: 1, token, age_us: 0, first, last, count: 20, sums };
             let _ = inject(&mut s, Message::Quack(quack), sequence);
         }
@@ -177,7 +177,7 @@ fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
             seen.insert(last);
             s.now += 40 * MS;
             let words: Vec<u32> = seen.sums().collect();
-            let sums = Sums::new(&words);
+            let sums = Words::new(&words);
             let quack =
                 Quack { epoch: 1, token: 0, age_us, first, last, count: seen.count(), sums };
             inject(&mut s, Message::Quack(quack), sequence).unwrap();
@@ -463,7 +463,7 @@ fn a_proxy_with_undecodable_quacks_is_given_up() {
                 first: 1,
                 last: 2,
                 count: 3,
-                sums: Sums::new(&sums),
+                sums: Words::new(&sums),
             };
             let _ = inject(&mut s, Message::Quack(quack), sequence);
             if is_renewing(&mut s) {
@@ -550,8 +550,15 @@ fn a_forged_quack_costs_a_bounded_amount_of_work() {
             let sequence = missing;
             let count = u32::try_from(packets).unwrap() - 8 - missing;
             let (first, last) = (ids[8], ids[packets - 9]);
-            let quack =
-                Quack { epoch: 1, token: 0, age_us: 0, first, last, count, sums: Sums::new(&sums) };
+            let quack = Quack {
+                epoch: 1,
+                token: 0,
+                age_us: 0,
+                first,
+                last,
+                count,
+                sums: Words::new(&sums),
+            };
             let before = s.sender.established().unwrap().reconciler.work;
             let _ = inject(&mut s, Message::Quack(quack), sequence);
             let work = s.sender.established().unwrap().reconciler.work - before;
@@ -586,7 +593,7 @@ fn an_older_quack_is_ignored() {
         (9, Err(HandleError::Outdated)),
         (10, Ok(())),
     ] {
-        let sums = Sums::new(&[0]);
+        let sums = Words::new(&[0]);
         let quack = Quack { epoch: 1, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums };
         assert_eq!(inject(&mut s, Message::Quack(quack), sequence), outcome, "{sequence}");
     }
@@ -628,7 +635,7 @@ fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
         seen.insert(last);
         s.run(30 * MS);
         let words: Vec<u32> = seen.sums().collect();
-        let sums = Sums::new(&words);
+        let sums = Words::new(&words);
         let quack = Quack { epoch: 1, token: 0, age_us: 0, first, last, count: seen.count(), sums };
         inject(&mut s, Message::Quack(quack), sequence).unwrap();
     }

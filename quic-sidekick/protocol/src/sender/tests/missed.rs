@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::testing::{NONE, Near, Simulation, configured};
-use crate::wire::{Message, Quack, Sums};
+use crate::wire::{Message, Quack, Words};
 use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
@@ -168,12 +168,19 @@ fn an_epoch_never_goes_back() {
     assert_eq!(say(epoch(3), 5), Ok(()));
     assert_eq!(say(epoch(2), 6), Err(HandleError::Outdated));
     assert_eq!(say(epoch(3), 7), Err(HandleError::Outdated));
-    let quack =
-        Quack { epoch: 2, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0]) };
+    let quack = Quack {
+        epoch: 2,
+        token: 0,
+        age_us: 0,
+        first: 0,
+        last: 0,
+        count: 0,
+        sums: Words::new(&[0]),
+    };
     assert_eq!(say(Message::Quack(quack), 8), Err(HandleError::Outdated));
     assert_eq!(say(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
     // It serves as the announcement, which was lost.
-    let wrong = Quack { epoch: 5, sums: Sums::new(&[u32::MAX]), ..quack };
+    let wrong = Quack { epoch: 5, sums: Words::new(&[u32::MAX]), ..quack };
     assert_eq!(say(Message::Quack(wrong), 10), Err(HandleError::Impossible));
     assert_eq!(say(Message::Quack(Quack { epoch: 5, ..quack }), 10), Ok(()));
     assert_eq!(say(epoch(5), 11), Err(HandleError::Outdated));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sender::history::History;
 use crate::testing::{Near, Simulation, configured};
-use crate::wire::{Message, Quack, ShortQuack, Sums, low};
+use crate::wire::{Message, Quack, ShortQuack, Words, low};
 use crate::{ObserverConfig, Terms};
 use proptest::prelude::*;
 use sidekick_quack::PowerSums;
@@ -71,7 +71,7 @@ fn without_the_epochs_first_packet_the_sender_polls() {
     let now = s.now;
     let polls = s.sender.stats().polls;
     let (sums, _) = sums_of(&identifiers, 4);
-    let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Sums::new(&sums) };
+    let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Words::new(&sums) };
     let sender = &mut s.sender;
     for sequence in 100..110 {
         let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
@@ -81,14 +81,14 @@ fn without_the_epochs_first_packet_the_sender_polls() {
     let token = sender.established().unwrap().poll_waits.as_ref().unwrap().token;
     let (first, last) = (identifiers[0], identifiers[39]);
     let quack =
-        Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
+        Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Words::new(&sums) };
     sender.inject(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
     assert!(sender.history().is_empty());
     // Later packets may be reported in short.
     let payload = [7; 40];
     s.sender.on_sent(1000, Payload::whole(&payload), now + 120 * MS);
     let (sums, _) = sums_of(&[&identifiers[..], &[0x0707_0707]].concat(), 4);
-    let short = ShortQuack { count: 41, last: 0x0707, sums: Sums::new(&sums) };
+    let short = ShortQuack { count: 41, last: 0x0707, sums: Words::new(&sums) };
     let sender = &mut s.sender;
     sender.inject(Message::ShortQuack(short), 111, 50, now + 130 * MS).unwrap();
     assert!(sender.history().is_empty());
@@ -103,7 +103,7 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     let sender = &mut s.sender;
     let epoch = &sender.established().unwrap().epoch;
     let (epoch, newest) = (epoch.number, epoch.sequence.unwrap());
-    let short = Message::ShortQuack(ShortQuack { count: 7, last: 8, sums: Sums::new(&[9; 20]) });
+    let short = Message::ShortQuack(ShortQuack { count: 7, last: 8, sums: Words::new(&[9; 20]) });
     sender.established().unwrap().renew(now);
     assert_eq!(
         sender.inject(short, newest + 5, 50, now),
@@ -135,7 +135,7 @@ fn an_ambiguous_short_quack_triggers_a_poll() {
             sender.history().push(index, index.into(), s.now);
         }
         let (polls, epochs) = (sender.stats().polls, sender.stats().epochs);
-        let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Sums::new(&[5; 20]) };
+        let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Words::new(&[5; 20]) };
         let later = s.now + 100 * MS;
         for sequence in 1000..1010 {
             let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, later);

@@ -1,0 +1,264 @@
+//! Parity of the reverse flow: when a repair symbol is due, what it covers, and what it may cost
+//! (SPEC.md, section 6.9).
+
+use super::copies::Copies;
+use crate::allowance::Allowance;
+use crate::wire::{PARITY_HEADER_LEN, Parity, Protect, SessionNumber, Words};
+use sidekick_parity::{Encoder, MAX_SYMBOL_LEN, MAX_WINDOW};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A PROTECT holds for this time. The sender repeats it while it wants parity.
+const LIFETIME: Duration = Duration::from_secs(1);
+/// Identifiers and repair symbol share a datagram up to this length in bytes: on paths with packets
+/// of 1500 bytes, IPv6 leaves so many. Otherwise each has a datagram of its own.
+const MAX_TOGETHER: usize = 1452;
+/// Each position is listed this often, since any PARITY may be lost.
+const LISTINGS: usize = 3;
+/// The longest PARITY that is sent, in bytes: a longer one does not fit IPv4 packets of 1500.
+const MAX_SIZE: usize = 1472;
+/// The most repair symbols and lists that wait to be sent. The caller may pass more than a hundred
+/// datagrams before it sends.
+const MAX_DUE: usize = 128;
+/// With at least this share, a flush sends two repair symbols: either may be lost, too.
+const TWO_AT_FLUSH: u16 = Protect::WHOLE / 4;
+/// The most bytes of parity that a session saves up.
+const MAX_ALLOWANCE: usize = 256 << 10;
+
+/// A repair symbol that is due, or a list.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    number: u16,
+    /// The position behind the last that it covers.
+    end: u64,
+    /// Its identifiers were sent.
+    listed: bool,
+    /// It has no repair symbol.
+    is_list: bool,
+}
+
+/// A session's parity.
+#[derive(Debug)]
+pub(super) struct Protection {
+    terms: Protect,
+    /// When the terms end.
+    until: Option<Instant>,
+    /// The percentage of the flow's bytes that parity may have.
+    percent: usize,
+    allowance: Allowance,
+    /// Parts of a repair symbol that are saved up, out of [`Protect::WHOLE`].
+    credit: u16,
+    /// The number of the next repair symbol.
+    next: u16,
+    /// The position of the first datagram that passed under the present terms.
+    begun: u64,
+    /// The position behind the last that a repair symbol covers.
+    covered: u64,
+    /// The position behind the last that was listed.
+    listed: u64,
+    flush_due: Option<Instant>,
+    encoder: Encoder,
+    due: VecDeque<Due>,
+}
+
+/// What passing a datagram led to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// Repair symbols are due, and none waited before.
+    pub(super) queue: bool,
+    /// A deadline was set.
+    pub(super) deadline: bool,
+}
+
+impl Default for Protection {
+    fn default() -> Self {
+        Self {
+            terms: Protect { share: 0, window: 1, flush_us: 0, list: 0 },
+            until: None,
+            percent: 0,
+            // It begins with 16 KiB, so that a short flow is covered.
+            allowance: Allowance::new(MAX_ALLOWANCE),
+            credit: 0,
+            next: 0,
+            begun: 0,
+            covered: 0,
+            listed: 0,
+            flush_due: None,
+            encoder: Encoder::new(),
+            due: VecDeque::new(),
+        }
+    }
+}
+
+impl Protection {
+    /// Applies a PROTECT. `percent` of the flow's bytes may be added.
+    pub(super) fn protect(
+        &mut self,
+        terms: Protect,
+        percent: usize,
+        copies: &Copies,
+        now: Instant,
+    ) {
+        let was_on = self.is_on(now);
+        self.terms = terms;
+        self.percent = percent;
+        self.until = (terms.share > 0 && percent > 0).then(|| now + LIFETIME);
+        if !was_on {
+            // The sender has not collected what passed before.
+            self.begun = copies.passed();
+            (self.covered, self.listed, self.credit) = (self.begun, self.begun, 0);
+        }
+        // A silence under other terms is another one.
+        self.flush_due = None;
+        if self.is_on(now) && copies.passed() > self.covered && terms.flush_us > 0 {
+            self.flush_due = Some(now + self.flush());
+        }
+    }
+
+    fn is_on(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// When to call [`Protection::on_timeout`].
+    pub(super) fn flush_due(&self) -> Option<Instant> {
+        self.flush_due
+    }
+
+    /// Notes a datagram of `len` bytes that was kept.
+    pub(super) fn on_kept(&mut self, len: usize, copies: &Copies, now: Instant) -> Passed {
+        if !self.is_on(now) {
+            return Passed::default();
+        }
+        self.allowance.refund(len * self.percent / 100);
+        let mut passed = Passed::default();
+        self.credit += self.terms.share;
+        if let Some(rest) = self.credit.checked_sub(Protect::WHOLE) {
+            self.credit = rest;
+            passed.queue = self.add(copies.passed());
+        } else if self.terms.list > 0
+            && copies.passed().saturating_sub(self.listed) >= u64::from(self.terms.list)
+            && !self.waits()
+        {
+            let (number, end) = (self.next, copies.passed());
+            self.due.push_back(Due { number, end, listed: false, is_list: true });
+            passed.queue = true;
+        }
+        if self.flush_due.is_none() && self.terms.flush_us > 0 {
+            self.flush_due = Some(now + self.flush());
+            passed.deadline = true;
+        }
+        passed
+    }
+
+    fn flush(&self) -> Duration {
+        Duration::from_micros(self.terms.flush_us.into())
+    }
+
+    /// Adds a repair symbol of what passed up to `end`. Returns whether none waited before.
+    fn add(&mut self, end: u64) -> bool {
+        let is_first = self.due.is_empty();
+        if self.due.len() < MAX_DUE {
+            self.due.push_back(Due { number: self.next, end, listed: false, is_list: false });
+            self.next = self.next.wrapping_add(1);
+            self.covered = end;
+        }
+        is_first
+    }
+
+    /// Does what is due: parity of datagrams without any, when the flow is silent. Returns whether
+    /// repair symbols are due, and none waited before.
+    pub(super) fn on_timeout(&mut self, copies: &Copies, now: Instant) -> bool {
+        let Some(_) = self.flush_due.filter(|due| *due <= now) else { return false };
+        self.flush_due = None;
+        let Some(latest) = copies.latest_at().filter(|_| self.is_on(now)) else { return false };
+        let silent = latest + self.flush();
+        if silent > now {
+            // Datagrams do not move the deadline.
+            self.flush_due = Some(silent);
+            return false;
+        }
+        if copies.passed() <= self.covered {
+            return false;
+        }
+        self.credit = 0;
+        let queue = self.add(copies.passed());
+        if self.terms.share >= TWO_AT_FLUSH {
+            self.add(copies.passed());
+        }
+        queue
+    }
+
+    /// Drops what waits.
+    pub(super) fn clear(&mut self) {
+        self.due.clear();
+    }
+
+    /// Whether repair symbols or lists wait.
+    pub(super) fn waits(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Writes the next PARITY to `out`, and returns its length. `None` if none waits that can be
+    /// sent; [`Protection::waits`] decides whether another follows.
+    pub(super) fn emit(
+        &mut self,
+        session: SessionNumber,
+        copies: &Copies,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let due = self.due.pop_front()?;
+        let window = due.end.saturating_sub(self.terms.window.into());
+        let first = window.max(copies.first()).max(self.begun);
+        let count = usize::try_from(due.end.checked_sub(first)?).ok()?;
+        if count == 0 || due.end > copies.passed() {
+            // Its datagrams are too old.
+            return None;
+        }
+        let longest = (first..due.end).filter_map(|at| copies.at(at)).map(<[u8]>::len).max()?;
+        let symbol_len = longest + 2;
+        let fits = MAX_TOGETHER.saturating_sub(PARITY_HEADER_LEN + symbol_len) / 4;
+        let new = usize::try_from(due.end.saturating_sub(self.listed)).unwrap_or(count).min(count);
+        let wanted = (new * LISTINGS).clamp(1, count);
+        let apart = due.is_list || fits < new;
+        let (listing, symbol_len) = match (due.listed, apart) {
+            (true, _) => (0, symbol_len),
+            (false, true) => (wanted, 0),
+            (false, false) => (wanted.min(fits), symbol_len),
+        };
+        let size = PARITY_HEADER_LEN + 4 * listing + symbol_len;
+        if listing > 0 {
+            self.listed = self.listed.max(due.end);
+        }
+        if size > MAX_SIZE || !self.allowance.spend(size) {
+            return None;
+        }
+        let (symbol, identifiers) = (&mut [0; MAX_SYMBOL_LEN], &mut [0; MAX_WINDOW]);
+        if symbol_len > 0 {
+            let datagrams = (first..due.end).map(|at| copies.at(at).unwrap_or_default());
+            self.encoder.encode(due.number, low(first), datagrams, symbol).ok()?;
+        }
+        let last = due.end - u64::try_from(listing).unwrap_or(0);
+        for (place, at) in identifiers.iter_mut().zip(last..due.end) {
+            *place = copies.identifier_at(at).unwrap_or_default();
+        }
+        let parity = Parity {
+            session,
+            number: due.number,
+            first: low(first),
+            count: u8::try_from(count).ok()?,
+            identifiers: Words::new(identifiers.get(..listing)?),
+            symbol: symbol.get(..symbol_len)?,
+        };
+        let written = crate::wire::Datagram::Parity(parity).emit(out).ok();
+        if symbol_len == 0 && !due.is_list {
+            // Its repair symbol follows.
+            self.due.push_front(Due { listed: true, ..due });
+        }
+        written
+    }
+}
+
+/// A position modulo 2^32.
+fn low(position: u64) -> u32 {
+    u32::try_from(position & u64::from(u32::MAX)).unwrap_or(0)
+}

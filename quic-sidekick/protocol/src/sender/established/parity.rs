@@ -1,0 +1,183 @@
+//! Parity of the reverse flow: asking the proxy for it, and rebuilding datagrams (SPEC.md, section
+//! 7.11).
+
+use super::Established;
+use crate::sender::effects::Context;
+use crate::sender::error::HandleError;
+use crate::wire::{Parity, Protect};
+use sidekick_parity::{Decoder, ListError, Origin};
+use std::time::{Duration, Instant};
+
+/// The sender repeats PROTECT at this interval while it wants parity. A proxy stops after a second
+/// without one.
+const REFRESH: Duration = Duration::from_millis(300);
+/// While the reverse flow is silent for longer, the sender does not repeat it.
+const ACTIVE: Duration = Duration::from_secs(5);
+/// The PARITYs that each datagram of the reverse flow pays for, and the most that are saved up. An
+/// honest proxy sends at most three for a datagram.
+const PAID: u32 = 3;
+const MOST_PAID: u32 = 256;
+/// After so many lists in a row of positions long ago, a forged one has moved the newest position
+/// forward. The decoder begins again.
+const MOST_OLD: u32 = 8;
+
+/// A session's parity.
+#[derive(Debug, Default)]
+pub(in crate::sender) struct Protection {
+    /// What the sender asks for.
+    wanted: Option<Protect>,
+    /// A PROTECT waits to be sent.
+    waits: bool,
+    /// When the latest PROTECT was sent.
+    asked: Option<Instant>,
+    /// Rebuilds datagrams, once the sender has asked for parity.
+    pub(in crate::sender) decoder: Option<Box<Decoder>>,
+    /// The PARITYs that the sender still reads.
+    paid: u32,
+    /// Lists in a row of positions long ago.
+    old: u32,
+}
+
+impl Protection {
+    /// When PROTECT is due again, if the latest datagram arrived at `latest`.
+    pub(super) fn next_timeout(&self, latest: Option<Instant>) -> Option<Instant> {
+        let asked = self.asked.filter(|_| self.wanted.is_some())?;
+        let again = asked + REFRESH;
+        latest.is_some_and(|latest| again <= latest + ACTIVE).then_some(again)
+    }
+
+    /// The PROTECT that waits to be sent.
+    pub(super) fn take_message(&mut self) -> Option<Protect> {
+        std::mem::take(&mut self.waits).then_some(())?;
+        Some(self.wanted.unwrap_or(Protect { share: 0, window: 1, flush_us: 0, list: 0 }))
+    }
+
+    /// Repeats PROTECT, if the sender wants parity.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        if self.wanted.is_some() {
+            self.ask(now);
+        }
+    }
+
+    /// Repeats PROTECT, if the sender wants parity and none has arrived.
+    pub(super) fn ask_unless_answered(&mut self, now: Instant) {
+        if self.decoder.as_ref().is_some_and(|decoder| decoder.counts().listed == 0) {
+            self.ask_again(now);
+        }
+    }
+
+    fn ask(&mut self, now: Instant) {
+        self.waits = true;
+        self.asked = Some(now);
+    }
+}
+
+impl Established {
+    /// Asks for parity, for other parity, or for none any more.
+    pub(in crate::sender) fn protect(&mut self, wanted: Option<Protect>, now: Instant) {
+        let may_be_kept = self.keeping.may_be_kept();
+        let protection = &mut self.keeping.protection;
+        if wanted == protection.wanted || wanted.is_some() && !may_be_kept {
+            return;
+        }
+        protection.wanted = wanted;
+        protection.ask(now);
+        if wanted.is_some() && protection.decoder.is_none() {
+            protection.decoder = Some(Box::default());
+            protection.paid = MOST_PAID;
+        }
+        self.last_spoke = now;
+    }
+
+    /// Asks for no parity any more, and forgets what arrived.
+    pub(in crate::sender) fn end_parity(&mut self, now: Instant) {
+        self.protect(None, now);
+        self.keeping.protection.decoder = None;
+    }
+
+    /// Notes a datagram of the reverse flow that arrived.
+    pub(in crate::sender) fn on_arrival(&mut self, datagram: &[u8], origin: Origin) {
+        let Protection { decoder, paid, .. } = &mut self.keeping.protection;
+        if let Some(decoder) = decoder {
+            decoder.arrived(datagram, origin);
+            *paid = MOST_PAID.min(*paid + PAID);
+        }
+    }
+
+    /// Handles parity.
+    pub(super) fn on_parity(
+        &mut self,
+        parity: &Parity<'_>,
+        len: usize,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandleError> {
+        self.repeat_end_of_parity(context.now);
+        let Protection { decoder, paid, old, .. } = &mut self.keeping.protection;
+        let Some(decoder) = decoder else {
+            context.stats.malformed += 1;
+            return Err(HandleError::Outdated);
+        };
+        *paid = paid.checked_sub(1).ok_or(HandleError::Outdated)?;
+        context.stats.parity_received += 1;
+        context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
+        let listed = u32::try_from(parity.identifiers.len()).unwrap_or(0);
+        if listed > 0 {
+            let first = parity.first.wrapping_add(u32::from(parity.count) - listed);
+            match decoder.list(first, parity.identifiers.iter()) {
+                Ok(_) => *old = 0,
+                Err(ListError::Old) if *old < MOST_OLD => {
+                    *old += 1;
+                    return Err(HandleError::Outdated);
+                }
+                Err(ListError::Old) => {
+                    *old = 0;
+                    decoder.clear();
+                    return Err(HandleError::Outdated);
+                }
+                Err(ListError::Contradiction { .. } | ListError::TooLong) => {
+                    context.stats.parity_false += 1;
+                    return Err(HandleError::Outdated);
+                }
+            }
+        }
+        if !parity.symbol.is_empty() {
+            // Parsing has checked all that this call checks.
+            let _ = decoder.repair(parity.number, parity.first, parity.count, parity.symbol);
+        }
+        Ok(())
+    }
+
+    /// Repeats that no parity is wanted, if a near round trip after that some still arrives: the
+    /// message was lost.
+    fn repeat_end_of_parity(&mut self, now: Instant) {
+        let patience = self.near_rtt.rough();
+        let protection = &mut self.keeping.protection;
+        let is_late = protection.asked.is_some_and(|asked| asked + patience <= now);
+        if protection.wanted.is_none() && is_late {
+            protection.ask(now);
+        }
+    }
+
+    /// Rebuilds datagrams; `None` before the sender asks for parity.
+    pub(in crate::sender) fn decoder_mut(&mut self) -> Option<&mut Decoder> {
+        self.keeping.protection.decoder.as_deref_mut()
+    }
+
+    /// Whether the sender wants parity.
+    pub(super) fn is_protected(&self) -> bool {
+        self.keeping.protection.wanted.is_some()
+    }
+
+    /// Repeats PROTECT if it is due.
+    pub(super) fn on_parity_timeout(&mut self, now: Instant) {
+        if self.parity_at().is_some_and(|at| at <= now) {
+            self.keeping.protection.ask(now);
+            self.last_spoke = now;
+        }
+    }
+
+    /// When PROTECT is due again.
+    pub(super) fn parity_at(&self) -> Option<Instant> {
+        self.keeping.protection.next_timeout(self.keeping.latest_at())
+    }
+}

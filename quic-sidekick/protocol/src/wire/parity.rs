@@ -1,0 +1,117 @@
+//! PARITY and PROTECT (SPEC.md, sections 4.2 and 4.3).
+
+use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
+use super::header::SessionNumber;
+use super::words::Words;
+use sidekick_parity::{MAX_DATAGRAM_LEN, MAX_SYMBOL_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN};
+use std::time::Duration;
+
+/// The number of bytes before the identifiers in a PARITY.
+pub const PARITY_HEADER_LEN: usize = 13;
+/// The length of the longest PARITY in bytes.
+pub const MAX_PARITY_LEN: usize = PARITY_HEADER_LEN + MAX_SYMBOL_LEN;
+/// The length of the shortest repair symbol in bytes.
+pub(super) const MIN_SYMBOL_LEN: usize = MAX_SYMBOL_LEN - MAX_DATAGRAM_LEN + MIN_DATAGRAM_LEN;
+/// The repair symbols of a share are out of so many datagrams.
+const SHARE_UNIT: u16 = 1024;
+/// The most datagrams in a window.
+const MOST_IN_WINDOW: u8 = 64;
+const _: () = assert!(MOST_IN_WINDOW as usize == MAX_WINDOW);
+
+/// Parity of datagrams of the reverse flow: their identifiers, a repair symbol, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parity<'a> {
+    /// The number that the sender chose.
+    pub session: SessionNumber,
+    /// The repair symbol's number.
+    pub number: u16,
+    /// The position of the first datagram in the window.
+    pub first: u32,
+    /// The number of datagrams in the window, 1 to 64.
+    pub count: u8,
+    /// The identifiers of the window's last datagrams, at most `count`. If there is none, another
+    /// PARITY has them.
+    pub identifiers: Words<'a>,
+    /// The repair symbol, 6 to 1474 bytes. If it is empty, another PARITY has it.
+    pub symbol: &'a [u8],
+}
+
+/// A request for parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protect {
+    /// The repair symbols for every 1024 datagrams, at most 1024; 0 for none.
+    pub share: u16,
+    /// The most datagrams in a window, 1 to 64.
+    pub window: u8,
+    /// The silence after which the proxy sends parity of datagrams that have none, in
+    /// microseconds.
+    pub flush_us: u16,
+    /// The most datagrams that pass before the proxy lists them; 0 if lists come with repair
+    /// symbols alone.
+    pub list: u8,
+}
+
+impl Protect {
+    /// Asks for this share of repair symbols, 0 to 1, and for a flush after at most 65 ms.
+    #[must_use]
+    pub fn of(share: f64, window: u8, flush: Duration) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "from 0 to 1024")]
+        #[allow(clippy::cast_sign_loss, reason = "from 0 to 1024")]
+        let share = (share.clamp(0.0, 1.0) * f64::from(SHARE_UNIT)).round() as u16;
+        let window = window.clamp(1, MOST_IN_WINDOW);
+        let flush_us = u16::try_from(flush.as_micros()).unwrap_or(u16::MAX);
+        Self { share, window, flush_us, list: 0 }
+    }
+
+    /// The share that stands for one repair symbol for each datagram.
+    pub const WHOLE: u16 = SHARE_UNIT;
+
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let (share, window, flush_us, list) = (r.u16()?, r.u8()?, r.u16()?, r.u8()?);
+        if share > SHARE_UNIT {
+            return Err(ParseError::Field("share"));
+        }
+        if !(1..=MAX_WINDOW).contains(&usize::from(window)) {
+            return Err(ParseError::Field("window"));
+        }
+        Ok(Self { share, window, flush_us, list })
+    }
+
+    pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+        let Self { share, window, flush_us, list } = self;
+        w.put_all(&[&share.to_be_bytes(), &[*window], &flush_us.to_be_bytes(), &[*list]])
+    }
+}
+
+impl<'a> Parity<'a> {
+    pub(super) fn parse(session: SessionNumber, r: &mut Reader<'a>) -> Result<Self, ParseError> {
+        let (number, first) = (r.u16()?, r.u32()?);
+        let [count, listed] = r.array()?;
+        if !(1..=MAX_WINDOW).contains(&usize::from(count)) {
+            return Err(ParseError::Field("window"));
+        }
+        if listed > count {
+            return Err(ParseError::Field("identifiers"));
+        }
+        let identifiers = Words::received(r.quads(listed.into())?);
+        let symbol = r.rest();
+        match symbol.len() {
+            0 if listed > 0 => {}
+            ..MIN_SYMBOL_LEN => return Err(ParseError::Truncated),
+            len if len + 4 * usize::from(listed) > MAX_SYMBOL_LEN => {
+                return Err(ParseError::TrailingBytes);
+            }
+            _ => {}
+        }
+        Ok(Self { session, number, first, count, identifiers, symbol })
+    }
+
+    pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+        let listed = u8::try_from(self.identifiers.len()).unwrap_or(u8::MAX);
+        w.put(&self.number.to_be_bytes())?;
+        w.put_all(&[&self.first.to_be_bytes(), &[self.count, listed]])?;
+        w.words(self.identifiers.iter())?;
+        w.put(self.symbol)
+    }
+}
