@@ -40,6 +40,7 @@ use crate::{BufFactory, Connection};
 
 mod acks;
 mod again;
+mod arrivals;
 mod side_channel;
 mod frequency;
 mod gaps;

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::arrivals::Arrivals;
 use super::gaps::{Arrival, GapEnd, GapEvent, Gaps, Held};
 use crate::packet::{Epoch, Header, Type};
 use crate::{BufFactory, Connection, RecvInfo, Result};
@@ -76,6 +77,7 @@ pub(super) struct Receive {
     next_step: Option<Instant>,
     undecrypted: VecDeque<Undecrypted>,
     copies: u64,
+    pub(super) arrivals: Arrivals,
 }
 
 impl Receive {
@@ -258,6 +260,7 @@ impl<F: BufFactory> Connection<F> {
         if receive.reports && receive.source == Source::Path {
             receive.previous = receive.current.or(receive.previous);
             receive.current = identifier(datagram);
+            receive.arrivals.note(datagram);
         }
     }
 
