@@ -1,5 +1,6 @@
 //! The application's choices: the mode, the proxy, and the terms.
 
+use crate::receive::ReceiveRepair;
 use sidekick_protocol::{PublicKey, SenderConfig, Terms};
 use std::fmt;
 use std::net::SocketAddr;
@@ -148,6 +149,8 @@ pub struct Config {
     /// Whether a client repeats the datagrams of its handshake, up to three times, until something
     /// shows that they arrived. A lost first flight otherwise costs one second. Needs no proxy.
     pub repeat_handshake: bool,
+    /// How a proxy repairs what the connection receives, in the modes that help it.
+    pub receive_repair: ReceiveRepair,
 }
 
 impl Config {
@@ -170,6 +173,7 @@ impl Config {
             threshold: terms.threshold,
             poll: true,
             repeat_handshake: false,
+            receive_repair: ReceiveRepair::Auto,
         }
     }
 

@@ -59,7 +59,7 @@ pub use auto::{Chosen, Why};
 pub use config::{Config, Mode, ParseModeError};
 pub use driver::{AdjacentSocket, Driver};
 pub use quiche;
-pub use receive::{ReceiveState, Received};
+pub use receive::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
     Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Route, Selection,

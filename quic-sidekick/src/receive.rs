@@ -1,107 +1,68 @@
-//! Help for what the connection receives: a proxy repeats datagrams that the near segment lost.
+//! Help for what the connection receives: a proxy replaces datagrams that the near segment lost.
 //!
 //! The hook reports a gap in the packet numbers, and holds the acknowledgements behind it. This
-//! module requests copies of the gap's datagrams. Copies close the gap before the server hears of
-//! it. Otherwise the gap is given up: the proxy has nothing, time is over, or the near segment is
-//! congested.
+//! module requests copies of the gap's datagrams, or waits for parity that rebuilds them. So the
+//! gap is closed before the server hears of it. Otherwise the gap is given up: the proxy has
+//! nothing, time is over, or the near segment is congested.
 
-use quiche::sidekick::{GapEnd, GapEvent, Hold};
+mod plan;
+mod protection;
+mod status;
+
+use plan::{Plan, Planner};
+use protection::Protection;
+use quiche::sidekick::{Gap, GapEnd, GapEvent};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::Sender;
-use std::fmt;
+use sidekick_protocol::{Between, Sender};
+pub use status::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 use std::time::{Duration, Instant};
 
-/// How long the acknowledgements behind a gap wait: so many near round trips, and the time that
-/// follows. Each request and its copies take one.
-const HOLD_RTTS: u32 = 6;
-const HOLD_MORE: Duration = Duration::from_millis(5);
-/// The hold is no longer than this share of the whole round trip, but at least
-/// [`LEAST_HOLD`](LEAST_HOLD). A server's probe timeout allows four deviations more than a round
-/// trip, and the client's announced delay.
-const HOLD_SHARE: f64 = 0.5;
-const LEAST_HOLD: Duration = Duration::from_millis(10);
-/// A long hold is released in steps: a server that does not pace answers with bursts.
-const STEP_PACKETS: usize = 4;
-const STEP_INTERVAL: Duration = Duration::from_micros(300);
-/// With a larger share of the far round trip, holding costs more than it repairs.
-const NEAR_SHARE: f64 = 0.5;
-/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, and the time
-/// that follows.
-const QUEUE_FACTOR: f64 = 1.5;
-const QUEUE_MORE: Duration = Duration::from_millis(4);
-/// How long help pauses after such a queue was seen.
-const PAUSE: Duration = Duration::from_millis(100);
 /// The times of this many gaps are kept for [`Received::held`].
 const MAX_TIMES: usize = 1024;
+/// Without a list that shows a gap, parity is not waited for any longer. The proxy may send none.
+const UNLISTED: Duration = Duration::from_millis(15);
 
-/// Why received datagrams are not repaired at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReceiveState {
-    /// The mode does not ask for it.
-    Off,
-    /// No proxy keeps copies, or not yet.
-    NotKept,
-    /// A queue grows before the proxy: losses are congestion, and the server must hear of them.
-    Congested,
-    /// The proxy is too far away: a repair would hold acknowledgements for too long.
-    TooFar,
-    /// Losses before the proxy are repaired.
-    Repairing,
+/// A gap that is being repaired.
+#[derive(Debug)]
+struct OpenGap {
+    gap: Gap,
+    /// Copies were requested. Until then it waits for parity.
+    requested: bool,
 }
 
-impl fmt::Display for ReceiveState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "the mode does not repair what is received",
-            Self::NotKept => "no proxy keeps copies of what is received",
-            Self::Congested => "a queue grows before the proxy",
-            Self::TooFar => "the proxy is too far away",
-            Self::Repairing => "the proxy repeats what is lost before it",
-        })
-    }
-}
-
-/// The state and the counters of the help for received datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Whether they are repaired at present, and if not, why.
-    pub state: ReceiveState,
-    /// Gaps in the packet numbers for which copies were requested.
-    pub gaps: u64,
-    /// Of these, gaps that were filled.
-    pub filled: u64,
-    /// The median, the 99th percentile and the maximum of the times for which acknowledgements
-    /// waited, of the latest thousand gaps.
-    pub held: [Duration; 3],
-}
-
-/// Requests copies of what a connection lacks.
+/// Replaces what a connection lacks.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     state: ReceiveState,
-    congested_until: Option<Instant>,
+    planner: Planner,
+    protection: Protection,
     gaps: u64,
     filled: u64,
+    rebuilt: u64,
     /// How long the latest gaps were open.
     times: Vec<Duration>,
-    /// The gaps for which copies were requested and that are open.
-    requested: Vec<u64>,
+    /// The gaps that are being repaired.
+    open: Vec<OpenGap>,
+    /// When the first of those that wait for parity is to be requested.
+    request_at: Option<Instant>,
     /// Scratch, kept to avoid allocation.
     unfilled: Vec<u64>,
     copy: Vec<u8>,
 }
 
 impl Receiver {
-    pub(crate) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(enabled: bool, repair: ReceiveRepair) -> Self {
         let state = if enabled { ReceiveState::NotKept } else { ReceiveState::Off };
         Self {
             state,
-            congested_until: None,
+            planner: Planner::new(repair),
+            protection: Protection::default(),
             gaps: 0,
             filled: 0,
+            rebuilt: 0,
             times: Vec::new(),
-            requested: Vec::new(),
+            open: Vec::new(),
+            request_at: None,
             unfilled: Vec::new(),
             copy: Vec::new(),
         }
@@ -127,15 +88,26 @@ impl Receiver {
             times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
         };
         let held = [50, 99, 100].map(|percent| at(percent).copied().unwrap_or_default());
-        Received { state: self.state, gaps: self.gaps, filled: self.filled, held }
+        let Self { state, gaps, filled, rebuilt, .. } = *self;
+        Received { state, gaps, filled, rebuilt, held }
+    }
+
+    /// When [`update`](Self::update) is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.request_at
     }
 
     /// Feeds a proxy's copy to the connection. Returns whether the connection may have something
     /// to send.
     pub(crate) fn on_copy<F: BufFactory>(&mut self, copy: &[u8], conn: &mut Connection<F>) -> bool {
-        let Some((_, local, peer)) = conn.sidekick_active_path() else { return false };
         self.copy.clear();
         self.copy.extend_from_slice(copy);
+        self.pass_copy(conn)
+    }
+
+    /// Feeds the scratch copy to the connection.
+    fn pass_copy<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> bool {
+        let Some((_, local, peer)) = conn.sidekick_active_path() else { return false };
         let info = quiche::RecvInfo { from: peer, to: local };
         if let Err(error) = conn.sidekick_recv_copy(&mut self.copy, info) {
             tracing::debug!(%error, "the connection cannot use a copy");
@@ -156,85 +128,136 @@ impl Receiver {
         if self.state == ReceiveState::Off {
             return false;
         }
-        let near = sender.keeper_rtt();
-        if near.is_none() && self.state == ReceiveState::NotKept && !conn.sidekick_has_gaps() {
+        self.request_at = None;
+        if sender.future_keeper_rtt().is_none()
+            && self.state == ReceiveState::NotKept
+            && !conn.sidekick_has_gaps()
+        {
+            conn.sidekick_keep_arrivals(false);
             return false;
         }
         let held = conn.sidekick_held();
-        let (mut state, mut hold) = (ReceiveState::NotKept, None);
-        if let Some(near) = near {
-            let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
-            state = self.judge(sender, near, whole, now);
-            hold = (state == ReceiveState::Repairing).then(|| hold_for(near, whole));
+        conn.sidekick_take_arrivals(|datagram| {
+            self.protection.note_arrival();
+            sender.on_arrival(datagram);
+        });
+        let rebuilt = self.take_rebuilt(conn, sender);
+        let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
+        let plan = self.planner.plan(sender, whole, &self.protection, now);
+        if plan.state != self.state {
+            tracing::info!(state = %plan.state, "the help for received datagrams changed");
+            self.state = plan.state;
         }
-        if state != self.state {
-            tracing::info!(%state, "the help for received datagrams changed");
-            self.state = state;
+        sender.set_fetching(plan.request_after.is_some());
+        let near = sender.future_keeper_rtt().unwrap_or_default();
+        let wanted = plan.parity.then(|| self.protection.wanted(sender.near_losses(), near, now));
+        sender.protect(wanted, now);
+        if !plan.parity && plan.state != ReceiveState::Congested {
+            sender.end_parity(now);
         }
-        sender.set_fetching(hold.is_some());
-        conn.sidekick_hold(hold, now);
+        conn.sidekick_keep_arrivals(sender.collects_arrivals());
+        conn.sidekick_hold(plan.hold, now);
         if let Some(newest) = conn.sidekick_newest() {
             sender.on_progress(newest, now);
         }
         while let Some(event) = conn.sidekick_gap_event() {
             match event {
-                GapEvent::Found(gap) => {
-                    if hold.is_some() && sender.request_copies(gap.id, gap.after, gap.before, now) {
-                        self.gaps += 1;
-                        self.requested.push(gap.id);
-                    } else {
-                        conn.sidekick_release_gap(gap.id, now);
-                    }
-                }
-                GapEvent::Closed { id, end, after } => {
-                    let Some(place) = self.requested.iter().position(|open| *open == id) else {
-                        continue;
-                    };
-                    self.requested.swap_remove(place);
-                    sender.close_gap(id);
-                    self.filled += u64::from(end == GapEnd::Filled);
-                    if self.times.len() >= MAX_TIMES {
-                        self.times.swap_remove(0);
-                    }
-                    self.times.push(after);
-                }
+                GapEvent::Found(gap) => self.begin(gap, plan, conn, sender, now),
+                GapEvent::Closed { id, end, after } => self.end(id, end, after, sender),
             }
         }
+        self.review(plan, conn, sender, now);
         sender.drain_unfilled(&mut self.unfilled);
         for gap in self.unfilled.drain(..) {
             conn.sidekick_release_gap(gap, now);
         }
-        conn.sidekick_held() < held
+        rebuilt || conn.sidekick_held() < held
     }
 
-    /// Whether losses are to be repaired now.
-    fn judge(
+    /// Feeds what parity rebuilt to the connection. Returns whether there was anything.
+    fn take_rebuilt<F: BufFactory>(
         &mut self,
-        sender: &Sender,
-        near: Duration,
-        whole: Option<Duration>,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
+    ) -> bool {
+        let before = self.rebuilt;
+        while let Some(datagram) = sender.next_rebuilt() {
+            self.rebuilt += 1;
+            self.copy.clear();
+            self.copy.extend_from_slice(datagram);
+            self.pass_copy(conn);
+        }
+        self.rebuilt > before
+    }
+
+    /// Begins to repair a gap, or gives it up.
+    fn begin<F: BufFactory>(
+        &mut self,
+        gap: Gap,
+        plan: Plan,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
         now: Instant,
-    ) -> ReceiveState {
-        let minimum = near.saturating_sub(sender.keeper_queueing().unwrap_or_default());
-        let most = minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE;
-        if sender.keeper_rtt_of_late().is_some_and(|latest| latest > most) {
-            self.congested_until = Some(now + PAUSE);
+    ) {
+        let requested = !plan.parity;
+        if requested && !request(gap, plan, sender, now) {
+            conn.sidekick_release_gap(gap.id, now);
+            return;
         }
-        if self.congested_until.is_some_and(|until| now < until) {
-            return ReceiveState::Congested;
+        if plan.hold.is_some() {
+            self.gaps += 1;
+            self.open.push(OpenGap { gap, requested });
         }
-        // During the handshake the whole round trip is unknown, and nothing is held.
-        let far = whole.map(|whole| whole.saturating_sub(minimum));
-        if far.is_some_and(|far| minimum > far.mul_f64(NEAR_SHARE)) {
-            return ReceiveState::TooFar;
+    }
+
+    /// Notes the end of a gap.
+    fn end(&mut self, id: u64, end: GapEnd, after: Duration, sender: &mut Sender) {
+        let Some(place) = self.open.iter().position(|open| open.gap.id == id) else { return };
+        self.open.swap_remove(place);
+        sender.close_gap(id);
+        self.filled += u64::from(end == GapEnd::Filled);
+        if self.times.len() >= MAX_TIMES {
+            self.times.swap_remove(0);
         }
-        ReceiveState::Repairing
+        self.times.push(after);
+    }
+
+    /// Requests copies for the gaps that parity does not close in time. Gives up those that the
+    /// proxy cannot close.
+    fn review<F: BufFactory>(
+        &mut self,
+        plan: Plan,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
+        now: Instant,
+    ) {
+        for OpenGap { gap, requested } in &mut self.open {
+            let patience = plan.request_after.unwrap_or(Duration::MAX);
+            let (waits, patience) = match sender.between(gap.after, gap.before) {
+                Between::Missing { hopeless, .. } => (!hopeless, patience),
+                // The proxy may send no parity.
+                Between::Unlisted => (true, patience.min(UNLISTED)),
+                Between::Nothing => {
+                    conn.sidekick_release_gap(gap.id, now);
+                    continue;
+                }
+            };
+            if *requested {
+                continue;
+            }
+            let due = gap.found.checked_add(patience);
+            if waits && plan.parity && due.is_none_or(|due| now < due) {
+                self.request_at = self.request_at.into_iter().chain(due).min();
+            } else if request(*gap, plan, sender, now) {
+                *requested = true;
+            } else {
+                conn.sidekick_release_gap(gap.id, now);
+            }
+        }
     }
 }
 
-/// How long and in which steps acknowledgements are held.
-fn hold_for(near: Duration, whole: Option<Duration>) -> Hold {
-    let wanted = HOLD_RTTS * near + HOLD_MORE;
-    let most = whole.map_or(wanted, |whole| whole.mul_f64(HOLD_SHARE).max(LEAST_HOLD));
-    Hold { limit: wanted.min(most), step_packets: STEP_PACKETS, step_interval: STEP_INTERVAL }
+/// Requests copies of a gap's datagrams. Returns false if nobody repeats them now.
+fn request(gap: Gap, plan: Plan, sender: &mut Sender, now: Instant) -> bool {
+    plan.request_after.is_some() && sender.request_copies(gap.id, gap.after, gap.before, now)
 }

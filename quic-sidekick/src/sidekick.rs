@@ -101,7 +101,7 @@ impl Sidekick {
         Self {
             sender: Sender::new(config.sender(), seed),
             path: AssistedPath::default(),
-            receiver: Receiver::new(config.receives()),
+            receiver: Receiver::new(config.receives(), config.receive_repair),
             policy: RepairPolicy::new(config.mode),
             config,
             reinjection: Reinjection::default(),
@@ -233,7 +233,7 @@ impl Sidekick {
     /// When [`Sidekick::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.sender.poll_timeout()
+        [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Serves the timers that are due at `now`, if any. Returns whether [`Connection::send`] has

@@ -79,6 +79,10 @@ typedef struct sidekick_status {
    */
   uint64_t repaired_near;
   /*
+   Datagrams that the proxy's parity rebuilt.
+   */
+  uint64_t parity_rebuilt;
+  /*
    Errors that the network reported at the socket of the help. They do not end the help,
    because anyone can forge them.
    */
@@ -177,6 +181,12 @@ int sidekick_config_set_proxy(struct sidekick_config *config,
  or -1 if it is not a public key.
  */
 int sidekick_config_set_key(struct sidekick_config *config, const char *key);
+
+/*
+ Sets how the proxy repairs what the connection receives: "auto", "requests", "parity" or "both".
+ Returns 0, or -1 for any other.
+ */
+int sidekick_config_set_receive_repair(struct sidekick_config *config, const char *repair);
 
 /*
  Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0

@@ -111,6 +111,22 @@ pub unsafe extern "C" fn sidekick_config_set_key(
     }
 }
 
+/// Sets how the proxy repairs what the connection receives: "auto", "requests", "parity" or "both".
+/// Returns 0, or -1 for any other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_set_receive_repair(
+    config: *mut sidekick_config,
+    repair: *const c_char,
+) -> c_int {
+    // SAFETY: `repair` is null or a text, and `config` null or live, as the caller promises.
+    unsafe {
+        change(config, |config| {
+            config.receive_repair = text(repair)?.parse().ok()?;
+            Some(())
+        })
+    }
+}
+
 /// Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
 /// disables either. Returns 0, or -1 if both are 0, or `sums` is.
 #[unsafe(no_mangle)]

@@ -36,6 +36,8 @@ pub struct sidekick_status {
     pub repeats_received: u64,
     /// Gaps in the received packet numbers that such copies closed.
     pub repaired_near: u64,
+    /// Datagrams that the proxy's parity rebuilt.
+    pub parity_rebuilt: u64,
     /// Errors that the network reported at the socket of the help. They do not end the help,
     /// because anyone can forge them.
     pub socket_errors: u64,
@@ -62,6 +64,7 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
         repeats_requested: status.stats.repeats_requested,
         repeats_received: status.stats.repeats_received,
         repaired_near: status.received.filled,
+        parity_rebuilt: status.received.rebuilt,
         socket_errors: sidekick.driver.socket_errors(),
     };
     if !out.is_null() {

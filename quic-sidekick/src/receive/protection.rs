@@ -1,0 +1,271 @@
+//! How much parity the proxy is asked for, by the near segment's losses.
+
+use sidekick_protocol::{NearLosses, Protect};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Before so many datagrams are known, much loss is assumed: a slow start that ends early costs
+/// more than a few datagrams of parity.
+const FIRST: u64 = 200;
+const FIRST_SHARE: f64 = 0.5;
+/// The losses of so many datagrams make a sample. The latest samples count.
+const SAMPLE: u64 = 32;
+const SAMPLES: usize = 16;
+/// So many datagrams without a loss show that there are none, and so many after one.
+const LOSSLESS: u64 = 64;
+const LOSSLESS_AGAIN: u64 = 512;
+/// Parity in proportion to the loss, and the least.
+const FACTOR: f64 = 2.75;
+const MARGIN: f64 = 0.01;
+const LEAST: f64 = 0.045;
+/// The least while no loss at all is known.
+const LEAST_WITHOUT_LOSS: f64 = 0.03;
+const MOST: f64 = 0.6;
+/// A change by less than this is not worth a message.
+const CHANGE: f64 = 0.1;
+/// Datagrams in a window, and where losses come in bursts. Such a mean length is a burst.
+const WINDOW: f64 = 30.0;
+const BURST_WINDOW: f64 = 60.0;
+const MAX_WINDOW: f64 = 64.0;
+/// A window is at least so many times as long as the interval between two repair symbols.
+const LISTED: f64 = 1.25;
+const BURST: f64 = 2.0;
+/// While acknowledgements are held, the proxy lists what passed after so many datagrams. A loss
+/// before the proxy is then soon known as one.
+const LIST: u8 = 8;
+/// After so many datagrams without a list, and this time, the proxy sends none.
+const UNANSWERED: u64 = 64;
+const UNANSWERED_RTTS: u32 = 3;
+const UNANSWERED_MORE: Duration = Duration::from_millis(200);
+/// Parity of the last datagrams, if no others follow for this time.
+const FLUSH: Duration = Duration::from_millis(3);
+/// A longer silence, as a part of the near round trip, where that is long: the hold is, too.
+const FLUSH_PART: u32 = 16;
+const MOST_FLUSH: Duration = Duration::from_millis(10);
+
+/// Some datagrams that passed the proxy.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    datagrams: u64,
+    lost: u64,
+    /// Runs of lost ones.
+    runs: u64,
+}
+
+impl Sample {
+    /// What `after` counts, and `before` did not.
+    fn between(before: &NearLosses, after: &NearLosses) -> Self {
+        Self {
+            datagrams: after.judged - before.judged,
+            lost: after.lost.saturating_sub(before.lost),
+            runs: after.runs.saturating_sub(before.runs),
+        }
+    }
+
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            datagrams: self.datagrams + other.datagrams,
+            lost: self.lost + other.lost,
+            runs: self.runs + other.runs,
+        }
+    }
+
+    /// The part that was lost.
+    fn loss(self) -> f64 {
+        self.lost as f64 / self.datagrams.max(1) as f64
+    }
+
+    /// How many were lost in a row, on average.
+    fn burst(self) -> f64 {
+        self.lost as f64 / self.runs.max(1) as f64
+    }
+}
+
+/// The parity that a path needs.
+#[derive(Debug, Default)]
+pub(super) struct Protection {
+    /// The counts at the end of the latest sample.
+    counts: NearLosses,
+    samples: VecDeque<Sample>,
+    /// Their sum.
+    all: Sample,
+    share: f64,
+    /// The latest counts.
+    latest: NearLosses,
+    /// How many datagrams were listed when a list last showed one that had not arrived.
+    shown: Option<u64>,
+    /// When parity was first asked for, and the datagrams that arrived since, while no list has.
+    asked: Option<Instant>,
+    arrivals: u64,
+    unanswered: bool,
+    flush: Duration,
+}
+
+impl Protection {
+    /// Notes a datagram that arrived while parity is wanted.
+    pub(super) fn note_arrival(&mut self) {
+        self.arrivals += 1;
+    }
+
+    /// Whether the proxy sends no parity.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered
+    }
+
+    /// Whether the near segment has lost none of the latest datagrams. Then gaps are losses before
+    /// the proxy, and the peer must hear of them at once.
+    pub(super) fn is_lossless(&self) -> bool {
+        let listed = self.latest.listed;
+        let since = self.shown.map_or(u64::MAX, |shown| listed.saturating_sub(shown));
+        self.all.lost == 0 && listed >= LOSSLESS && since >= LOSSLESS_AGAIN
+    }
+
+    /// The parity to ask for, by the losses so far and the near round trip.
+    pub(super) fn wanted(&mut self, counts: NearLosses, near: Duration, now: Instant) -> Protect {
+        if counts.listed == 0 && self.counts.listed == 0 {
+            let asked = *self.asked.get_or_insert(now);
+            let late = asked + UNANSWERED_RTTS * near + UNANSWERED_MORE;
+            self.unanswered = self.arrivals >= UNANSWERED && late <= now;
+        }
+        if counts.judged < self.counts.judged {
+            // Another session counts from 0.
+            (self.counts, self.latest, self.shown) = Default::default();
+        }
+        if counts.absent > self.latest.absent {
+            self.shown = Some(counts.listed);
+        }
+        self.latest = counts;
+        if counts.judged - self.counts.judged >= SAMPLE {
+            if self.samples.len() >= SAMPLES {
+                self.samples.pop_front();
+            }
+            self.samples.push_back(Sample::between(&self.counts, &counts));
+            self.counts = counts;
+            self.all = self.samples.iter().fold(Sample::default(), Sample::plus);
+        }
+        let all = self.all;
+        let least = if all.lost > 0 { LEAST } else { LEAST_WITHOUT_LOSS };
+        let share = if all.datagrams < FIRST {
+            FIRST_SHARE
+        } else {
+            (all.loss() * FACTOR + MARGIN).clamp(least, MOST)
+        };
+        if (share - self.share).abs() > self.share * CHANGE {
+            self.share = share;
+        }
+        let window = if all.burst() >= BURST { BURST_WINDOW } else { WINDOW };
+        // Each datagram needs a list, and the lists are as long as windows.
+        #[allow(clippy::cast_possible_truncation, reason = "from 30 to 64")]
+        #[allow(clippy::cast_sign_loss, reason = "from 30 to 64")]
+        let window = window.max(LISTED / self.share).min(MAX_WINDOW) as u8;
+        let flush = (near / FLUSH_PART).clamp(FLUSH, MOST_FLUSH);
+        // Not each measurement is worth a message.
+        if flush.abs_diff(self.flush) > self.flush / 3 {
+            self.flush = flush;
+        }
+        let list = if self.is_lossless() { 0 } else { LIST };
+        Protect { list, ..Protect::of(self.share, window, self.flush) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEAR: Duration = Duration::from_millis(20);
+
+    /// Asks at each of so many datagrams, of which every `n`-th is lost, `run` in a row.
+    fn after(protection: &mut Protection, datagrams: u64, n: u64, run: u64) -> Protect {
+        let mut counts = protection.latest;
+        for _ in 0..datagrams {
+            counts.listed += 1;
+            counts.judged = counts.listed.saturating_sub(64);
+            let place = counts.judged % n;
+            counts.lost += u64::from(counts.judged > 0 && place < run);
+            counts.runs += u64::from(counts.judged > 0 && place == 0 && run > 0);
+            counts.absent += u64::from(counts.listed % n < run);
+            protection.wanted(counts, NEAR, now());
+        }
+        protection.wanted(counts, NEAR, now())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn share(protect: Protect) -> f64 {
+        f64::from(protect.share) / f64::from(Protect::WHOLE)
+    }
+
+    #[test]
+    fn much_at_first_and_then_by_the_loss() {
+        for (n, low, high) in [(100, 0.04, 0.05), (25, 0.11, 0.14), (10, 0.26, 0.31)] {
+            let mut protection = Protection::default();
+            let early = after(&mut protection, 200, n, 1);
+            assert!((share(early) - FIRST_SHARE).abs() < 0.01, "{early:?}");
+            let late = after(&mut protection, 2000, n, 1);
+            assert!((low..=high).contains(&share(late)), "1 of {n}: {late:?}");
+            assert!(!protection.is_lossless());
+        }
+        let all = after(&mut Protection::default(), 2000, 2, 1);
+        assert!((share(all) - MOST).abs() < 0.01, "{all:?}");
+    }
+
+    #[test]
+    fn bursts_widen_the_window() {
+        assert_eq!(after(&mut Protection::default(), 2000, 25, 1).window, 30);
+        assert_eq!(after(&mut Protection::default(), 2000, 100, 4).window, 60);
+    }
+
+    #[test]
+    fn without_losses_little_is_asked_for_and_nothing_is_held() {
+        let mut protection = Protection::default();
+        assert!(!protection.is_lossless(), "nothing is known");
+        let little = after(&mut protection, 2000, 1, 0);
+        assert!(protection.is_lossless());
+        assert!(share(little) < 0.035, "{little:?}");
+        // Each datagram is in a window.
+        assert!(f64::from(little.window) * share(little) >= 1.2, "{little:?}");
+        // One that had not arrived ends that at once, before it is judged.
+        let mut counts = protection.latest;
+        (counts.listed, counts.absent) = (counts.listed + 1, counts.absent + 1);
+        protection.wanted(counts, NEAR, now());
+        assert!(!protection.is_lossless());
+    }
+
+    #[test]
+    fn another_session_counts_from_zero() {
+        let mut protection = Protection::default();
+        after(&mut protection, 2000, 10, 1);
+        let next = protection.wanted(NearLosses::default(), NEAR, now());
+        assert!(share(next) > 0.25, "the path is the same: {next:?}");
+        assert!(!protection.is_lossless());
+    }
+
+    #[test]
+    fn a_flush_waits_longer_on_a_long_path() {
+        let flush =
+            |near| Protection::default().wanted(NearLosses::default(), near, now()).flush_us;
+        let ms = Duration::from_millis;
+        assert_eq!([ms(20), ms(80), ms(560)].map(flush), [3000, 5000, 10_000]);
+    }
+
+    #[test]
+    fn a_proxy_without_parity_is_given_up() {
+        let (mut protection, begin) = (Protection::default(), now());
+        for ms in 0..400 {
+            protection.note_arrival();
+            let at = begin + Duration::from_millis(ms);
+            protection.wanted(NearLosses::default(), NEAR, at);
+            assert_eq!(protection.is_unanswered(), ms >= 260, "{ms}");
+        }
+        let mut answered = Protection::default();
+        after(&mut answered, 10, 10, 1);
+        for ms in 0..400 {
+            answered.note_arrival();
+            answered.wanted(answered.latest, NEAR, begin + Duration::from_millis(ms));
+        }
+        assert!(!answered.is_unanswered());
+    }
+}

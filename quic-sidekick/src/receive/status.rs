@@ -1,0 +1,101 @@
+//! What the application learns of the help for received datagrams.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How a proxy repairs what the connection receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReceiveRepair {
+    /// Requests while the proxy is near, and both where it is far away.
+    #[default]
+    Auto,
+    /// The proxy repeats what the client lacks, a near round trip later.
+    Requests,
+    /// The proxy adds parity, from which the client rebuilds at once what it lacks.
+    Parity,
+    /// Parity, and requests for what it cannot rebuild.
+    Both,
+}
+
+impl ReceiveRepair {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Requests, Self::Parity, Self::Both];
+}
+
+impl fmt::Display for ReceiveRepair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Requests => "requests",
+            Self::Parity => "parity",
+            Self::Both => "both",
+        })
+    }
+}
+
+/// The text is not the name of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected one of auto, requests, parity, both")]
+pub struct ParseRepairError;
+
+impl FromStr for ReceiveRepair {
+    type Err = ParseRepairError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRepairError> {
+        Self::ALL.into_iter().find(|repair| repair.to_string() == text).ok_or(ParseRepairError)
+    }
+}
+
+/// Why received datagrams are not repaired at present, or how they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveState {
+    /// The mode does not ask for it.
+    Off,
+    /// No proxy keeps copies, or not yet.
+    NotKept,
+    /// A queue grows before the proxy: losses are congestion, and the server must hear of them.
+    Congested,
+    /// The proxy is too far away: a repair would hold acknowledgements for too long.
+    TooFar,
+    /// A little parity shows that nothing is lost before the proxy. Nothing is held.
+    Watching,
+    /// Losses before the proxy are repaired by requests.
+    Repairing,
+    /// The proxy is far away, and its parity repairs losses. Requests follow where parity does not
+    /// suffice, if they are worth the wait.
+    Protected,
+}
+
+impl fmt::Display for ReceiveState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "the mode does not repair what is received",
+            Self::NotKept => "no proxy keeps copies of what is received",
+            Self::Congested => "a queue grows before the proxy",
+            Self::TooFar => "the proxy is too far away",
+            Self::Watching => "nothing is lost before the proxy",
+            Self::Repairing => "the proxy repeats what is lost before it",
+            Self::Protected => "the proxy's parity replaces what is lost before it",
+        })
+    }
+}
+
+/// The state and the counters of the help for received datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Whether they are repaired at present, and if not, why.
+    pub state: ReceiveState,
+    /// Gaps in the packet numbers that were to be repaired.
+    pub gaps: u64,
+    /// Of these, gaps that were filled.
+    pub filled: u64,
+    /// Datagrams that parity rebuilt.
+    pub rebuilt: u64,
+    /// The median, the 99th percentile and the maximum of the times for which acknowledgements
+    /// waited, of the latest thousand gaps.
+    pub held: [Duration; 3],
+}
