@@ -18,7 +18,7 @@ use clap::{
 };
 
 use crate::capture::settings::Backend;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogLevel, ParityPolicy};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::replay::report;
 use crate::size::Size;
@@ -154,6 +154,20 @@ struct Options {
     /// Keep no copies
     #[arg(long)]
     no_keep: bool,
+
+    /// Whether clients that ask for parity get it: datagrams from which they rebuild what the last
+    /// hop lost, without a request. It needs copies
+    #[arg(long, value_enum, default_value_t = defaults().parity)]
+    parity: ParityPolicy,
+
+    /// Most bytes of parity, in percent of the bytes of the flow that it covers
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = defaults().parity_percent,
+        value_parser = value_parser!(u8).range(1..=100)
+    )]
+    parity_percent: u8,
 
     /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
     /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
@@ -384,6 +398,8 @@ impl Options {
             idle_timeout: Duration::from_secs(self.idle_timeout),
             keep: if self.no_keep { Some(Size::default()) } else { self.keep },
             keep_per_session: self.keep_per_session,
+            parity: self.parity,
+            parity_percent: self.parity_percent,
             key: self.key,
             discovery: !self.no_discovery,
             announce: self.announce,
@@ -458,8 +474,8 @@ mod tests {
                      --announce 192.0.2.1:5252";
         assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_toml()), 17);
-        assert_eq!(keys(&sample()), 17);
+        assert_eq!(keys(&whole.to_toml()), 19);
+        assert_eq!(keys(&sample()), 19);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::sys::sysinfo::sysinfo;
 use serde::Deserialize;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
@@ -44,6 +45,10 @@ pub struct Config {
     pub keep: Option<Size>,
     /// Most of this memory that one session can use. Below 64 KiB, no session keeps copies.
     pub keep_per_session: Size,
+    /// Whether sessions that keep copies get parity.
+    pub parity: ParityPolicy,
+    /// Most bytes of parity, in percent of a session's datagrams towards its client: 1 to 100.
+    pub parity_percent: u8,
     /// The file of the secret key. Without it, the proxy makes a key at each start.
     pub key: Option<PathBuf>,
     /// Whether the proxy answers senders that look for a proxy on their path.
@@ -68,6 +73,28 @@ pub struct Config {
     /// Settings for the wire format of NSDI '24. If set, the proxy uses that format in place of
     /// the Sidekick protocol.
     pub nsdi24: Option<Nsdi24>,
+}
+
+/// Whether the proxy sends parity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ParityPolicy {
+    /// To clients that ask for it
+    #[default]
+    Auto,
+    /// To none
+    Off,
+}
+
+impl ParityPolicy {
+    /// The name on the command line and in files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// How much the proxy logs.
@@ -128,6 +155,8 @@ impl Default for Config {
             idle_timeout: limits.idle_timeout,
             keep: None,
             keep_per_session: Size::bytes(limits.keep_bytes_per_session as u64),
+            parity: ParityPolicy::Auto,
+            parity_percent: limits.parity_percent,
             key: None,
             discovery: true,
             announce: Vec::new(),
@@ -192,6 +221,10 @@ impl Config {
             idle_timeout: self.idle_timeout,
             keep_bytes: size(self.keep().get() / threads),
             keep_bytes_per_session: size(self.keep_per_session.get()),
+            parity_percent: match self.parity {
+                ParityPolicy::Auto => self.parity_percent,
+                ParityPolicy::Off => 0,
+            },
             ..defaults
         }
     }
@@ -270,6 +303,8 @@ impl Config {
             format!("idle-timeout = {}", self.idle_timeout.as_secs()),
             format!("keep = \"{}\"", self.keep()),
             format!("keep-per-session = \"{}\"", self.keep_per_session),
+            format!("parity = \"{}\"", self.parity.as_str()),
+            format!("parity-percent = {}", self.parity_percent),
             format!("discovery = {}", self.discovery),
         ];
         if !self.announce.is_empty() {

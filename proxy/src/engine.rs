@@ -209,6 +209,9 @@ impl ProtocolEngine for Observer {
             repeats: stats.repeats_sent,
             repeat_bytes: stats.repeat_bytes,
             repeats_withheld: stats.repeats_withheld,
+            parity: stats.parity_sent,
+            parity_bytes: stats.parity_bytes,
+            parity_withheld: stats.parity_withheld,
             ..Summary::default()
         }
     }

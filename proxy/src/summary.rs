@@ -80,6 +80,13 @@ pub struct Summary {
     /// Copies not sent, because they were too old, sent too often or beyond the share of the
     /// session.
     pub repeats_withheld: u64,
+    /// Datagrams with parity that the proxy sent.
+    pub parity: u64,
+    /// Bytes of the parity that the proxy sent.
+    pub parity_bytes: u64,
+    /// Repair symbols not sent, because their datagrams were too old or they were beyond the share
+    /// of the session.
+    pub parity_withheld: u64,
     /// Packets that the proxy did not copy because the kernel had no room for them.
     pub uncopied: u64,
     /// Messages that the system did not accept.
@@ -138,6 +145,9 @@ impl Summary {
             (&mut self.repeats, other.repeats),
             (&mut self.repeat_bytes, other.repeat_bytes),
             (&mut self.repeats_withheld, other.repeats_withheld),
+            (&mut self.parity, other.parity),
+            (&mut self.parity_bytes, other.parity_bytes),
+            (&mut self.parity_withheld, other.parity_withheld),
             (&mut self.uncopied, other.uncopied),
             (&mut self.unsent, other.unsent),
             (&mut self.late, other.late),
@@ -186,6 +196,9 @@ impl fmt::Display for Summary {
             ("copies sent", self.repeats),
             ("bytes of copies sent", self.repeat_bytes),
             ("copies withheld", self.repeats_withheld),
+            ("datagrams with parity sent", self.parity),
+            ("bytes of parity sent", self.parity_bytes),
+            ("parity withheld", self.parity_withheld),
             ("packets not copied", self.uncopied),
             ("unsent", self.unsent),
             ("messages dropped", self.late),

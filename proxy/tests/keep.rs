@@ -12,11 +12,12 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use common::download::{Addresses, Client, V4, V6, near, now, numbered, router};
+use common::download::{Addresses, Client, V4, V6, name, near, now, numbered, router};
 use common::link::{bind, connected, send};
 use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use sidekick_protocol::Protect;
 
 const KEEP: Option<Duration> = Some(Duration::from_millis(900));
 
@@ -58,6 +59,60 @@ fn a_lost_datagram_is_repeated_byte_for_byte() {
         assert!(summary["kept"].as_u64() >= Some(203), "{summary}");
         assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
         assert_eq!(summary["uncopied"], 0, "{summary}");
+    });
+}
+
+/// Downloads datagrams of this length past a proxy with these flags, loses every ninth, and lets
+/// parity rebuild it. Returns the number of datagrams with parity that the proxy sent.
+fn protected(len: usize, flags: &str) -> u64 {
+    let (mut sockets, server) = router(V4, 1);
+    let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
+    let proxy = daemon.address_on(V4.near.0);
+    let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
+    client.begin(&server);
+    client.loses = |datagram| name(datagram).is_multiple_of(9);
+    client.sender.set_fetching(false);
+    let protect = Protect::of(0.25, 30, Duration::from_millis(2));
+    client.sender.protect(Some(protect), now());
+    // The proxy knows of that before anything is lost.
+    if !flags.contains("off") {
+        client.runs(Duration::ZERO, |_| true);
+        server.send_to(&numbered(0x7000_0001, len), client.address()).unwrap();
+        client.run_until("protected", |client| client.sender.stats().parity_received > 0);
+        client.arrived.clear();
+    }
+    let sent: Vec<_> = (1..=200_u32).map(|n| numbered(n, len)).collect();
+    for datagram in &sent {
+        server.send_to(datagram, client.address()).unwrap();
+        client.run_until("arrived", |client| client.arrived.contains(datagram));
+    }
+    let lost: BTreeSet<_> = sent.iter().filter(|it| name(it).is_multiple_of(9)).cloned().collect();
+    if !flags.contains("off") {
+        client.run_until("rebuilt", |client| client.rebuilt.len() >= lost.len() - 3);
+    }
+    assert!(client.rebuilt.iter().all(|it| lost.contains(it)), "byte for byte");
+    daemon.stop().summary()["parity"].as_u64().unwrap()
+}
+
+#[test]
+fn parity_rebuilds_lost_datagrams_byte_for_byte() {
+    in_namespace("parity_rebuilds_lost_datagrams_byte_for_byte", || {
+        assert!(protected(1200, "") >= 45);
+    });
+}
+
+/// Their lists and their repair symbols have datagrams of their own.
+#[test]
+fn parity_of_long_datagrams_arrives() {
+    in_namespace("parity_of_long_datagrams_arrives", || {
+        assert!(protected(1440, "--parity auto") >= 90);
+    });
+}
+
+#[test]
+fn a_proxy_without_parity_sends_none() {
+    in_namespace("a_proxy_without_parity_sends_none", || {
+        assert_eq!(protected(1200, "--parity off"), 0);
     });
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::capture::settings::Backend;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogLevel, ParityPolicy};
 pub(crate) use error::FileError;
 use types::{Announced, Bytes, Interface, KeyFile, Listen, Metrics, Number, ValueList};
 
@@ -25,6 +25,8 @@ pub(super) struct File {
     pub(super) idle_timeout: Option<Number<1, 86_400>>,
     pub(super) keep: Option<Bytes>,
     pub(super) keep_per_session: Option<Bytes>,
+    pub(super) parity: Option<ParityPolicy>,
+    pub(super) parity_percent: Option<Number<1, 100>>,
     pub(super) key: Option<KeyFile>,
     pub(super) discovery: Option<bool>,
     pub(super) announce: Option<ValueList<Announced>>,
@@ -64,6 +66,9 @@ impl File {
         let per_session = self.keep_per_session.map(|it| it.0);
         put(&mut config.keep, self.keep.map(|it| Some(it.0)), keep);
         put(&mut config.keep_per_session, per_session, is_set("keep_per_session"));
+        let percent = self.parity_percent.and_then(|n| u8::try_from(n.0).ok());
+        put(&mut config.parity, self.parity, is_set("parity"));
+        put(&mut config.parity_percent, percent, is_set("parity_percent"));
         put(&mut config.key, self.key.map(|file| Some(file.0)), is_set("key"));
         put(&mut config.discovery, self.discovery, discovery);
         put(&mut config.announce, announce, discovery);

@@ -75,6 +75,10 @@ pub struct Client {
     pub arrived: Vec<Vec<u8>>,
     /// Copies that the proxy sent.
     pub copies: Vec<Vec<u8>>,
+    /// Datagrams that parity rebuilt.
+    pub rebuilt: Vec<Vec<u8>>,
+    /// Whether the client loses a datagram, for parity to rebuild it.
+    pub loses: fn(&[u8]) -> bool,
     /// Gaps for which the proxy has no copy.
     pub unfilled: BTreeSet<u64>,
     next_gap: u64,
@@ -105,6 +109,8 @@ impl Client {
             adjacent,
             arrived: Vec::new(),
             copies: Vec::new(),
+            rebuilt: Vec::new(),
+            loses: |_| false,
             unfilled: BTreeSet::new(),
             next_gap: 0,
         }
@@ -156,6 +162,9 @@ impl Client {
                 let _ = self.sender.handle_on_path(&buffer[..len], now());
             } else {
                 self.arrived.push(buffer[..len].to_vec());
+                if !(self.loses)(&buffer[..len]) {
+                    self.sender.on_arrival(&buffer[..len]);
+                }
                 self.sender.on_progress(name(&buffer[..len]), now());
             }
         }
@@ -163,6 +172,9 @@ impl Client {
             let handled = self.sender.handle_input(from, &buffer[..len], now());
             if let Ok(Some(copy)) = handled {
                 self.copies.push(buffer[copy].to_vec());
+            }
+            while let Some(datagram) = self.sender.next_rebuilt() {
+                self.rebuilt.push(datagram.to_vec());
             }
         }
         let mut unfilled = Vec::new();
@@ -211,7 +223,7 @@ impl Client {
 }
 
 /// The identifier of a datagram of the reverse flow.
-fn name(datagram: &[u8]) -> u32 {
+pub fn name(datagram: &[u8]) -> u32 {
     u32::from_be_bytes(*datagram.last_chunk().unwrap())
 }
 

@@ -4,7 +4,7 @@ use crate::summary::Summary;
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field of the summary does not compile until it is here.
-pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 35] {
+pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 38] {
     let Summary {
         captured,
         counted,
@@ -40,6 +40,9 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 3
         repeats,
         repeat_bytes,
         repeats_withheld,
+        parity,
+        parity_bytes,
+        parity_withheld,
         uncopied,
         unsent,
         late,
@@ -176,6 +179,17 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 3
             "sidekick_repeats_withheld_total",
             "Copies not sent, because they were too old, sent too often or beyond the share of the session.",
             repeats_withheld,
+        ),
+        ("sidekick_parity_sent_total", "Datagrams with parity that the proxy sent.", parity),
+        (
+            "sidekick_parity_sent_bytes_total",
+            "Bytes of the parity that the proxy sent.",
+            parity_bytes,
+        ),
+        (
+            "sidekick_parity_withheld_total",
+            "Repair symbols not sent, because their datagrams were too old or they were beyond the share of the session.",
+            parity_withheld,
         ),
         (
             "sidekick_datagrams_uncopied_total",
