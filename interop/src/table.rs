@@ -190,7 +190,7 @@ fn early(outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use crate::cell::Packets;
-    use sidekick_netem::record::{HeldMs, Repeats};
+    use sidekick_netem::record::Repeats;
 
     fn measured(goodput_mbit_s: f64, lost_early: u64) -> Outcome {
         Outcome::Passed(Box::new(Measured {
@@ -213,7 +213,7 @@ mod tests {
                 repeats_requested: lost_early + 20,
                 repeats_received: lost_early + 10,
                 repaired_near: lost_early,
-                held_ms: HeldMs::default(),
+                ..Repeats::default()
             }),
             near_lost_down: lost_early + 1,
             late_percent: goodput_mbit_s,

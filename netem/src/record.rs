@@ -105,6 +105,15 @@ pub struct Repeats {
     pub repaired_near: u64,
     /// How long acknowledgements were held, in milliseconds.
     pub held_ms: HeldMs,
+    /// Datagrams with parity that arrived.
+    #[serde(default)]
+    pub parity_received: u64,
+    /// Datagrams that parity rebuilt.
+    #[serde(default)]
+    pub parity_rebuilt: u64,
+    /// Bytes of copies and parity, in percent of the bytes that the connection received.
+    #[serde(default)]
+    pub near_overhead_percent: f64,
 }
 
 /// Percentiles of a time that acknowledgements were held, in milliseconds.

@@ -67,9 +67,11 @@ const FOUND: [Column<RunRecord>; 4] = [
 const ACKS: Column<RunRecord> = ("ACK packets", |run| run.ack_packets.to_string());
 const TIMEOUTS: Column<RunRecord> = ("PTOs", |run| run.packets.probe_timeouts.to_string());
 /// Of a flow whose receiver is helped.
-const REPEATS: [Column<RunRecord>; 4] = [
+const REPEATS: [Column<RunRecord>; 6] = [
     ("requests", |run| run.repeats.unwrap_or_default().repeats_requested.to_string()),
     ("repeats", |run| run.repeats.unwrap_or_default().repeats_received.to_string()),
+    ("rebuilt", |run| run.repeats.unwrap_or_default().parity_rebuilt.to_string()),
+    ("added %", |run| format!("{:.1}", run.repeats.unwrap_or_default().near_overhead_percent)),
     ("filled near", |run| run.repeats.unwrap_or_default().repaired_near.to_string()),
     ("held p99 ms", |run| format!("{:.1}", run.repeats.unwrap_or_default().held_ms.p99)),
 ];

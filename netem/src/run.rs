@@ -14,7 +14,7 @@ use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
 use crate::record::{Packets, Quacks, Repeats, RunRecord};
-use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
+use crate::scenario::{Mode, ProxyFate, Repair, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 use crate::words;
@@ -336,6 +336,9 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
         arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));
+        if sidekick.repair != Repair::Auto {
+            arguments.extend(words(&["--repair", sidekick.repair.name()]));
+        }
         if let Some(packets) = sidekick.every_packets {
             arguments.extend(words(&["--quack-every-packets", &packets.to_string()]));
         }

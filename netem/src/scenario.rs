@@ -27,7 +27,7 @@ pub use faults::{Event, Fault, Faults, Lie, Place};
 pub use flow::{Cipher, CongestionControl, Flow, FlowKind};
 pub use segment::{BadState, Direction, Queue, Segment, TraceFile};
 pub use settings::{About, settings};
-pub use sidekick::{Mode, ProxyFate, Sidekick};
+pub use sidekick::{Mode, ProxyFate, Repair, Sidekick};
 
 /// The built-in scenarios: name and file.
 const BUILT_IN: [(&str, &str); 10] = [

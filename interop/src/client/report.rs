@@ -122,6 +122,7 @@ fn repeats(status: Status) -> Option<Repeats> {
         repeats_received: status.stats.repeats_received,
         repaired_near: received.filled,
         held_ms: HeldMs { p50, p99, max },
+        ..Repeats::default()
     })
 }
 

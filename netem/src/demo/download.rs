@@ -71,6 +71,7 @@ mod tests {
                 repeats_received: 345,
                 repaired_near: 340,
                 held_ms: HeldMs { p50: 3.1, p99: 9.0, max: 17.2 },
+                ..Repeats::default()
             });
             Row::of(sender, vec![record], &file()).unwrap()
         };

@@ -30,6 +30,20 @@ named! {
     }
 }
 
+named! {
+    /// How a proxy repairs what is received.
+    pub enum Repair {
+        /// As the path suggests.
+        Auto = "auto",
+        /// The receiver requests what it lacks.
+        Requests = "requests",
+        /// The proxy adds parity.
+        Parity = "parity",
+        /// Parity, and requests for what it cannot rebuild.
+        Both = "both",
+    }
+}
+
 /// The Sidekick settings of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sidekick {
@@ -45,6 +59,8 @@ pub struct Sidekick {
     pub threshold: u8,
     /// Whether the client sends the datagrams of its handshake more than once.
     pub repeat_handshake: bool,
+    /// How the proxy repairs what is received.
+    pub repair: Repair,
     /// Where the proxy is, and for how long.
     pub proxy: ProxyFate,
 }
@@ -92,6 +108,7 @@ impl Default for Sidekick {
             every_ms: 30,
             threshold: 20,
             repeat_handshake: false,
+            repair: Repair::Auto,
             proxy: ProxyFate::OnPath,
         }
     }
@@ -110,6 +127,8 @@ settings! { Sidekick, value;
     "repeat_handshake", SWITCH,
         "whether the client sends the datagrams of its handshake more than once" =>
         repeat_handshake = switch(value);
+    "repair", "auto, requests, parity or both", "how the proxy repairs what is received" =>
+        repair = Repair::of_name(value);
     "proxy", "on-path, found, absent, wrong-address or dies",
         "whether the proxy is configured, must be discovered, is absent, is configured with a \
          wrong address, or is killed halfway" => proxy = ProxyFate::of_name(value);

@@ -193,6 +193,9 @@ fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
     config.repeat_handshake = sidekick.repeat_handshake;
+    let repair = sidekick.repair.name();
+    config.receive_repair =
+        repair.parse().map_err(|error| format!("the plugin has no repair {repair}: {error}"))?;
     Ok(Some(Driver::with_seed(config, seed_bytes(seed, "sidekick"))))
 }
 
@@ -250,6 +253,10 @@ fn describe(
                 repeats_received: status.stats.repeats_received,
                 repaired_near: received.filled,
                 held_ms: HeldMs { p50, p99, max },
+                parity_received: status.stats.parity_received,
+                parity_rebuilt: received.rebuilt,
+                near_overhead_percent: 100.0 * status.stats.added_bytes as f64
+                    / client.conn.stats().recv_bytes.max(1) as f64,
             }
         });
     }

@@ -1,0 +1,203 @@
+//! Downloads in virtual time past a proxy that is far away: what parity gains, and what it costs.
+//! `docs/results.md` has the figures.
+//!
+//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+#[path = "support/jobs.rs"]
+mod jobs;
+
+use std::fmt::Write;
+
+use jobs::{job, median_of, run_all};
+use sidekick_netem::record::RunRecord;
+
+virtual_time::in_force!();
+
+/// The server's controllers: a name and the setting.
+const CUBIC: &str = "flow.cc=cubic";
+const RENO: &str = "flow.cc=reno";
+const BBR2: &str = "flow.cc=bbr2";
+/// The far proxies: Packrat's networks, and a geostationary satellite.
+const GEO: [&str; 2] = ["near.delay_ms=280", "far.delay_ms=10"];
+const HELP: [(&str, &[&str]); 3] = [
+    ("no help", &["sidekick.mode=off"]),
+    ("requests", &["sidekick.mode=receive", "sidekick.repair=requests"]),
+    ("auto", &["sidekick.mode=receive"]),
+];
+const PLAIN: &[&str] = HELP[0].1;
+const AUTO: &[&str] = HELP[2].1;
+
+fn goodput(records: &[RunRecord]) -> f64 {
+    median_of(records, |record| record.goodput_mbit_s)
+}
+
+fn overhead(records: &[RunRecord]) -> f64 {
+    median_of(records, |record| record.repeats.unwrap_or_default().near_overhead_percent)
+}
+
+/// What the server sent again, beyond what was lost before the proxy, in percent of its packets.
+fn needless(records: &[RunRecord]) -> f64 {
+    median_of(records, |record| {
+        let again = record.packets.retransmitted.saturating_sub(record.packets.lost_far);
+        100.0 * again as f64 / record.packets.sent.max(1) as f64
+    })
+}
+
+/// The first so many seeds of a scenario.
+fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunRecord> {
+    let settings = settings.concat();
+    run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
+}
+
+/// One table for all networks. Runs without help would take minutes at more loss.
+#[test]
+fn goodput_past_a_far_proxy() {
+    const SEEDS: u64 = 5;
+    const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
+    let networks = [
+        (
+            "cellular",
+            "packrat-cellular",
+            &[][..],
+            &[("CUBIC", CUBIC), ("Reno", RENO), ("BBR2", BBR2)][..],
+        ),
+        ("satellite", "packrat-satellite", &[], &[("CUBIC", CUBIC), ("BBR2", BBR2)]),
+        ("geostationary", "packrat-satellite", &GEO, &[("BBR2", BBR2)]),
+    ];
+    let mut table = format!("{:36}", "near loss, percent");
+    for loss in LOSSES {
+        write!(table, "{loss:>7}").unwrap();
+    }
+    for (network, scenario, path, servers) in networks {
+        for (server, controller) in servers {
+            for (name, help) in HELP {
+                write!(table, "\n{:36}", format!("{network}, {server}, {name}")).unwrap();
+                for loss in LOSSES {
+                    let loss = format!("near.loss_percent={loss}");
+                    let bytes = ["flow.bytes=10000000"];
+                    let settings = [path, help, &[controller, &loss], &bytes[..]];
+                    write!(table, "{:7.2}", goodput(&runs(scenario, SEEDS, &settings))).unwrap();
+                }
+            }
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// The rows of the table in docs/results.md.
+#[test]
+fn the_document_shows_the_table_as_it_is() {
+    let snapshot = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
+    let results = include_str!("../../docs/results.md");
+    let lines = snapshot.lines().filter_map(|line| line.split_at_checked(36));
+    let rows: Vec<_> = lines
+        .filter(|(name, _)| name.contains(", "))
+        .filter(|(name, _)| !name.contains("percent"))
+        .map(|(name, figures)| {
+            let figures: Vec<_> = figures.split_whitespace().collect();
+            format!("| {} | {} |\n", name.trim(), figures.join(" | "))
+        })
+        .collect();
+    assert_eq!(rows.len(), 18);
+    for row in rows {
+        assert!(results.contains(&row), "docs/results.md lacks {row}");
+    }
+}
+
+/// 20 MB through Packrat's networks. The proxy's cap on parity allows no more at 20 % loss.
+#[test]
+fn parity_fills_a_long_near_segment() {
+    const SEEDS: u64 = 7;
+    for (scenario, path, loss, controller, least, most) in [
+        ("packrat-cellular", &[][..], 4, CUBIC, 16.0, 15.0),
+        ("packrat-cellular", &[], 4, RENO, 12.5, 15.0),
+        ("packrat-cellular", &[], 4, BBR2, 16.5, 15.0),
+        ("packrat-cellular", &[], 10, BBR2, 16.0, 33.0),
+        ("packrat-satellite", &[], 4, CUBIC, 10.0, 16.0),
+        ("packrat-satellite", &[], 4, BBR2, 14.5, 15.0),
+        ("packrat-satellite", &[], 10, BBR2, 14.0, 33.0),
+        ("packrat-satellite", &GEO, 4, BBR2, 5.4, 15.0),
+    ] {
+        let loss = format!("near.loss_percent={loss}");
+        let records = runs(scenario, SEEDS, &[path, AUTO, &[&loss, controller]]);
+        let (goodput, overhead, needless) =
+            (goodput(&records), overhead(&records), needless(&records));
+        let case = format!("{scenario} {path:?} {loss} {controller}");
+        println!("{case}: {goodput:.2} Mbit/s, {overhead:.1} % more, {needless:.2} % needless");
+        assert!(goodput >= least, "{case}: {goodput} Mbit/s");
+        assert!(overhead <= most, "{case}: {overhead} % more bytes");
+        assert!(needless <= 1.0, "{case}: {needless} % sent again without need");
+        let timeouts = median_of(&records, |record| record.packets.probe_timeouts as f64);
+        assert!(timeouts <= 3.0, "{case}: {timeouts} probe timeouts");
+    }
+}
+
+/// A megabyte is over before a loss-based server leaves slow start, unless a loss ends that.
+#[test]
+fn a_megabyte_over_a_cellular_hop() {
+    const SEEDS: u64 = 21;
+    let records = runs(
+        "packrat-cellular",
+        SEEDS,
+        &[AUTO, &["near.loss_percent=10", CUBIC, "flow.bytes=1000000"]],
+    );
+    let time = median_of(&records, |record| record.time_s);
+    println!("{time:.2} s");
+    assert!(time <= 1.1, "{time} s");
+}
+
+/// Where the near segment loses nothing, whatever else it does, parity costs next to nothing.
+#[test]
+fn nothing_lost_costs_nothing() {
+    const SEEDS: u64 = 7;
+    let nothing = ["near.loss_percent=0"];
+    const ALL: &[&str] = &[CUBIC, RENO, BBR2];
+    for (scenario, more, controllers) in [
+        ("packrat-cellular", &[][..], ALL),
+        ("packrat-cellular", &["near.jitter_ms=5"], ALL),
+        ("packrat-cellular", &["near.reorder_percent=1"], ALL),
+        ("packrat-satellite", &[], ALL),
+        // Reno sends so little there that parity of the last datagrams is a large part.
+        ("packrat-satellite", &GEO, &[CUBIC, BBR2]),
+    ] {
+        for controller in controllers {
+            let run = |help| runs(scenario, SEEDS, &[more, help, &nothing, &[*controller]]);
+            let (plain, records) = (goodput(&run(PLAIN)), run(AUTO));
+            let (helped, overhead) = (goodput(&records), overhead(&records));
+            let case = format!("{scenario} {more:?} {controller}");
+            println!("{case}: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more bytes");
+            assert!(helped >= 0.97 * plain, "{case}: {helped} of {plain} Mbit/s");
+            assert!(overhead <= 7.0, "{case}: {overhead} % more bytes");
+        }
+    }
+}
+
+/// On a congested near segment losses are congestion. Parity must neither hide them nor add to
+/// them.
+#[test]
+fn parity_does_not_fill_a_congested_near_segment() {
+    const SEEDS: u64 = 5;
+    let path = ["near.loss_percent=0", "near.rate_mbit=20", "far.rate_mbit=50"];
+    let both = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
+    for (controller, beside) in
+        [(CUBIC, "competitor.cc=cubic"), (RENO, "competitor.cc=reno"), (BBR2, "competitor.cc=bbr2")]
+    {
+        let alone = |help| runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]);
+        let (plain, records) = (goodput(&alone(PLAIN)), alone(AUTO));
+        let (helped, overhead) = (goodput(&records), overhead(&records));
+        println!("{controller} alone: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more");
+        assert!(helped >= 0.93 * plain, "{controller}: {helped} of {plain} Mbit/s");
+        assert!(overhead <= 6.0, "{controller}: {overhead} % more bytes");
+        let share = |help| {
+            let records =
+                runs("packrat-cellular", SEEDS, &[help, &path, &both, &[controller, beside]]);
+            median_of(&records, |record| record.competitor.as_ref().unwrap().beside_mbit_s)
+        };
+        let (plain, helped) = (share(PLAIN), share(AUTO));
+        println!("{controller} beside its like: {helped:.2}, and {plain:.2} Mbit/s without help");
+        assert!(helped <= 1.2 * plain, "{controller}: {helped}, and {plain} Mbit/s without help");
+    }
+}
