@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use quic_sidekick::{Config, Mode, PublicKey};
+use quic_sidekick::{Config, Mode, PublicKey, ReceiveRepair};
 use url::Host;
 
 use crate::target::Target;
@@ -19,8 +19,8 @@ pub(crate) const DNS_PORT: u16 = 53;
 #[derive(Debug, Args)]
 pub struct Options {
     /// How to use a Sidekick proxy: off, auto, reinject, path-aware-bbr, pacubic or early-loss. All
-    /// of them help what this program sends; receive also helps what it receives, if the proxy
-    /// keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
+    /// of them help what this program sends; auto and receive also help what it receives, if the
+    /// proxy keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
     /// acknowledgements from servers that offer that
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
@@ -47,6 +47,10 @@ pub struct Options {
     /// Request a quACK ahead of the schedule when the sender suspects a loss
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
+    /// How the proxy repairs what this program receives: by requests, by parity that it adds, by
+    /// both, or auto: requests while the proxy is near, and both where it is far away
+    #[arg(long, value_name = "REPAIR", default_value_t = ReceiveRepair::Auto)]
+    repair: ReceiveRepair,
 
     /// Do not check the server's certificate (for tests only)
     #[arg(long)]
@@ -238,6 +242,7 @@ impl Options {
                     every,
                     threshold: self.threshold,
                     poll: self.poll == OnOff::On,
+                    receive_repair: self.repair,
                     ..Config::discover(mode)
                 };
                 let assistance = Assistance { proxy: self.proxy, config };

@@ -64,6 +64,7 @@ impl std::fmt::Display for Ending {
 pub(crate) struct Counters {
     pub(crate) sent: usize,
     pub(crate) received: usize,
+    pub(crate) received_bytes: u64,
     pub(crate) retransmitted: usize,
     pub(crate) lost: usize,
     pub(crate) rtt: Duration,
@@ -74,6 +75,7 @@ impl Counters {
         Self {
             sent: stats.sent,
             received: stats.recv,
+            received_bytes: stats.recv_bytes,
             retransmitted: stats.retrans,
             lost: stats.lost,
             rtt: path.map(|path| path.rtt).unwrap_or_default(),
