@@ -74,13 +74,15 @@ fn protected(len: usize, flags: &str) -> u64 {
     client.sender.set_fetching(false);
     let protect = Protect::of(0.25, 30, Duration::from_millis(2));
     client.sender.protect(Some(protect), now());
-    // The proxy knows of that before anything is lost.
-    if !flags.contains("off") {
-        client.runs(Duration::ZERO, |_| true);
-        server.send_to(&numbered(0x7000_0001, len), client.address()).unwrap();
-        client.run_until("protected", |client| client.sender.stats().parity_received > 0);
-        client.arrived.clear();
+    // The proxy knows of that before anything is lost: parity covers what passes from then on.
+    let is_protected = |client: &Client| client.sender.stats().parity_received > 0;
+    let mut warm_up = (0x7000_0001..).map(|n| numbered(n, len)).take(2000);
+    while !flags.contains("off") && !is_protected(&client) {
+        let datagram = warm_up.next().expect("parity");
+        server.send_to(&datagram, client.address()).unwrap();
+        client.runs(Duration::from_millis(10), is_protected);
     }
+    client.arrived.clear();
     let sent: Vec<_> = (1..=200_u32).map(|n| numbered(n, len)).collect();
     for datagram in &sent {
         server.send_to(datagram, client.address()).unwrap();
