@@ -152,6 +152,9 @@ impl Receiver {
         let near = sender.future_keeper_rtt().unwrap_or_default();
         let wanted = plan.parity.then(|| self.protection.wanted(sender.near_losses(), near, now));
         sender.protect(wanted, now);
+        if !plan.parity {
+            self.protection.pause();
+        }
         if !plan.parity && plan.state != ReceiveState::Congested {
             sender.end_parity(now);
         }
@@ -257,7 +260,7 @@ impl Receiver {
     }
 }
 
-/// Requests copies of a gap's datagrams. Returns false if nobody repeats them now.
+/// Requests copies of a gap's datagrams. Returns false if no proxy repeats them now.
 fn request(gap: Gap, plan: Plan, sender: &mut Sender, now: Instant) -> bool {
     plan.request_after.is_some() && sender.request_copies(gap.id, gap.after, gap.before, now)
 }

@@ -3,8 +3,8 @@
 //! datagrams, and a proxy that lies forges lists and symbols.
 //!
 //! Whatever happens, nothing panics, work stays bounded, and what is rebuilt has a listed
-//! identifier. While nobody lies, each datagram that is rebuilt is one that passed, and did not
-//! arrive before.
+//! identifier. While all input is honest, each datagram that is rebuilt is one that passed, and did
+//! not arrive before.
 
 #![no_main]
 #![allow(clippy::expect_used, reason = "a fuzz target reports by panicking")]
@@ -25,7 +25,7 @@ struct World {
     flow: Vec<Vec<u8>>,
     first: u32,
     number: u16,
-    /// Nobody lied so far.
+    /// All input so far was honest.
     honest: bool,
     listed: BTreeSet<u32>,
     /// Identifiers of what arrived or was rebuilt.

@@ -82,7 +82,7 @@
 //!
 //! # What to know before use
 //!
-//! - **Nobody vouches for a datagram.** A proxy that lies, or a datagram of a stranger with the
+//! - **A datagram proves nothing.** A proxy that lies, or a datagram of a stranger with the
 //!   right identifier, makes wrong equations. The decoder checks the length, the padding and the
 //!   identifier of what it rebuilds. One of random bytes passes about once in 2³² times. One with
 //!   a few wrong bytes elsewhere passes, but QUIC's authentication rejects it, as it rejects any

@@ -94,17 +94,22 @@ pub(super) struct Protection {
     latest: NearLosses,
     /// How many datagrams were listed when a list last showed one that had not arrived.
     shown: Option<u64>,
-    /// When parity was first asked for, and the datagrams that arrived since, while no list has.
-    asked: Option<Instant>,
+    /// The datagrams that arrived while parity was wanted and no list came, and since when.
     arrivals: u64,
+    arrivals_since: Option<Instant>,
     unanswered: bool,
     flush: Duration,
 }
 
 impl Protection {
-    /// Notes a datagram that arrived while parity is wanted.
+    /// Notes a datagram that arrived.
     pub(super) fn note_arrival(&mut self) {
         self.arrivals += 1;
+    }
+
+    /// Notes that no parity is wanted now, so that the proxy owes none.
+    pub(super) fn pause(&mut self) {
+        (self.arrivals, self.arrivals_since) = (0, None);
     }
 
     /// Whether the proxy sends no parity.
@@ -122,9 +127,10 @@ impl Protection {
 
     /// The parity to ask for, by the losses so far and the near round trip.
     pub(super) fn wanted(&mut self, counts: NearLosses, near: Duration, now: Instant) -> Protect {
-        if counts.listed == 0 && self.counts.listed == 0 {
-            let asked = *self.asked.get_or_insert(now);
-            let late = asked + UNANSWERED_RTTS * near + UNANSWERED_MORE;
+        if counts.listed == 0 && self.counts.listed == 0 && self.arrivals > 0 {
+            // Many may arrive at once, and the list with them.
+            let since = *self.arrivals_since.get_or_insert(now);
+            let late = since + UNANSWERED_RTTS * near + UNANSWERED_MORE;
             self.unanswered = self.arrivals >= UNANSWERED && late <= now;
         }
         if counts.judged < self.counts.judged {
@@ -260,6 +266,17 @@ mod tests {
             protection.wanted(NearLosses::default(), NEAR, at);
             assert_eq!(protection.is_unanswered(), ms >= 260, "{ms}");
         }
+        // A burst long after the request, before its list is read.
+        let mut burst = Protection::default();
+        burst.wanted(NearLosses::default(), NEAR, begin);
+        let late = begin + Duration::from_secs(9);
+        (0..1000).for_each(|_| burst.note_arrival());
+        burst.wanted(NearLosses::default(), NEAR, late);
+        assert!(!burst.is_unanswered());
+        // A pause in between, in which none is wanted.
+        burst.pause();
+        burst.wanted(NearLosses::default(), NEAR, late + Duration::from_secs(1));
+        assert!(!burst.is_unanswered());
         let mut answered = Protection::default();
         after(&mut answered, 10, 10, 1);
         for ms in 0..400 {

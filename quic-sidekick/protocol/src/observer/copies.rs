@@ -311,6 +311,11 @@ impl Copies {
     }
 }
 
+/// A position modulo 2^32, as messages have it.
+pub(super) fn low(position: u64) -> u32 {
+    u32::try_from(position & u64::from(u32::MAX)).unwrap_or(0)
+}
+
 /// The identifier of a datagram that is kept: its last four bytes.
 pub(crate) fn identifier(datagram: &[u8]) -> Option<u32> {
     datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))

@@ -1,7 +1,7 @@
 //! Parity of the reverse flow: when a repair symbol is due, what it covers, and what it may cost
 //! (SPEC.md, section 6.9).
 
-use super::copies::Copies;
+use super::copies::{Copies, low};
 use crate::allowance::Allowance;
 use crate::wire::{PARITY_HEADER_LEN, Parity, Protect, SessionNumber, Words};
 use sidekick_parity::{Encoder, MAX_SYMBOL_LEN, MAX_WINDOW};
@@ -256,9 +256,4 @@ impl Protection {
         }
         written
     }
-}
-
-/// A position modulo 2^32.
-fn low(position: u64) -> u32 {
-    u32::try_from(position & u64::from(u32::MAX)).unwrap_or(0)
 }

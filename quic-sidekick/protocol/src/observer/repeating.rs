@@ -3,7 +3,7 @@
 
 use super::Observer;
 use super::answers::OutgoingAnswer;
-use super::copies::Found;
+use super::copies::{Found, low};
 use super::error::HandleError;
 use super::keeping::{Keeping, MAX_AGE, Next};
 use super::observed::Seen;
@@ -369,7 +369,7 @@ impl Observer {
     pub(super) fn tail(&mut self, number: SessionNumber) -> Option<Message<'static>> {
         let (index, _) = self.table.by_number(number)?;
         let (keeping, _) = self.table.keeping_of(index)?;
-        let passed = u32::try_from(keeping.copies.passed() & u64::from(u32::MAX)).unwrap_or(0);
+        let passed = low(keeping.copies.passed());
         Some(Message::Tail { last: keeping.copies.latest()?, passed })
     }
 }
