@@ -21,7 +21,34 @@ fi
 # 5.4. They also fail on the pristine quiche.
 size_of_handshake=sends_ack_only_pkt_when_full_cwnd_and_ack_elicited
 cd "$pristine"
-exec "$binary" \
+set -- \
     --skip "$size_of_handshake::cc_algorithm_name_2___bbr2_gcongestion__" \
     --skip "${size_of_handshake}_despite_max_unacknowledging::cc_algorithm_name_2___bbr2_gcongestion__" \
     "$@"
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+run() {
+    if "$binary" "$@" >"$output" 2>&1; then status=0; else status=$?; fi
+    cat "$output"
+}
+run "$@"
+
+# Some of quiche's tests of BBR2 expect an exact congestion window, which counts the bytes of the
+# handshake. The ACK Delay of RFC 9000, section 19.3, takes one byte below 512 us and two above. So
+# the window depends on how fast this machine signs. Those that failed run again, by themselves.
+# They must pass.
+tries=1
+while [ "$status" -ne 0 ] && [ "$tries" -lt 10 ]; do
+    failed=$(sed -n 's/^    \(.*cc_algorithm_name_2___bbr2_gcongestion__.*\)$/\1/p' "$output" | sort -u)
+    # Anything else that fails is an error at once.
+    all=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output" | sort -u)
+    if [ -z "$failed" ] || [ "$failed" != "$all" ]; then
+        exit "$status"
+    fi
+    tries=$((tries + 1))
+    echo "try $tries of tests that read the clock:"
+    # The names have no spaces.
+    # shellcheck disable=SC2086
+    run --exact --test-threads 1 $failed
+done
+exit "$status"
