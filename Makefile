@@ -8,12 +8,13 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop demo demo-audio figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
+.PHONY: help deps build-deps build programs interop demo demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
+	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (1 minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         everything that can be tested: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"
@@ -53,6 +54,9 @@ demo: programs
 # What is heard, and the plot, are in demo-audio of the target directory.
 demo-audio: programs
 	@$(BUILT)/debug/sidekick-lab demo-audio --out $(BUILT)/demo-audio
+
+demo-satellite: programs
+	@$(BUILT)/debug/sidekick-lab demo-satellite
 
 figures: programs
 	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
     DemoAudio(DemoAudio),
+    /// Download a file over a lossy satellite path, with and without a Sidekick proxy
+    DemoSatellite(DemoSatellite),
     /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///
     /// Writes DIR/index.html, a page that needs no other file; a CSV file for each plot, heat map
@@ -122,6 +124,15 @@ pub(crate) struct Demo {
     /// Upload and download this file instead of 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoSatellite {
+    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
+    #[arg(long, default_value = "user")]
+    pub(crate) backend: String,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -1,11 +1,13 @@
 //! The demonstration: one file, several senders, the same path, and in plain words what came of it.
-//! Two tables are of uploads, the third is of downloads.
+//! Two tables are of uploads, the third is of downloads. A demonstration of its own shows downloads
+//! over a satellite.
 
 use std::io;
 use std::path::Path;
 
 pub mod call;
 mod download;
+mod satellite;
 mod waits;
 
 use serde::Serialize;
@@ -29,6 +31,8 @@ pub const PROGRAMS: [&str; 4] = ["h3-upload-server", "h3-upload", "h3-download",
 pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 /// A shorter file is over before a congestion controller shows what it is like.
 pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
+/// Size of the file that the demonstration of a satellite downloads.
+pub const SATELLITE_BYTES: u64 = 1024 * 1024;
 /// What of the file the second table uploads.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
 
@@ -70,6 +74,8 @@ pub struct Comparison {
     pub near_loss_percent: f64,
     /// The senders.
     pub rows: Vec<Row>,
+    #[serde(skip)]
+    columns: &'static [Column<Row>],
     /// What the table shows.
     pub says: String,
     /// Its claim.
@@ -127,6 +133,7 @@ struct Plan<'a> {
     fast: Sender,
     wanted: f64,
     sentence: fn(&[Row]) -> String,
+    columns: &'static [Column<Row>],
 }
 
 /// Runs all tables; `show` gets each as soon as it is there.
@@ -138,7 +145,7 @@ pub fn run(
     bench: &Bench<'_>,
     file: &SourceFile,
     seed: u64,
-    mut show: impl FnMut(&Comparison, &SourceFile),
+    show: impl FnMut(&Comparison, &SourceFile),
 ) -> Result<Demo, DemoError> {
     let first = Plan {
         scenario: UPLOAD,
@@ -149,6 +156,7 @@ pub fn run(
         fast: PACUBIC,
         wanted: 3.0,
         sentence: first_sentence,
+        columns: &COLUMNS,
     };
     let second = Plan {
         scenario: UPLOAD,
@@ -160,12 +168,38 @@ pub fn run(
         fast: PATH_AWARE_BBR2,
         wanted: 2.5,
         sentence: second_sentence,
+        columns: &COLUMNS,
     };
     let head =
         file.head(&bench.directory.join("second"), SECOND_BYTES).map_err(DemoError::SecondFile)?;
+    let tables = [(first, file), (second, &head), (download::plan(), file)];
+    compare_all(bench, &tables, file, seed, show)
+}
+
+/// Downloads a file over a satellite; `show` gets the table.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn over_satellite(
+    bench: &Bench<'_>,
+    file: &SourceFile,
+    seed: u64,
+    show: impl FnMut(&Comparison, &SourceFile),
+) -> Result<Demo, DemoError> {
+    compare_all(bench, &[(satellite::plan(), file)], file, seed, show)
+}
+
+fn compare_all(
+    bench: &Bench<'_>,
+    tables: &[(Plan<'_>, &SourceFile)],
+    file: &SourceFile,
+    seed: u64,
+    mut show: impl FnMut(&Comparison, &SourceFile),
+) -> Result<Demo, DemoError> {
     let mut comparisons = Vec::new();
-    for (plan, file) in [(first, file), (second, &head), (download::plan(), file)] {
-        let comparison = compare(bench, &plan, file, seed)?;
+    for (plan, file) in tables {
+        let comparison = compare(bench, plan, file, seed)?;
         show(&comparison, file);
         comparisons.push(comparison);
     }
@@ -217,7 +251,8 @@ fn compare(
         .collect();
     let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
     let says = (plan.sentence)(&rows);
-    Ok(Comparison { near_loss_percent: scenario.near.both.loss.get(), rows, says, check })
+    let near_loss_percent = scenario.near.both.loss.get();
+    Ok(Comparison { near_loss_percent, rows, columns: plan.columns, says, check })
 }
 
 impl Row {
@@ -305,9 +340,7 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
     format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
 }
 
-const COLUMN_COUNT: usize = 8;
-
-const COLUMNS: [Column<Row>; COLUMN_COUNT] = [
+const COLUMNS: [Column<Row>; 8] = [
     ("sender", |row| row.sender.to_owned()),
     ("time", |row| seconds(row.record.time_s)),
     ("Mbit/s", Row::goodput),
@@ -322,10 +355,7 @@ const COLUMNS: [Column<Row>; COLUMN_COUNT] = [
 pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
     let is_download =
         comparison.rows.iter().any(|row| row.record.flow == FlowKind::Download.name());
-    let (what, columns) = match is_download {
-        true => (" downloaded", &download::COLUMNS),
-        false => ("", &COLUMNS),
-    };
+    let what = if is_download { " downloaded" } else { "" };
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
@@ -335,7 +365,7 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
         "\n{} bytes{what} over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
         file.bytes,
         comparison.near_loss_percent,
-        table_of(columns, &comparison.rows, 1),
+        table_of(comparison.columns, &comparison.rows, 1),
         comparison.says,
     );
     for row in &comparison.rows {

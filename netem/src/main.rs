@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use audio::source::WavSource;
 use clap::Parser;
 use serde::Serialize;
+use sidekick_netem::demo::{Comparison, Demo, DemoError};
 use sidekick_netem::figures::agreement::{self, Agreement, Verdict};
 use sidekick_netem::figures::job::{Case, Job};
 use sidekick_netem::figures::sheet::Sheet;
@@ -57,6 +58,12 @@ fn work(command: &Command) -> Result<ExitCode> {
         Command::Demo(demo) => {
             let check = || check_file(demo).map(|()| demo::PROGRAMS);
             in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo(demo, bench))
+        }
+        Command::DemoSatellite(demo) => {
+            let check = || Ok(demo::PROGRAMS);
+            in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+                do_demo_satellite(&demo.common, bench)
+            })
         }
         Command::DemoAudio(demo) => {
             let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
@@ -342,8 +349,22 @@ fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
 fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
     let Common { seed, json, .. } = demo.common;
     let file = source(demo.file.as_deref(), bench.directory, demo::DEFAULT_BYTES, seed)?;
+    show_tables(json, |show| demo::run(bench, &file, seed, show))
+}
+
+fn do_demo_satellite(common: &Common, bench: &Bench<'_>) -> Result<bool> {
+    let file = source(None, bench.directory, demo::SATELLITE_BYTES, common.seed)?;
+    show_tables(common.json, |show| demo::over_satellite(bench, &file, common.seed, show))
+}
+
+/// Prints each table of a demonstration once it is there, or everything as JSON at the end. Returns
+/// whether all checks passed.
+fn show_tables(
+    json: bool,
+    run: impl FnOnce(&mut dyn FnMut(&Comparison, &SourceFile)) -> Result<Demo, DemoError>,
+) -> Result<bool> {
     let mut printed = Ok(());
-    let result = demo::run(bench, &file, seed, |comparison, file| {
+    let result = run(&mut |comparison, file| {
         if !json && printed.is_ok() {
             printed = print(&demo::print(comparison, file));
         }

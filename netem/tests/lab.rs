@@ -334,6 +334,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
         (&["demo", "--file", "/nonexistent"], "cannot read /nonexistent"),
         (&["demo-audio", "--wav", "/nonexistent"], "cannot read /nonexistent"),
         (&["demo-audio", "--backend", "sim"], "the demo runs real programs"),
+        (&["demo-satellite", "--backend", "sim"], "the demo runs real programs"),
         (
             &["run", "upload-paper", "--set", "faults.events=near-outage at 5 for 5; rain at 9"],
             "`rain at 9` is no event for faults.events: an event begins with one of near-outage, ",

@@ -1,13 +1,13 @@
 //! The third table: a download from a server that knows nothing of a Sidekick, to a client with and
 //! without a proxy.
 
-use super::{COLUMN_COUNT, Plan, Row, goodput, ratio};
+use super::{Plan, Row, goodput, ratio};
 use crate::figures::palette::{GREY, VERMILION};
 use crate::figures::sender::Sender;
 use crate::record::Repeats;
 use crate::report::{Column, seconds, short_hash};
 
-const PLAIN: Sender =
+pub(super) const PLAIN: Sender =
     Sender { name: "CUBIC, stock quinn", colour: GREY, settings: &["sidekick.mode=off"] };
 const HELPED: Sender =
     Sender { name: "Sidekick, receive", colour: VERMILION, settings: &["sidekick.mode=receive"] };
@@ -23,10 +23,11 @@ pub(super) fn plan() -> Plan<'static> {
         fast: HELPED,
         wanted: 3.0,
         sentence,
+        columns: &COLUMNS,
     }
 }
 
-fn repeats(row: &Row) -> Repeats {
+pub(super) fn repeats(row: &Row) -> Repeats {
     row.record.repeats.unwrap_or_default()
 }
 
@@ -45,7 +46,7 @@ fn sentence(rows: &[Row]) -> String {
     )
 }
 
-pub(super) const COLUMNS: [Column<Row>; COLUMN_COUNT] = [
+const COLUMNS: [Column<Row>; 8] = [
     ("server, client", |row| row.sender.to_owned()),
     ("time", |row| seconds(row.record.time_s)),
     ("Mbit/s", Row::goodput),
@@ -93,7 +94,10 @@ mod tests {
         let check = check(&rows, slow, fast, wanted, &file());
         assert!(check.passed, "{check:?}");
         let says = sentence(&rows);
-        let text = print(&Comparison { near_loss_percent: 4.0, rows, says, check }, &file());
+        let text = print(
+            &Comparison { near_loss_percent: 4.0, rows, columns: &COLUMNS, says, check },
+            &file(),
+        );
         assert!(text.contains("1000 bytes downloaded") && text.contains("gaps repaired near"));
         assert!(!text.contains("losses found early"), "{text}");
     }

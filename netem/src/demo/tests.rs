@@ -90,7 +90,13 @@ fn of_several_runs_the_median_is_shown_with_its_range() {
     let check = check(&rows, BBR2, PATH_AWARE_BBR2, 2.5, &file());
     assert!(check.passed, "{check:?}");
     let text = print(
-        &Comparison { near_loss_percent: 15.0, says: second_sentence(&rows), rows, check },
+        &Comparison {
+            near_loss_percent: 15.0,
+            says: second_sentence(&rows),
+            rows,
+            columns: &COLUMNS,
+            check,
+        },
         &file(),
     );
     assert!(
@@ -120,7 +126,13 @@ fn the_print_shows_failure_and_missing_help() {
     rows[3].record.assistance = "no proxy answered".to_owned();
     let check = check(&rows, RFC_CUBIC, PACUBIC, 3.0, &file());
     let text = print(
-        &Comparison { near_loss_percent: 1.0, says: first_sentence(&rows), rows, check },
+        &Comparison {
+            near_loss_percent: 1.0,
+            says: first_sentence(&rows),
+            rows,
+            columns: &COLUMNS,
+            check,
+        },
         &file(),
     );
     assert!(
