@@ -9,7 +9,7 @@ mod plan;
 mod protection;
 mod status;
 
-use plan::{Plan, Planner};
+use plan::{Plan, Planner, RoundTrips};
 use protection::Protection;
 use quiche::sidekick::{Gap, GapEnd, GapEvent};
 use quiche::{BufFactory, Connection};
@@ -143,7 +143,7 @@ impl Receiver {
         });
         let rebuilt = self.take_rebuilt(conn, sender);
         let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
-        let plan = self.planner.plan(sender, whole, &self.protection, now);
+        let plan = self.planner.plan(RoundTrips::of(sender, whole), self.protection.state(), now);
         if plan.state != self.state {
             tracing::info!(state = %plan.state, "the help for received datagrams changed");
             self.state = plan.state;

@@ -1,6 +1,6 @@
 //! Whether and how received datagrams are repaired now.
 
-use super::protection::Protection;
+use super::protection::ParityState;
 use super::status::{ReceiveRepair, ReceiveState};
 use quiche::sidekick::Hold;
 use sidekick_protocol::Sender;
@@ -17,6 +17,10 @@ const PARITY_HOLD: Duration = Duration::from_millis(50);
 /// trip, and the client's announced delay.
 const HOLD_SHARE: f64 = 0.5;
 const LEAST_HOLD: Duration = Duration::from_millis(10);
+/// Behind parity the share is larger if a second request then is in time, should the first one or
+/// its copy be lost. Before the first one, parity has this time at least.
+const HOLD_SHARE_FOR_TWO: f64 = 0.75;
+const LEAST_PARITY_TIME: Duration = Duration::from_millis(10);
 /// A long hold is released in steps: a server that does not pace answers with bursts. A hold for a
 /// proxy that is far away is longer, and so are its steps: about 32 ms altogether.
 const STEP_PACKETS: usize = 4;
@@ -55,6 +59,37 @@ impl Plan {
     }
 }
 
+/// Round-trip times that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrips {
+    /// To the proxy that keeps copies; `None` if none does.
+    near: Option<NearRoundTrip>,
+    /// To a proxy that keeps copies, or soon will. A rough value.
+    future_near: Option<Duration>,
+    /// To the peer; unknown during the handshake.
+    whole: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NearRoundTrip {
+    smoothed: Duration,
+    /// Without a queue.
+    minimum: Duration,
+    /// The least of the latest few.
+    latest: Option<Duration>,
+}
+
+impl RoundTrips {
+    pub(super) fn of(sender: &Sender, whole: Option<Duration>) -> Self {
+        let near = sender.keeper_rtt().map(|smoothed| NearRoundTrip {
+            smoothed,
+            minimum: smoothed.saturating_sub(sender.keeper_queueing().unwrap_or_default()),
+            latest: sender.keeper_rtt_of_late(),
+        });
+        Self { near, future_near: sender.future_keeper_rtt(), whole }
+    }
+}
+
 /// Decides, and remembers congestion.
 #[derive(Debug)]
 pub(super) struct Planner {
@@ -67,62 +102,178 @@ impl Planner {
         Self { repair, congested_until: None }
     }
 
-    /// The plan for a connection with this round-trip time, which is unknown during the handshake.
-    pub(super) fn plan(
-        &mut self,
-        sender: &Sender,
-        whole: Option<Duration>,
-        protection: &Protection,
-        now: Instant,
-    ) -> Plan {
-        let Some(near) = sender.keeper_rtt() else {
+    /// The plan for a connection with these round-trip times.
+    pub(super) fn plan(&mut self, rtts: RoundTrips, parity: ParityState, now: Instant) -> Plan {
+        let Some(NearRoundTrip { smoothed, minimum, latest }) = rtts.near else {
             // Parity covers what passes before the proxy's answer arrives.
-            let near = sender.future_keeper_rtt();
-            let parity = near.is_some_and(|near| self.wants_parity(near, protection));
+            let parity = rtts.future_near.is_some_and(|near| self.wants_parity(near, parity));
             return Plan { parity, ..Plan::nothing(ReceiveState::NotKept) };
         };
-        let minimum = near.saturating_sub(sender.keeper_queueing().unwrap_or_default());
         let most = minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE;
-        if sender.keeper_rtt_of_late().is_some_and(|latest| latest > most) {
+        if latest.is_some_and(|latest| latest > most) {
             self.congested_until = Some(now + PAUSE);
         }
         if self.congested_until.is_some_and(|until| now < until) {
             return Plan::nothing(ReceiveState::Congested);
         }
-        // During the handshake the whole round trip is unknown, and nothing is held.
-        let far = whole.map(|whole| whole.saturating_sub(minimum));
+        // During the handshake nothing is held.
+        let far = rtts.whole.map(|whole| whole.saturating_sub(minimum));
         let is_near = far.is_none_or(|far| minimum <= far.mul_f64(NEAR_SHARE));
-        let parity = self.wants_parity(minimum, protection);
-        if parity && protection.is_lossless() {
-            return Plan { parity, ..Plan::nothing(ReceiveState::Watching) };
+        if self.wants_parity(minimum, parity) {
+            match parity {
+                ParityState::Lossless => {
+                    Plan { parity: true, ..Plan::nothing(ReceiveState::Watching) }
+                }
+                _ => self.by_parity(smoothed, rtts.whole),
+            }
+        } else if is_near && self.repair != ReceiveRepair::Parity {
+            by_requests(smoothed, rtts.whole)
+        } else {
+            Plan::nothing(ReceiveState::TooFar)
         }
-        let most = whole.map(|whole| whole.mul_f64(HOLD_SHARE).max(LEAST_HOLD));
-        let bounded = |wanted: Duration| most.map_or(wanted, |most| wanted.min(most));
-        let for_requests = bounded(HOLD_RTTS * near + HOLD_MORE);
-        // Behind parity, a request waits as long as its copy can still come in time.
-        let request_after = match parity {
-            true => for_requests.checked_sub(near.mul_f64(COPY_RTTS) + COPY_MORE),
-            false => is_near.then_some(Duration::ZERO),
-        };
-        let request_after = request_after.filter(|_| self.repair != ReceiveRepair::Parity);
-        if request_after.is_none() && !parity {
-            return Plan::nothing(ReceiveState::TooFar);
+    }
+
+    /// Repairs by parity, and by requests where their copies are in time.
+    fn by_parity(&self, near: Duration, whole: Option<Duration>) -> Plan {
+        let copy = near.mul_f64(COPY_RTTS) + COPY_MORE;
+        let for_two = longest_hold(near, whole, HOLD_SHARE_FOR_TWO);
+        let after_two = for_two.checked_sub(2 * copy).filter(|time| *time >= LEAST_PARITY_TIME);
+        let for_one = longest_hold(near, whole, HOLD_SHARE);
+        let after_one = || for_one.checked_sub(copy).map(|after| (for_one, after));
+        let requests = after_two.map(|after| (for_two, after)).or_else(after_one);
+        let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity);
+        let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
+        let step_interval = LONG_STEP_INTERVAL;
+        Plan {
+            state: ReceiveState::Protected,
+            hold: Some(Hold { limit, step_packets: STEP_PACKETS, step_interval }),
+            request_after: requests.map(|(_, after)| after),
+            parity: true,
         }
-        let limit = request_after.map_or(bounded(PARITY_HOLD), |_| for_requests);
-        let step_interval = if parity { LONG_STEP_INTERVAL } else { STEP_INTERVAL };
-        let hold = Hold { limit, step_packets: STEP_PACKETS, step_interval };
-        let state = if parity { ReceiveState::Protected } else { ReceiveState::Repairing };
-        Plan { state, hold: Some(hold), request_after, parity }
     }
 
     /// Whether parity suits a proxy at this near round trip.
-    fn wants_parity(&self, near: Duration, protection: &Protection) -> bool {
+    fn wants_parity(&self, near: Duration, parity: ParityState) -> bool {
         match self.repair {
-            // The proxy sends none.
-            _ if protection.is_unanswered() => false,
+            _ if parity == ParityState::Unanswered => false,
             ReceiveRepair::Auto => near >= FAR_AWAY,
             ReceiveRepair::Requests => false,
             ReceiveRepair::Parity | ReceiveRepair::Both => true,
         }
+    }
+}
+
+/// Requests copies of what is missing at once.
+fn by_requests(near: Duration, whole: Option<Duration>) -> Plan {
+    let limit = longest_hold(near, whole, HOLD_SHARE);
+    Plan {
+        state: ReceiveState::Repairing,
+        hold: Some(Hold { limit, step_packets: STEP_PACKETS, step_interval: STEP_INTERVAL }),
+        request_after: Some(Duration::ZERO),
+        parity: false,
+    }
+}
+
+/// How long acknowledgements wait for copies, at most this share of the whole round trip.
+fn longest_hold(near: Duration, whole: Option<Duration>, share: f64) -> Duration {
+    at_most(HOLD_RTTS * near + HOLD_MORE, whole, share)
+}
+
+/// A hold, bounded by this share of the whole round trip.
+fn at_most(hold: Duration, whole: Option<Duration>, share: f64) -> Duration {
+    whole.map_or(hold, |whole| hold.min(whole.mul_f64(share).max(LEAST_HOLD)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// The plan past a proxy at this near round trip, of which so much is a queue.
+    fn plan(repair: ReceiveRepair, near: u64, queue: u64, whole: u64, parity: ParityState) -> Plan {
+        let (near, minimum) = (ms(near), ms(near - queue));
+        let near = NearRoundTrip { smoothed: near, minimum, latest: Some(near) };
+        let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(whole)) };
+        Planner::new(repair).plan(rtts, parity, epoch())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a test reads the clock")]
+    fn epoch() -> Instant {
+        Instant::now()
+    }
+
+    fn auto(near: u64, whole: u64) -> Plan {
+        plan(ReceiveRepair::Auto, near, 0, whole, ParityState::Lossy)
+    }
+
+    #[test]
+    fn requests_serve_near_proxies_and_parity_those_far_away() {
+        assert!(!auto(9, 80).parity && auto(10, 80).parity);
+        assert_eq!(auto(9, 80).request_after, Some(Duration::ZERO));
+        // The hold: six near round trips, but at most half of the whole one, and 10 ms at least.
+        for (near, whole, limit) in [(2, 100, 17), (9, 80, 40), (4, 16, 10)] {
+            assert_eq!(auto(near, whole).hold.unwrap().limit, ms(limit), "{near} of {whole}");
+        }
+    }
+
+    #[test]
+    fn behind_parity_a_request_leaves_time_for_its_copy() {
+        // Whether two copies, one or none come in time. A copy takes 1.1 near round trips and 2 ms.
+        for (near, whole, after, limit) in [
+            (20, 80, Some(60 - 2 * 24), 60),
+            (60, 160, Some(80 - 68), 80),
+            (60, 120, None, 50),
+            (560, 580, None, 50),
+        ] {
+            let plan = auto(near, whole);
+            assert_eq!(plan.request_after, after.map(ms), "{near} of {whole}");
+            assert_eq!(plan.hold.unwrap().limit, ms(limit), "{near} of {whole}");
+        }
+    }
+
+    #[test]
+    fn a_user_may_choose() {
+        let lossy = ParityState::Lossy;
+        assert!(plan(ReceiveRepair::Both, 2, 0, 80, lossy).parity);
+        assert_eq!(plan(ReceiveRepair::Parity, 20, 0, 80, lossy).request_after, None);
+        assert!(!plan(ReceiveRepair::Requests, 20, 0, 80, lossy).parity);
+        let far = plan(ReceiveRepair::Requests, 60, 0, 160, lossy);
+        assert_eq!((far.state, far.hold.is_none()), (ReceiveState::TooFar, true));
+        // The proxy sends none, and the user wants no requests.
+        let none = plan(ReceiveRepair::Parity, 20, 0, 80, ParityState::Unanswered);
+        assert_eq!((none.state, none.parity), (ReceiveState::TooFar, false));
+    }
+
+    #[test]
+    fn without_losses_nothing_waits_and_behind_a_queue_nothing_is_repaired() {
+        let watching = plan(ReceiveRepair::Auto, 20, 0, 80, ParityState::Lossless);
+        assert_eq!((watching.state, watching.parity), (ReceiveState::Watching, true));
+        assert!(watching.hold.is_none() && watching.request_after.is_none());
+        // 1.5 times the minimum and 4 ms.
+        for (queue, state) in [(10, ReceiveState::Protected), (15, ReceiveState::Congested)] {
+            let plan = plan(ReceiveRepair::Auto, 20 + queue, queue, 100, ParityState::Lossy);
+            assert_eq!(plan.state, state, "{queue}");
+        }
+    }
+
+    #[test]
+    fn help_pauses_after_a_queue() {
+        let start = epoch();
+        let near = |latest| NearRoundTrip { smoothed: ms(20), minimum: ms(20), latest };
+        let rtts = |latest| RoundTrips {
+            near: Some(near(latest)),
+            future_near: None,
+            whole: Some(ms(80)),
+        };
+        let mut planner = Planner::new(ReceiveRepair::Auto);
+        let mut state = |latest, at| {
+            planner.plan(rtts(Some(ms(latest))), ParityState::Lossy, start + ms(at)).state
+        };
+        assert_eq!(state(35, 0), ReceiveState::Congested);
+        assert_eq!(state(20, 99), ReceiveState::Congested);
+        assert_eq!(state(20, 100), ReceiveState::Protected);
     }
 }

@@ -81,6 +81,18 @@ impl Sample {
     }
 }
 
+/// What is known of the near segment and of the proxy's parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParityState {
+    /// The proxy sends none.
+    Unanswered,
+    /// The near segment has lost none of the latest datagrams. Then gaps are losses before the
+    /// proxy, and the peer must hear of them at once.
+    Lossless,
+    /// It has lost some, or nothing is known.
+    Lossy,
+}
+
 /// The parity that a path needs.
 #[derive(Debug, Default)]
 pub(super) struct Protection {
@@ -112,14 +124,17 @@ impl Protection {
         (self.arrivals, self.arrivals_since) = (0, None);
     }
 
-    /// Whether the proxy sends no parity.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.unanswered
+    pub(super) fn state(&self) -> ParityState {
+        if self.unanswered {
+            ParityState::Unanswered
+        } else if self.is_lossless() {
+            ParityState::Lossless
+        } else {
+            ParityState::Lossy
+        }
     }
 
-    /// Whether the near segment has lost none of the latest datagrams. Then gaps are losses before
-    /// the proxy, and the peer must hear of them at once.
-    pub(super) fn is_lossless(&self) -> bool {
+    fn is_lossless(&self) -> bool {
         let listed = self.latest.listed;
         let since = self.shown.map_or(u64::MAX, |shown| listed.saturating_sub(shown));
         self.all.lost == 0 && listed >= LOSSLESS && since >= LOSSLESS_AGAIN
@@ -264,7 +279,7 @@ mod tests {
             protection.note_arrival();
             let at = begin + Duration::from_millis(ms);
             protection.wanted(NearLosses::default(), NEAR, at);
-            assert_eq!(protection.is_unanswered(), ms >= 260, "{ms}");
+            assert_eq!(protection.state() == ParityState::Unanswered, ms >= 260, "{ms}");
         }
         // A burst long after the request, before its list is read.
         let mut burst = Protection::default();
@@ -272,17 +287,17 @@ mod tests {
         let late = begin + Duration::from_secs(9);
         (0..1000).for_each(|_| burst.note_arrival());
         burst.wanted(NearLosses::default(), NEAR, late);
-        assert!(!burst.is_unanswered());
+        assert!(burst.state() != ParityState::Unanswered);
         // A pause in between, in which none is wanted.
         burst.pause();
         burst.wanted(NearLosses::default(), NEAR, late + Duration::from_secs(1));
-        assert!(!burst.is_unanswered());
+        assert!(burst.state() != ParityState::Unanswered);
         let mut answered = Protection::default();
         after(&mut answered, 10, 10, 1);
         for ms in 0..400 {
             answered.note_arrival();
             answered.wanted(answered.latest, NEAR, begin + Duration::from_millis(ms));
         }
-        assert!(!answered.is_unanswered());
+        assert!(answered.state() != ParityState::Unanswered);
     }
 }
