@@ -80,8 +80,9 @@ impl Keeping {
         }
         self.allowance.refund(datagram.len());
         let mut passed = self.protection.on_kept(datagram.len(), &self.copies, now);
-        self.tails = 0;
-        let due = now + SILENCES[0];
+        // Where datagrams are far apart, a short silence shows nothing.
+        self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { 0 };
+        let due = now + SILENCES.get(self.tails).copied().unwrap_or(MAX_AGE);
         if self.tail_due.is_none_or(|earlier| earlier > due) {
             self.tail_due = Some(due);
             passed.deadline = true;
