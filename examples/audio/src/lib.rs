@@ -11,13 +11,16 @@
 //! is lost behind the proxy. This shows `sidekick_protocol` with a transport other than QUIC.
 //! Datagrams stay unchanged, so any RTP receiver accepts them.
 //!
+//! If the lossy hop is the listener's, the listener asks the proxy there for parity
+//! ([`listener::Protected`]). It then rebuilds lost packets without a round trip.
+//!
 //! | module | contents |
 //! |---|---|
 //! | [`session`] | what both ends agree on: a session description (SDP) |
 //! | [`rtp`], [`rtcp`], [`srtp`] | the packets, and their protection |
 //! | [`source`], [`player`] | Opus of a tone or a WAV file, or random bytes; and the WAV file of the receiver |
 //! | [`talker`] | the sending end: schedule, retransmissions, Sidekick |
-//! | [`listener`] | the receiving end: de-jitter buffer, NACKs, reports |
+//! | [`listener`] | the receiving end: de-jitter buffer, NACKs, reports, parity |
 //! | [`quality`], [`report`], [`hgrm`] | the quality of a call, and the reports of both ends |
 //! | [`edge`] | clock, signals and sockets of the programs; all I/O |
 //!
@@ -43,7 +46,7 @@
 //!     while talker.poll_transmit(&mut datagram, now) {
 //!         listener.handle_input(&datagram, now)?;
 //!     }
-//!     while listener.poll_transmit(&mut datagram) {
+//!     while listener.poll_transmit(&mut datagram, now) {
 //!         talker.handle_input(&datagram, now)?;
 //!     }
 //!     let next = [talker.poll_timeout(), listener.poll_timeout()].into_iter().flatten().min();

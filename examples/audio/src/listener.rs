@@ -4,6 +4,7 @@ mod config;
 mod dejitter;
 mod error;
 mod numbers;
+mod parity;
 mod reception;
 mod repeats;
 
@@ -20,11 +21,16 @@ use dejitter::{Arrival, Dejitter};
 pub use error::{ConfigError, HandleError};
 use hdrhistogram::Histogram;
 use numbers::{LOOKBACK, Numbers};
+use parity::Parity;
+pub use parity::{Protected, sender_config};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use reception::Statistics;
 use repeats::Repeats;
+use sidekick_protocol::Flow;
+use sidekick_protocol::sender::HandleError as ProxyError;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How long a listener answers a BYE after the last one.
@@ -41,6 +47,8 @@ const MAX_WAITING: usize = 128;
 pub enum Handled {
     /// It is new: its source is the talker's address.
     New,
+    /// It is a proxy's, which answers along the path.
+    Proxy,
     /// It repeats an earlier one, byte for byte. Anyone on the path can do that, so its source may
     /// not be the talker's.
     Repeated,
@@ -66,6 +74,10 @@ struct Stream {
 /// [`poll_transmit`](Self::poll_transmit) returns to the source of the last datagram that was
 /// [`Handled::New`], and play what [`next_frame`](Self::next_frame) returns. Continue until
 /// [`is_finished`](Self::is_finished).
+///
+/// With [`ListenerConfig::protected`], call [`follow`](Self::follow) with the flow from the
+/// listener to that source, and [`handle_proxy`](Self::handle_proxy) for each datagram of the
+/// adjacent socket. Send what [`transmit_to_proxy`](Self::transmit_to_proxy) returns, too.
 #[derive(Debug)]
 pub struct Listener {
     config: ListenerConfig,
@@ -85,6 +97,9 @@ pub struct Listener {
     outgoing: VecDeque<Vec<u8>>,
     packets: ListenerPackets,
     nacks: Nacks,
+    parity: Option<Parity>,
+    /// A rebuilt datagram.
+    rebuilt: Vec<u8>,
 }
 
 impl Listener {
@@ -111,6 +126,8 @@ impl Listener {
             outgoing: VecDeque::new(),
             packets: ListenerPackets::default(),
             nacks: Nacks::default(),
+            parity: config.protected.clone().map(Parity::new),
+            rebuilt: Vec::new(),
             config,
         })
     }
@@ -120,6 +137,58 @@ impl Listener {
     /// # Errors
     /// [`HandleError`] states why it changed only a counter. No error requires an action.
     pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+        if let Some(parity) = &mut self.parity {
+            if parity.takes_answer(datagram, now) {
+                return Ok(Handled::Proxy);
+            }
+            parity.on_arrival(datagram, now);
+        }
+        let handled = self.take(datagram, now);
+        self.take_rebuilt(now);
+        self.on_timeout(now);
+        handled
+    }
+
+    /// Requests parity for the flow from the listener to the talker, if it is configured. The proxy
+    /// must see the flow's source port; the source address may be unspecified. The same flow again
+    /// changes nothing.
+    pub fn follow(&mut self, flow: Flow, now: Instant) {
+        if let Some(parity) = self.parity.as_mut().filter(|_| !self.finished) {
+            parity.follow(flow, now);
+        }
+    }
+
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
+    ///
+    /// # Errors
+    /// As [`sidekick_protocol::Sender::handle_input`]. No error requires an action.
+    pub fn handle_proxy(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), ProxyError> {
+        let Some(parity) = &mut self.parity else { return Ok(()) };
+        let handled = parity.handle_proxy(from, datagram, now);
+        self.take_rebuilt(now);
+        self.on_timeout(now);
+        handled
+    }
+
+    /// Handles what parity rebuilt as if it had arrived.
+    fn take_rebuilt(&mut self, now: Instant) {
+        let mut rebuilt = std::mem::take(&mut self.rebuilt);
+        while self.parity.as_mut().is_some_and(|parity| parity.next_rebuilt(&mut rebuilt)) {
+            // What it cannot use it counts.
+            let _ = self.take(&rebuilt, now);
+        }
+        self.rebuilt = rebuilt;
+    }
+
+    /// Handles a datagram that arrived or was rebuilt.
+    fn take(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+        let patience = self.parity.as_ref().map(|parity| parity.patience(now));
+        self.dejitter.patience = patience.unwrap_or_default();
         let handled = if is_rtcp(datagram) {
             self.on_rtcp(datagram, now)
         } else {
@@ -127,14 +196,13 @@ impl Listener {
         };
         match &handled {
             Ok(Handled::New) => self.last_received = Some(now),
-            Ok(Handled::Repeated) => {}
+            Ok(Handled::Repeated | Handled::Proxy) => {}
             Err(error) => {
                 self.packets.rejected += 1;
                 self.packets.forged +=
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
-        self.on_timeout(now);
         handled
     }
 
@@ -327,7 +395,8 @@ impl Listener {
         }
         let idle = self.last_received.map(|at| at + self.config.idle_timeout);
         let report = self.stream.as_ref().map(|stream| stream.report_at);
-        [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle]
+        let parity = self.parity.as_ref().and_then(Parity::poll_timeout);
+        [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle, parity]
             .into_iter()
             .flatten()
             .min()
@@ -337,7 +406,14 @@ impl Listener {
     pub fn stop(&mut self, now: Instant) {
         if !self.finished && self.ended.is_none() {
             self.report_reception(true, now);
-            self.finished = true;
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        if let Some(parity) = &mut self.parity {
+            parity.stop();
         }
     }
 
@@ -347,8 +423,13 @@ impl Listener {
             return;
         }
         if let Some(ended) = self.ended {
-            self.finished = ended + LINGER <= now;
+            if ended + LINGER <= now {
+                self.finish();
+            }
             return;
+        }
+        if let Some(parity) = &mut self.parity {
+            parity.on_timeout(now);
         }
         self.dejitter.on_timeout(now);
         if self.dejitter.is_complete() {
@@ -356,7 +437,7 @@ impl Listener {
             return;
         }
         if self.last_received.is_some_and(|at| at + self.config.idle_timeout <= now) {
-            self.finished = true;
+            self.finish();
             return;
         }
         let Some(stream) = &mut self.stream else { return };
@@ -381,11 +462,22 @@ impl Listener {
         }
     }
 
-    /// Replaces the contents of `out` by the next datagram for the talker. False if there is none.
-    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Replaces the contents of `out` by the next datagram for the talker, which leaves at `now`.
+    /// False if there is none.
+    pub fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         let Some(datagram) = self.outgoing.pop_front() else { return false };
         *out = datagram;
+        if let Some(parity) = &mut self.parity {
+            parity.on_sent(out, now);
+        }
         true
+    }
+
+    /// Writes the next datagram for the proxy to `out`, at least
+    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it
+    /// from the adjacent socket. `None` if there is none.
+    pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        self.parity.as_mut()?.transmit(out)
     }
 
     /// The next frame to play, if there is one, and [`ListenerConfig::plays`] is set.
@@ -424,6 +516,7 @@ impl Listener {
             rtt_ms: self.rtt.smoothed.map(|rtt| rtt.as_secs_f64() * 1000.0),
             quality: self.quality(),
             concealed: None,
+            parity: self.parity.as_ref().map(Parity::report),
             socket_errors: 0,
         }
     }

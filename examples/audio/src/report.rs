@@ -90,10 +90,30 @@ pub struct ListenerReport {
     pub quality: Option<Quality>,
     /// Packets that were concealed, if the program plays.
     pub concealed: Option<u64>,
+    /// Parity from a proxy; `None` if none was requested.
+    #[serde(default)]
+    pub parity: Option<ParityReport>,
     /// Errors that the network reported at the program's socket, mostly by ICMP. They end nothing,
     /// because anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
+}
+
+/// What parity did for a listener.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParityReport {
+    /// Datagrams with parity that arrived.
+    pub received: u64,
+    /// Datagrams of the talker that parity rebuilt, media and reports.
+    pub rebuilt: u64,
+    /// The bytes of the parity that arrived, without UDP and IP headers.
+    pub bytes: u64,
+    /// The bytes of the talker's datagrams that arrived, without UDP and IP headers.
+    pub flow_bytes: u64,
+    /// A sentence about the proxy's help.
+    pub assistance: String,
+    /// The round-trip time to the proxy in milliseconds, once measured.
+    pub near_rtt_ms: Option<f64>,
 }
 
 /// The de-jitter latency of the packets played, in milliseconds: from a packet's arrival until

@@ -1,10 +1,11 @@
 //! A listener's configuration.
 
 use super::error::{ConfigError, MAX_PLAYOUT_LIMIT};
+use super::parity::Protected;
 use std::time::Duration;
 
 /// A listener's limits, and whether it plays.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ListenerConfig {
     /// The assumed round-trip time until it is measured. The default is 100 ms.
     pub initial_rtt: Duration,
@@ -18,6 +19,8 @@ pub struct ListenerConfig {
     pub plays: bool,
     /// Determines the SSRC. Must be random, except in a simulation that repeats itself.
     pub identity: [u8; 32],
+    /// Parity from a proxy near the listener. The default is none.
+    pub protected: Option<Protected>,
 }
 
 impl Default for ListenerConfig {
@@ -28,6 +31,7 @@ impl Default for ListenerConfig {
             idle_timeout: Duration::from_secs(10),
             plays: false,
             identity: [1; 32],
+            protected: None,
         }
     }
 }
@@ -35,6 +39,13 @@ impl Default for ListenerConfig {
 impl ListenerConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let range = Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT;
-        if range.contains(&self.playout_limit) { Ok(()) } else { Err(ConfigError::PlayoutLimit) }
+        if !range.contains(&self.playout_limit) {
+            return Err(ConfigError::PlayoutLimit);
+        }
+        let wrong = |protected: &Protected| !(protected.share > 0.0 && protected.share <= 1.0);
+        if self.protected.as_ref().is_some_and(wrong) {
+            return Err(ConfigError::Share);
+        }
+        Ok(())
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Dejitter {
     /// The last packet that was too far ahead.
     stray: Option<u32>,
     total: Option<u32>,
+    /// How long the first request of a packet waits.
+    pub(super) patience: Duration,
     /// How long packets waited, in microseconds.
     pub(super) waits_us: Histogram<u64>,
     pub(super) played: u64,
@@ -89,6 +91,7 @@ impl Dejitter {
             skipped: BTreeSet::new(),
             stray: None,
             total: None,
+            patience: Duration::ZERO,
             waits_us: Histogram::new_with_bounds(1, longest, 3)?,
             played: 0,
             late: 0,
@@ -157,7 +160,8 @@ impl Dejitter {
     /// Records the unknown packets before `sequence` as missing.
     fn note_missing_until(&mut self, sequence: u32, now: Instant) {
         for missing in self.end..sequence {
-            self.missing.insert(missing, Missing { noticed: now, nack_at: now });
+            let nack_at = now + self.patience;
+            self.missing.insert(missing, Missing { noticed: now, nack_at });
         }
         self.end = self.end.max(sequence);
     }

@@ -33,6 +33,9 @@ pub enum ConfigError {
     /// The playout limit is out of range.
     #[error("the playout limit must be 1 ms to {} s", MAX_PLAYOUT_LIMIT.as_secs())]
     PlayoutLimit,
+    /// The share of parity is out of range.
+    #[error("the share of parity must be above 0, and at most 1")]
+    Share,
     /// The cipher rejects the key.
     #[error(transparent)]
     Srtp(#[from] SrtpError),

@@ -75,7 +75,7 @@ impl Call {
 
     fn received(&mut self) -> Received {
         let (mut received, mut out) = (Received::default(), Vec::new());
-        while self.listener.poll_transmit(&mut out) {
+        while self.listener.poll_transmit(&mut out, self.now) {
             for item in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
                 match item {
                     Item::Missing { ssrc: MEDIA, sequences } => received.missing.extend(sequences),
@@ -305,7 +305,7 @@ fn its_own_packets_sent_back_change_nothing() {
     call.gets_media(0, 0);
     call.gets_media(2, 0);
     let (mut own, mut out) = (Vec::new(), Vec::new());
-    while call.listener.poll_transmit(&mut out) {
+    while call.listener.poll_transmit(&mut out, call.now) {
         own.push(out.clone());
     }
     // Its report and its NACK.
@@ -319,7 +319,7 @@ fn its_own_packets_sent_back_change_nothing() {
     assert_eq!(after.packets.rejected, 2);
     after.packets.rejected = 0;
     assert_eq!((after, call.listener.last_received), (before, last_received));
-    assert!(!call.listener.poll_transmit(&mut out));
+    assert!(!call.listener.poll_transmit(&mut out, call.now));
 }
 
 #[test]

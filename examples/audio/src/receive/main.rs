@@ -122,7 +122,7 @@ impl Call {
 
     fn answer_and_play(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
-        while self.listener.poll_transmit(&mut datagram) {
+        while self.listener.poll_transmit(&mut datagram, clock()) {
             let Some(talker) = self.talker else { continue };
             self.socket
                 .send_to(&datagram, talker)

@@ -150,7 +150,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             }
             self.launch(NEAR, Stop::ProxyOnTheWay, datagram.clone());
         }
-        while self.listener.poll_transmit(&mut datagram) {
+        while self.listener.poll_transmit(&mut datagram, self.now) {
             self.backs += 1;
             if !(self.loses)(Passing::Back(self.backs - 1)) {
                 self.launch(NEAR + FAR, Stop::Talker, datagram.clone());

@@ -1,0 +1,217 @@
+//! Parity from a proxy near the listener: asking for it, rebuilding datagrams, and how long a NACK
+//! waits for it (SPEC.md, sections 6.9 and 7.11).
+
+use crate::report::ParityReport;
+use sidekick_protocol::sender::HandleError;
+use sidekick_protocol::{Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+/// How long the proxy keeps datagrams: longer than a window lasts.
+const KEEP: Duration = Duration::from_millis(500);
+/// Of reports and NACKs, a quACK after so many. Nothing depends on them.
+const EVERY_PACKETS: NonZeroU16 = NonZeroU16::new(64).expect("it is not 0");
+const THRESHOLD: u8 = 8;
+/// The datagrams in a window, and at least so many times as many as pass for one repair symbol.
+const WINDOW: f64 = 8.0;
+const LISTED: f64 = 2.0;
+/// The most datagrams in a window.
+const MAX_WINDOW: f64 = 64.0;
+/// The silence before parity of the last packets, in intervals between packets. A shorter one than
+/// an interval would follow each packet. With the least, the proxy sends no TAILs between them.
+const FLUSH: f64 = 1.5;
+const LEAST_FLUSH: Duration = Duration::from_millis(20);
+/// The proxy sends parity together with a packet, and it arrives so much later at most.
+const SLACK: Duration = Duration::from_millis(5);
+/// Without parity for so many intervals between two repair symbols, NACKs wait for none.
+const MISSED: u32 = 8;
+/// The listener names the newest datagram to its sender this often. The sender asks for parity for
+/// five seconds after that. But it also measures the near RTT for a tenth of a second, by polls.
+const PROGRESS: Duration = Duration::from_secs(4);
+
+/// Parity of the talker's datagrams, from a proxy on the path near the listener.
+#[derive(Clone, Debug)]
+pub struct Protected {
+    /// The proxy, and the terms to request: [`sender_config`].
+    pub sender: SenderConfig,
+    /// The repair symbols for each packet, above 0 and at most 1. A proxy limits the bytes, to 35 %
+    /// of the flow's by default. With its identifiers, a repair symbol is about a sixth longer than
+    /// a packet of 240 bytes.
+    pub share: f64,
+    /// The interval between the talker's packets. NACKs wait by it.
+    pub interval: Duration,
+    /// Determines the session's keys. Must be random, except in a simulation that repeats itself.
+    pub seed: [u8; 32],
+}
+
+/// The default terms for a listener's session with the proxy at this address.
+#[must_use]
+pub fn sender_config(proxy: SocketAddr) -> SenderConfig {
+    let mut config = SenderConfig { keep: Some(KEEP), poll: false, ..SenderConfig::of(proxy) };
+    // Every datagram of the flow counts. QUIC's filter would reject RTCP.
+    config.terms.identification.filter = Filter::All;
+    config.terms.threshold = THRESHOLD;
+    (config.terms.every, config.terms.every_packets) = (None, Some(EVERY_PACKETS));
+    config
+}
+
+/// A listener's session with a proxy.
+#[derive(Debug)]
+pub(super) struct Parity {
+    sender: Sender,
+    wanted: Protect,
+    /// The longest time between two repair symbols.
+    between: Duration,
+    flow: Option<Flow>,
+    /// When the sender last heard of the newest datagram.
+    progress: Option<Instant>,
+    /// The PARITYs so far, and when the last arrived.
+    received: u64,
+    latest: Option<Instant>,
+    rebuilt: u64,
+    flow_bytes: u64,
+    /// The datagrams to the talker.
+    sent: u64,
+    tags: Vec<u64>,
+}
+
+impl Parity {
+    pub(super) fn new(protected: Protected) -> Self {
+        let Protected { sender, share, interval, seed } = protected;
+        let share = share.clamp(1.0 / MAX_WINDOW * LISTED, 1.0);
+        #[allow(clippy::cast_possible_truncation, reason = "from 8 to 64")]
+        #[allow(clippy::cast_sign_loss, reason = "from 8 to 64")]
+        let window = (LISTED / share).ceil().clamp(WINDOW, MAX_WINDOW) as u8;
+        Self {
+            sender: Sender::new(sender, seed),
+            wanted: Protect::of(share, window, interval.mul_f64(FLUSH).max(LEAST_FLUSH)),
+            between: interval.mul_f64((1.0 / share).ceil()),
+            flow: None,
+            progress: None,
+            received: 0,
+            latest: None,
+            rebuilt: 0,
+            flow_bytes: 0,
+            sent: 0,
+            tags: Vec::new(),
+        }
+    }
+
+    /// Begins a session for this flow, unless there is one.
+    pub(super) fn follow(&mut self, flow: Flow, now: Instant) {
+        if self.flow != Some(flow) {
+            self.flow = Some(flow);
+            self.sender.start(flow, now);
+        }
+    }
+
+    /// Ends the session.
+    pub(super) fn stop(&mut self) {
+        self.sender.stop();
+    }
+
+    /// Takes a proxy's answer along the path. Returns whether the datagram is one.
+    pub(super) fn takes_answer(&mut self, datagram: &[u8], now: Instant) -> bool {
+        let is_answer = Sender::is_answer(datagram);
+        if is_answer {
+            // The sender counts what it cannot use.
+            let _ = self.sender.handle_on_path(datagram, now);
+            self.ask(now);
+        }
+        is_answer
+    }
+
+    /// Notes a datagram of the talker, whatever it contains.
+    pub(super) fn on_arrival(&mut self, datagram: &[u8], now: Instant) {
+        self.sender.on_arrival(datagram);
+        self.flow_bytes += u64::try_from(datagram.len()).unwrap_or(0);
+        // Before the session exists, nothing can be noted.
+        if self.sender.collects_arrivals()
+            && self.progress.is_none_or(|last| last + PROGRESS <= now)
+            && let Some(last) = datagram.last_chunk()
+        {
+            self.progress = Some(now);
+            self.sender.on_progress(u32::from_be_bytes(*last), now);
+        }
+    }
+
+    /// Notes a datagram to the talker. The proxy counts it.
+    pub(super) fn on_sent(&mut self, datagram: &[u8], now: Instant) {
+        self.sent += 1;
+        self.sender.on_sent(self.sent, Payload::whole(datagram), now);
+    }
+
+    pub(super) fn handle_proxy(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let handled = self.sender.handle_input(from, datagram, now);
+        self.ask(now);
+        let received = self.sender.stats().parity_received;
+        if received > self.received {
+            (self.received, self.latest) = (received, Some(now));
+        }
+        handled.map(|_| ())
+    }
+
+    /// Asks for parity in each session, and leaves what quACKs report: a report or a NACK that is
+    /// lost has a successor.
+    fn ask(&mut self, now: Instant) {
+        self.sender.set_fetching(false);
+        self.sender.protect(Some(self.wanted), now);
+        self.sender.drain_received(&mut self.tags);
+        self.sender.drain_lost(&mut self.tags);
+        self.tags.clear();
+    }
+
+    /// Replaces the contents of `out` by the next datagram that parity rebuilt. False if there is
+    /// none.
+    pub(super) fn next_rebuilt(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(datagram) = self.sender.next_rebuilt() else { return false };
+        out.clear();
+        out.extend_from_slice(datagram);
+        self.rebuilt += 1;
+        true
+    }
+
+    /// How long the first NACK of a packet waits: until the next repair symbol is due, while any
+    /// arrive.
+    pub(super) fn patience(&self, now: Instant) -> Duration {
+        let limit = MISSED * self.between;
+        let arrives = self.latest.is_some_and(|latest| now <= latest + limit);
+        if arrives { self.between + SLACK } else { Duration::ZERO }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        self.sender.on_timeout(now);
+        self.ask(now);
+    }
+
+    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        let transmit = self.sender.poll_transmit(out)?;
+        // The proxy's address is known: nothing has to go along the path to find it.
+        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
+    }
+
+    pub(super) fn report(&self) -> ParityReport {
+        let stats = self.sender.stats();
+        ParityReport {
+            received: stats.parity_received,
+            rebuilt: self.rebuilt,
+            bytes: stats.added_bytes,
+            flow_bytes: self.flow_bytes,
+            assistance: self.sender.assistance().to_string(),
+            near_rtt_ms: self.sender.near_rtt().map(|rtt| rtt.as_secs_f64() * 1000.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
