@@ -135,7 +135,7 @@ fn list() -> Result<()> {
 
 fn programs_of(scenario: &Scenario) -> [&'static str; 3] {
     match scenario.flow.kind {
-        FlowKind::Audio => AUDIO_PROGRAMS,
+        FlowKind::Audio | FlowKind::Listen => AUDIO_PROGRAMS,
         FlowKind::Download | FlowKind::Requests => DOWNLOAD_PROGRAMS,
         FlowKind::Upload | FlowKind::Messages => UPLOAD_PROGRAMS,
     }
@@ -145,7 +145,7 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
     let mut scenario = Scenario::load(&run.scenario)?;
     scenario.apply(&run.set)?;
     if let Some(path) = &run.file {
-        if scenario.flow.kind == FlowKind::Audio {
+        if scenario.flow.kind.is_call() {
             bail!("{} is a call, which uploads no file; omit --file", scenario.name);
         }
         let about =

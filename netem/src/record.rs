@@ -9,6 +9,8 @@ use crate::scenario::{FlowKind, Scenario};
 
 mod call;
 
+pub(crate) use call::HEADERS;
+
 /// The congestion controller of `h3-upload-server`: CUBIC as quinn has it, without rollback.
 const REAL_SERVERS_CC: &str = "quinn-cubic";
 
@@ -321,7 +323,8 @@ pub struct RunRecord {
 impl RunRecord {
     /// Whether the data flowed from the receiver of the path to its sender.
     pub fn is_download(&self) -> bool {
-        [FlowKind::Download, FlowKind::Requests].iter().any(|kind| kind.name() == self.flow)
+        let kinds = [FlowKind::Download, FlowKind::Requests, FlowKind::Listen];
+        kinds.iter().any(|kind| kind.name() == self.flow)
     }
 
     /// The part of the record that follows from the scenario, and from the counts of the links that
@@ -337,7 +340,7 @@ impl RunRecord {
         let mode = if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() };
         let cc = match kind {
             // The rate is constant.
-            FlowKind::Audio => "none",
+            FlowKind::Audio | FlowKind::Listen => "none",
             // `flow.cc` cannot change the real server's own.
             _ if kind.is_download() && backend != "sim" => REAL_SERVERS_CC,
             _ => scenario.congestion_control().name(),

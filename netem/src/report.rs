@@ -90,8 +90,10 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
         format!("{name}: {title}\n{}\n", table_of(columns, records, 0))
     };
     match scenario.flow.kind {
-        FlowKind::Audio => {
-            let columns = [&WAITS[..], &CALL, &[LOST_NEAR], &FOUND].concat();
+        FlowKind::Audio | FlowKind::Listen => {
+            let helped = records.iter().any(|record| record.repeats.is_some());
+            let parity = if helped { &REPEATS[2..4] } else { &[] };
+            let columns = [&WAITS[..], &CALL, &[LOST_NEAR], &FOUND, parity].concat();
             print(format!("sidekick {mode}"), &columns)
         }
         FlowKind::Messages => {

@@ -30,9 +30,10 @@ pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, Repair, Sidekick};
 
 /// The built-in scenarios: name and file.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("upload-paper", include_str!("../scenarios/upload-paper.toml")),
     ("audio-paper", include_str!("../scenarios/audio-paper.toml")),
+    ("audio-far-proxy", include_str!("../scenarios/audio-far-proxy.toml")),
     ("messages", include_str!("../scenarios/messages.toml")),
     ("ack-reduction-paper", include_str!("../scenarios/ack-reduction-paper.toml")),
     ("smaq-leo", include_str!("../scenarios/smaq-leo.toml")),

@@ -88,7 +88,7 @@ pub fn run(
 ) -> Result<RunRecord, SimError> {
     let mut run = Run { scenario, seed, pcap, world: World::enter(seed)?, watch };
     match scenario.flow.kind {
-        FlowKind::Audio => audio::run(&mut run),
+        FlowKind::Audio | FlowKind::Listen => audio::run(&mut run),
         _ => transfer::run(&mut run),
     }
 }
@@ -135,12 +135,14 @@ impl Middle {
     }
 
     fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
-        let Sidekick { mode, proxy, .. } = scenario.sidekick;
+        let Sidekick { mode, proxy, parity_percent, .. } = scenario.sidekick;
         let observes = proxy != ProxyFate::Absent && mode != Mode::Off;
         let dies_after = (proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let tally = Tally::new(2 * (scenario.near.both.delay + scenario.far.both.delay));
         let address = (PROXY_NEAR, PROXY_PORT).into();
-        Proxy::new(address, RECEIVER.into(), seed, observes, dies_after, tally, schedule)
+        let receiver = RECEIVER.into();
+        let proxy = Proxy::new(address, receiver, seed, observes, dies_after, tally, schedule)?;
+        proxy.with_parity(parity_percent)
     }
 
     /// Runs the whole path between two hosts.

@@ -4,13 +4,13 @@ use audio::report::{DejitterMs, Quacks as CallQuacks};
 use audio::{ListenerReport, TalkerReport};
 use sidekick_protocol::wire::Poll;
 
-use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, RunRecord};
+use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, Repeats, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
 use crate::units::mbit_s;
 
 /// UDP and IPv4, in bytes.
-const HEADERS: u64 = 8 + 20;
+pub(crate) const HEADERS: u64 = 8 + 20;
 
 impl RunRecord {
     /// The record of a call over a path made by `backend`.
@@ -33,6 +33,16 @@ impl RunRecord {
         let polls_bytes = polls * (Poll::SEALED_LEN as u64 + HEADERS);
         let played_bytes = listener.played.saturating_mul(scenario.flow.frame_bytes.into());
         let base = Self::of(scenario, backend, seed, links);
+        let repeats = listener.parity.as_ref().map(|parity| Repeats {
+            parity_received: parity.received,
+            parity_rebuilt: parity.rebuilt,
+            near_overhead_percent: 100.0 * parity.bytes as f64 / parity.flow_bytes.max(1) as f64,
+            ..Repeats::default()
+        });
+        let (assisted, assistance, near_rtt_ms) = match &listener.parity {
+            Some(parity) => (parity.received > 0, parity.assistance.clone(), parity.near_rtt_ms),
+            None => (talker.assisted, talker.assistance, talker.near_rtt_ms),
+        };
         Self {
             bytes: played_bytes,
             time_s: talker.time_s,
@@ -46,9 +56,10 @@ impl RunRecord {
                 ..base.packets
             },
             quacks: Quacks { received, bytes, undecodable, epochs, polls },
-            assisted: talker.assisted,
-            assistance: talker.assistance,
-            near_rtt_ms: talker.near_rtt_ms,
+            assisted,
+            assistance,
+            near_rtt_ms,
+            repeats,
             rtt_ms: talker.rtt_ms.or(listener.rtt_ms),
             audio: Some(Audio {
                 dejitter_ms: Percentiles { p50, p90, p95, p99, p999, max },

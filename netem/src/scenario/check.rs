@@ -1,7 +1,7 @@
 //! Whether the settings go together, and with the backend.
 
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
-use super::{Flow, FlowKind, Mode, Place, ProxyFate, Scenario, ScenarioError};
+use super::{Flow, FlowKind, Mode, Place, ProxyFate, Repair, Scenario, ScenarioError, Sidekick};
 
 /// Two settings that contradict each other, and what to do.
 pub(super) fn clash(
@@ -44,7 +44,7 @@ impl Scenario {
             let instead = "the splitting proxy stands in the other's place; leave one of them out";
             return clash(setting, "flow.split = on", instead);
         }
-        if self.faults.migrates() && (flow.split || kind == FlowKind::Audio) {
+        if self.faults.migrates() && (flow.split || kind.is_call()) {
             let (other, instead) = if flow.split {
                 ("flow.split = on".to_owned(), "the splitting proxy does not migrate")
             } else {
@@ -63,6 +63,9 @@ impl Scenario {
                 let instead = "messages take no share of a path; set it to none";
                 return clash(setting, of_kind, instead);
             }
+        }
+        if kind == FlowKind::Listen {
+            return self.check_listener(of_mode, of_kind);
         }
         let receives = kind.is_download();
         if receives {
@@ -94,6 +97,22 @@ impl Scenario {
         }
         let instead = format!("leave flow.cc out, or set it to {}", wanted.name());
         clash(format!("flow.cc = {}", cc.name()), of_mode, instead)
+    }
+
+    /// Checks a call whose listener has the near segment.
+    fn check_listener(&self, of_mode: String, of_kind: String) -> Result<(), ScenarioError> {
+        if let Some((setting, without)) = self.not_of_a_call() {
+            return clash(setting, of_kind, format!("a call has no such thing; {without}"));
+        }
+        let Sidekick { mode, repair, .. } = self.sidekick;
+        if !matches!(mode, Mode::Off | Mode::Receive) {
+            return clash(of_kind, of_mode, "set sidekick.mode to off or receive");
+        }
+        if mode == Mode::Receive && repair != Repair::Parity {
+            let instead = "a call's listener requests nothing; set sidekick.repair to parity";
+            return clash(format!("sidekick.repair = {}", repair.name()), of_kind, instead);
+        }
+        Ok(())
     }
 
     fn competitor_setting(&self) -> Option<String> {
@@ -132,7 +151,7 @@ impl Scenario {
         }
         let (flow, usual) = (&self.flow, Flow::default());
         let kind = flow.kind;
-        if kind == FlowKind::Messages {
+        if matches!(kind, FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
         let receives = kind.is_download();
@@ -151,8 +170,12 @@ impl Scenario {
             ("flow.zero_rtt", flow.zero_rtt),
             ("flow.split", flow.split),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
+            (
+                "sidekick.parity_percent",
+                self.sidekick.parity_percent != Sidekick::default().parity_percent,
+            ),
             ("flow.sample_ms", flow.sample.is_some()),
-            ("flow.seconds of a transfer", kind != FlowKind::Audio && flow.limit.is_some()),
+            ("flow.seconds of a transfer", !kind.is_call() && flow.limit.is_some()),
             ("flow.requests", flow.requests != 1),
             ("flow.replayable", receives && !flow.replayable),
             ("competitor.cc", self.competitor.cc.is_some()),
@@ -182,6 +205,8 @@ mod tests {
             ("flow.window_bytes=65536", "flow.window_bytes"),
             ("flow.ack_packets=1", "flow.ack_packets"),
             ("sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
+            ("flow.kind=listen", "flow.kind = listen"),
+            ("sidekick.parity_percent=50", "sidekick.parity_percent"),
             ("faults.events=proxy-restart at 100", "faults.events with proxy-restart"),
         ] {
             assert_eq!(with(setting).as_deref(), Some(named));
@@ -228,12 +253,31 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_has_parity_and_nothing_else() {
+        for (settings, word) in [
+            (["sidekick.mode=receive", "sidekick.repair=requests"], "requests nothing"),
+            (["sidekick.mode=receive", "sidekick.repair=both"], "requests nothing"),
+            (["sidekick.mode=reinject", "sidekick.repair=parity"], "off or receive"),
+        ] {
+            let mut listener = Scenario::load("audio-far-proxy").unwrap();
+            let error = listener.apply(&settings).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        let mut listener = Scenario::load("audio-far-proxy").unwrap();
+        listener.apply(&["sidekick.mode=receive"]).unwrap();
+        listener.apply(&["flow.kind=audio", "sidekick.mode=reinject"]).unwrap();
+    }
+
+    #[test]
     fn a_call_takes_no_settings_of_a_transfer() {
         let migrates = "faults.events=migration at 5";
         for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
             let error =
                 Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");
+            let mut listener = Scenario::load("audio-far-proxy").unwrap();
+            let error = listener.apply(&[setting]).unwrap_err().to_string();
+            assert!(error.contains("does not go with flow.kind = listen"), "{error}");
         }
     }
 }

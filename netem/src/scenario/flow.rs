@@ -18,13 +18,20 @@ named! {
         Messages = "messages",
         /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
         Audio = "audio",
+        /// The same datagrams, from the receiver to the sender: the listener has the near segment.
+        Listen = "listen",
     }
 }
 
 impl FlowKind {
-    /// Whether the client asks for the data: it flows from the receiver of a path to its sender.
+    /// Whether the data flows from the receiver of a path to its sender.
     pub fn is_download(self) -> bool {
-        matches!(self, Self::Download | Self::Requests)
+        matches!(self, Self::Download | Self::Requests | Self::Listen)
+    }
+
+    /// Whether it is an audio call.
+    pub fn is_call(self) -> bool {
+        matches!(self, Self::Audio | Self::Listen)
     }
 }
 
@@ -118,7 +125,7 @@ impl Flow {
         match self.kind {
             FlowKind::Upload | FlowKind::Download => self.bytes,
             FlowKind::Requests => self.bytes.saturating_mul(self.requests.into()),
-            FlowKind::Messages | FlowKind::Audio => {
+            FlowKind::Messages | FlowKind::Audio | FlowKind::Listen => {
                 u64::from(self.frames()).saturating_mul(self.frame_bytes.into())
             }
         }
@@ -151,7 +158,7 @@ impl Default for Flow {
 }
 
 settings! { Flow, value;
-    "kind", "upload, download, requests, messages or audio", "what is carried" =>
+    "kind", "upload, download, requests, messages, audio or listen", "what is carried" =>
         kind = FlowKind::of_name(value);
     "bytes", "bytes from 1 to 10000000000",
         "size of an upload, a download, or each answer to a request" =>
@@ -190,10 +197,10 @@ settings! { Flow, value;
     "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
         "how often the congestion window is written down" => sample = sample(value);
     "frame_ms", "milliseconds from 1 to 1000",
-        "time between two messages or packets (kinds messages and audio)" =>
+        "time between two messages or packets (kinds messages, audio and listen)" =>
         frame_interval = whole(value, 1..=1000).map(Duration::from_millis);
     "frame_bytes", "bytes from 32 to 1200",
-        "size of a message, or of what a packet carries (kinds messages and audio)" =>
+        "size of a message, or of what a packet carries (kinds messages, audio and listen)" =>
         frame_bytes = whole(value, 32..=1200);
 }
 

@@ -61,6 +61,8 @@ pub struct Sidekick {
     pub repeat_handshake: bool,
     /// How the proxy repairs what is received.
     pub repair: Repair,
+    /// The most bytes of parity, in percent of the bytes that it protects.
+    pub parity_percent: u8,
     /// Where the proxy is, and for how long.
     pub proxy: ProxyFate,
 }
@@ -109,6 +111,7 @@ impl Default for Sidekick {
             threshold: 20,
             repeat_handshake: false,
             repair: Repair::Auto,
+            parity_percent: 35,
             proxy: ProxyFate::OnPath,
         }
     }
@@ -129,6 +132,9 @@ settings! { Sidekick, value;
         repeat_handshake = switch(value);
     "repair", "auto, requests, parity or both", "how the proxy repairs what is received" =>
         repair = Repair::of_name(value);
+    "parity_percent", "percent from 1 to 100",
+        "the proxy's cap on parity, by bytes; the listener of a call asks for as much" =>
+        parity_percent = whole(value, 1..=100);
     "proxy", "on-path, found, absent, wrong-address or dies",
         "whether the proxy is configured, must be discovered, is absent, is configured with a \
          wrong address, or is killed halfway" => proxy = ProxyFate::of_name(value);

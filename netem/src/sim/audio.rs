@@ -1,57 +1,95 @@
-//! An audio call: the talker at the sender, the listener at the receiver.
+//! An audio call: the talker at the sender and the listener at the receiver, or the other way
+//! round.
 
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
-use audio::listener::Handled;
+use audio::listener::{self, Handled, Protected};
 use audio::source::RandomBytes;
 use audio::talker::sender_config;
-use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
+use audio::{
+    Listener, ListenerConfig, ListenerReport, Reinject, Talker, TalkerConfig, TalkerReport,
+};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use super::chain::Side;
 use super::host::{Endpoint, Host};
 use super::packet::Packet;
 use super::{Middle, Run, SimError, seed_bytes};
-use crate::record::RunRecord;
-use crate::scenario::{Mode, Scenario};
+use crate::record::{HEADERS, RunRecord};
+use crate::scenario::{FlowKind, Mode, Scenario};
 use crate::topology::{RECEIVER, SENDER};
 
 const TALKER_PORT: u16 = 40_000;
 const ADJACENT_PORT: u16 = 50_000;
 const LISTENER_PORT: u16 = 5004;
 
+/// Without its identifiers and header, so much of a PARITY is a repair symbol, for packets of 240
+/// bytes and the default share. With as much parity as the proxy may send, none is withheld.
+const SYMBOLS: f64 = 0.87;
+
 /// Runs the call of a scenario once.
 pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let Run { scenario, seed, .. } = *run;
     let start = run.world.start();
-    let mut sender =
-        Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
-    let mut receiver =
-        Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
     let mut middle = Middle::new(run, None)?;
-    let end = middle.drive(run, &mut sender, &mut receiver, None)?;
-
-    let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first())
-    else {
-        return Err(SimError::SetUp("there is no call".to_owned()));
+    let (end, talker, report, to_proxy) = if scenario.flow.kind == FlowKind::Listen {
+        let hearing = Hearing::new(scenario, seed, SENDER)?;
+        let talking = talker(scenario, seed, RECEIVER, SENDER, start)?;
+        let mut sender = Host::new(Side::Right, start, vec![hearing], None, None);
+        let mut receiver = Host::new(Side::Left, start, vec![talking], None, None);
+        let end = middle.drive(run, &mut sender, &mut receiver, None)?;
+        let (listening, talking) = (sender.endpoints.first(), receiver.endpoints.first());
+        reports(end, start, talking, listening)?
+    } else {
+        let hearing = Hearing::new(scenario, seed, RECEIVER)?;
+        let talking = talker(scenario, seed, SENDER, RECEIVER, start)?;
+        let mut sender = Host::new(Side::Right, start, vec![talking], None, None);
+        let mut receiver = Host::new(Side::Left, start, vec![hearing], None, None);
+        let end = middle.drive(run, &mut sender, &mut receiver, None)?;
+        let (talking, listening) = (sender.endpoints.first(), receiver.endpoints.first());
+        reports(end, start, talking, listening)?
     };
-    let report = listener.listener.report();
     if !report.complete {
         let what = "the end of the call did not reach the listener".to_owned();
         return Err(SimError::Failed { what, at: end, seed });
     }
-    let talker = talker.talker.report(start + end);
     let (quack_styles, faults) = (middle.proxy.quack_styles(), middle.faults(scenario));
-    let record =
-        RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters(), quack_styles);
+    let counters = middle.counters();
+    let mut record =
+        RunRecord::of_call(scenario, "sim", seed, talker, &report, counters, quack_styles);
+    if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
+        audio.help_bytes = middle.proxy.spoken_bytes() + to_proxy;
+    }
     Ok(RunRecord { faults, ..record })
 }
 
-fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, SimError> {
+/// The time, the reports of both ends, and the bytes that the listener sent to the proxy.
+type Ends = (Duration, TalkerReport, ListenerReport, u64);
+
+fn reports(
+    end: Duration,
+    start: Instant,
+    talking: Option<&Talking>,
+    hearing: Option<&Hearing>,
+) -> Result<Ends, SimError> {
+    let ends = talking.zip(hearing).map(|(talking, hearing)| {
+        let talker = talking.talker.report(start + end);
+        (end, talker, hearing.listener.report(), hearing.to_proxy)
+    });
+    ends.ok_or_else(|| SimError::SetUp("there is no call".to_owned()))
+}
+
+fn talker(
+    scenario: &Scenario,
+    seed: u64,
+    talks: Ipv4Addr,
+    listens: Ipv4Addr,
+    start: Instant,
+) -> Result<Talking, SimError> {
     let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
-    let local: SocketAddr = (SENDER, TALKER_PORT).into();
-    let listener: SocketAddr = (RECEIVER, LISTENER_PORT).into();
+    let local: SocketAddr = (talks, TALKER_PORT).into();
+    let listener: SocketAddr = (listens, LISTENER_PORT).into();
     let reinject = (sidekick.mode == Mode::Reinject).then(|| {
         let mut sender = sender_config(sidekick.proxy_address());
         sender.terms.every_packets = sidekick.every_packets();
@@ -69,7 +107,7 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     let source = Box::new(RandomBytes::new(seed, flow.frame_bytes.into()));
     let talker =
         Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
-    let adjacent = (SENDER, ADJACENT_PORT).into();
+    let adjacent = (talks, ADJACENT_PORT).into();
     Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
 }
 
@@ -123,48 +161,70 @@ impl Endpoint for Talking {
     }
 }
 
-/// The receiver's end. It answers to the source of the last datagram, as the program does.
+/// The listener's end. It answers to the source of the last datagram, as the program does.
 struct Hearing {
     listener: Listener,
     local: SocketAddr,
+    adjacent: SocketAddr,
     talker: Option<SocketAddr>,
     frame_bytes: u64,
+    /// The bytes to the proxy, with UDP and IPv4 headers.
+    to_proxy: u64,
     buffer: Vec<u8>,
 }
 
 impl Hearing {
-    fn new(scenario: &Scenario, seed: u64) -> Result<Self, SimError> {
+    fn new(scenario: &Scenario, seed: u64, listens: Ipv4Addr) -> Result<Self, SimError> {
+        let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
         let session = TalkerConfig::of_simulation(seed).session;
-        let listener = Listener::new(ListenerConfig::default(), session);
+        let protected = (sidekick.mode == Mode::Receive).then(|| Protected {
+            sender: listener::sender_config(sidekick.proxy_address()),
+            share: f64::from(sidekick.parity_percent) / 100.0 * SYMBOLS,
+            interval: flow.frame_interval,
+            seed: seed_bytes(seed, "sidekick"),
+        });
+        let config = ListenerConfig { protected, ..ListenerConfig::default() };
+        let listener = Listener::new(config, session);
         Ok(Self {
             listener: listener.map_err(|error| SimError::SetUp(error.to_string()))?,
-            local: (RECEIVER, LISTENER_PORT).into(),
+            local: (listens, LISTENER_PORT).into(),
+            adjacent: (listens, ADJACENT_PORT).into(),
             talker: None,
-            frame_bytes: scenario.flow.frame_bytes.into(),
+            frame_bytes: flow.frame_bytes.into(),
+            to_proxy: 0,
             buffer: Vec::new(),
         })
     }
 
-    fn send(&mut self, out: &mut Vec<Packet>) {
-        while self.listener.poll_transmit(&mut self.buffer) {
+    fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        while self.listener.poll_transmit(&mut self.buffer, now) {
             if let Some(talker) = self.talker {
                 out.push(Packet::new(self.local, talker, &self.buffer));
             }
+        }
+        let mut datagram = [0; MAX_DATAGRAM_LEN];
+        while let Some((proxy, length)) = self.listener.transmit_to_proxy(&mut datagram) {
+            self.to_proxy += length as u64 + HEADERS;
+            out.push(Packet::new(self.adjacent, proxy, datagram.get(..length).unwrap_or_default()));
         }
     }
 }
 
 impl Endpoint for Hearing {
     fn owns(&self, destination: SocketAddr) -> bool {
-        destination == self.local
+        destination == self.local || destination == self.adjacent
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
         // As the program does it: what was there before may come from anywhere.
-        if let Ok(Handled::New) = self.listener.handle_input(&packet.payload, now) {
+        if packet.destination == self.adjacent {
+            let _ = self.listener.handle_proxy(packet.source, &packet.payload, now);
+        } else if let Ok(Handled::New) = self.listener.handle_input(&packet.payload, now) {
             self.talker = Some(packet.source);
+            let flow = Flow { source: self.local, destination: packet.source };
+            self.listener.follow(flow, now);
         }
-        self.send(out);
+        self.send(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -173,7 +233,7 @@ impl Endpoint for Hearing {
 
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
         self.listener.on_timeout(now);
-        self.send(out);
+        self.send(now, out);
     }
 
     fn delivered(&self) -> u64 {

@@ -49,6 +49,10 @@ pub(super) trait Node {
     fn quack_styles(&self) -> Option<QuackStyles> {
         None
     }
+    /// Bytes that it sent of its own accord, with UDP and IPv4 headers.
+    fn spoken_bytes(&self) -> u64 {
+        0
+    }
     /// The faults that occurred in it.
     fn fault_counts(&self) -> FaultCounts {
         FaultCounts::default()

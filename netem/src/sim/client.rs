@@ -76,7 +76,7 @@ impl Client {
         let safe = match self.kind {
             FlowKind::Upload | FlowKind::Messages => false,
             FlowKind::Download => true,
-            FlowKind::Requests | FlowKind::Audio => self.replayable,
+            FlowKind::Requests | FlowKind::Audio | FlowKind::Listen => self.replayable,
         };
         conn.is_established() || (self.early && safe && conn.is_in_early_data())
     }

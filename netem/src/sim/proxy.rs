@@ -12,7 +12,7 @@ use super::faults::{Copies, Egress, Lies, Power, Restarts, Schedule};
 use super::packet::Packet;
 use super::seed_bytes;
 use super::styles::Tally;
-use crate::record::{FaultCounts, QuackStyles};
+use crate::record::{FaultCounts, HEADERS, QuackStyles};
 
 /// The number that the proxy gives to its one capturing interface.
 const NEAR_INTERFACE: u32 = 0;
@@ -27,6 +27,10 @@ pub(super) struct Proxy {
     /// With which the observers of the run begin, if there are any.
     seed: Option<u64>,
     observer: Option<Observer>,
+    /// The most bytes of parity, in percent of those that it protects.
+    parity_percent: u8,
+    /// The bytes that the observer has sent, with their headers.
+    spoken: u64,
     /// The observer is killed when so many bytes have passed to the receiver.
     dies_after: Option<u64>,
     passed: u64,
@@ -57,6 +61,8 @@ impl Proxy {
             receiver,
             seed: observes.then_some(seed),
             observer: None,
+            parity_percent: ObserverConfig::default().parity_percent,
+            spoken: 0,
             dies_after,
             passed: 0,
             tally,
@@ -70,13 +76,22 @@ impl Proxy {
         Ok(proxy)
     }
 
+    /// The same with another cap on parity.
+    pub(super) fn with_parity(mut self, percent: u8) -> Result<Self, String> {
+        self.parity_percent = percent;
+        self.observer = self.observer()?;
+        Ok(self)
+    }
+
     /// A new observer, which knows no session.
     fn observer(&self) -> Result<Option<Observer>, String> {
         let purpose = match self.restarted {
             0 => "observer".to_owned(),
             number => format!("observer {number}"),
         };
-        let config = ObserverConfig { keep_bytes: KEEP_BYTES, ..ObserverConfig::default() };
+        let parity_percent = self.parity_percent;
+        let config =
+            ObserverConfig { keep_bytes: KEEP_BYTES, parity_percent, ..ObserverConfig::default() };
         let observer =
             self.seed.map(|seed| Observer::new(config.clone(), seed_bytes(seed, &purpose)));
         let mut observer = observer.transpose().map_err(|error| error.to_string())?;
@@ -144,6 +159,7 @@ impl Proxy {
             };
             let (quacks, repeats) = sent(observer);
             let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
+            self.spoken += transmit.size as u64 + HEADERS;
             let payload = buffer.get(..transmit.size).unwrap_or_default();
             // The answer to a marker that has to come along the path pretends to be the receiver's.
             let source = match transmit.route {
@@ -218,6 +234,10 @@ impl Node for Proxy {
 
     fn quack_styles(&self) -> Option<QuackStyles> {
         self.tally.styles()
+    }
+
+    fn spoken_bytes(&self) -> u64 {
+        self.spoken
     }
 
     fn fault_counts(&self) -> FaultCounts {
