@@ -1,7 +1,7 @@
 //! The programs' access to the system: clock, randomness, signals, sockets, files and terminal.
 
 use crate::session::Description;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -11,7 +11,7 @@ use nix::sys::time::TimeSpec;
 use sidekick_protocol::is_network_error;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,6 +71,34 @@ pub fn unspecified(like: SocketAddr) -> IpAddr {
     match like {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The address of `HOST:PORT`.
+///
+/// # Errors
+/// The system's, or the port is 0.
+pub fn resolve(name: &str) -> anyhow::Result<SocketAddr> {
+    let mut found = name
+        .to_socket_addrs()
+        .with_context(|| format!("cannot resolve {name:?}; it must be HOST:PORT"))?;
+    let address = found.next().with_context(|| format!("{name:?} has no address"))?;
+    ensure!(address.port() != 0, "{name:?} has an invalid port; use one from 1 to 65535");
+    Ok(address)
+}
+
+/// The address of a proxy: `HOST` or `HOST:PORT`. An IPv6 address has colons, with or without
+/// brackets.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn proxy_address(proxy: &str) -> anyhow::Result<SocketAddr> {
+    let port = sidekick_protocol::DEFAULT_PORT;
+    let bare = proxy.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(proxy);
+    match bare.parse::<IpAddr>() {
+        Ok(address) => resolve(&SocketAddr::new(address, port).to_string()),
+        Err(_) if proxy.contains(':') => resolve(proxy),
+        Err(_) => resolve(&format!("{proxy}:{port}")),
     }
 }
 
@@ -231,6 +259,19 @@ impl Socket {
         let udp = UdpSocket::bind(own)?;
         udp.set_nonblocking(true)?;
         Ok(Self { udp, errors: 0 })
+    }
+
+    /// A socket at the local address `own` that is connected to `peer`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connected(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Self> {
+        let socket = Self::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
+        socket
+            .udp
+            .connect(peer)
+            .with_context(|| format!("there is no route from {own} to {peer}"))?;
+        Ok(socket)
     }
 
     /// The number of errors that the network reported. They come from a host without a listener, or

@@ -327,3 +327,20 @@ fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
     // Half a second less the header's bytes, and the last frame filled up.
     assert_eq!(receiver.ends().played, 25);
 }
+
+#[test]
+fn without_its_proxy_a_receiver_hears_the_call() {
+    // Nobody answers there.
+    let nobody = ear();
+    let proxy = nobody.local_addr().unwrap().to_string();
+    let mut receiver = Receiver::start(&["--raw", "--sidekick", "parity", "--proxy", &proxy]);
+    let output = receiver.sender(&["--seconds", "1", "--raw"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // The program asked.
+    assert!(nobody.recv(&mut [0; 1500]).unwrap() > 100);
+    let report = receiver.ends();
+    let parity = report.parity.unwrap();
+    assert_eq!((report.played, parity.received, parity.rebuilt), (50, 0, 0));
+    assert!(parity.flow_bytes > 50 * 240, "{parity:?}");
+    assert!(parity.assistance.contains("not"), "{}", parity.assistance);
+}

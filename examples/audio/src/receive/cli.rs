@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// The default port of RTP (RFC 3551, section 8).
 const PORT: u16 = 5004;
@@ -17,7 +17,9 @@ const PORT: u16 = 5004;
 /// passed to --sdp; or one that this program writes with --write-sdp for audio-send --sdp. The
 /// program accepts the first stream that arrives. It requests a missing packet at most once per
 /// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
-/// The program ends after the stream, or on Ctrl-C, and prints its report in either case.
+/// With --sidekick parity, a Sidekick proxy near this end adds parity to the call's packets, and the
+/// program rebuilds what its hop lost. The program ends after the stream, or on Ctrl-C, and prints
+/// its report in either case.
 #[derive(Debug, Parser)]
 #[command(
     name = "audio-receive",
@@ -51,10 +53,28 @@ pub(crate) struct Cli {
     /// The silence in seconds after which the stream is over, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
+    /// The use of a proxy near this end
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Sidekick::Off)]
+    sidekick: Sidekick,
+    /// The Sidekick proxy on the path [default port: 5252]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    proxy: Option<String>,
+    /// Request so many repair symbols for a hundred packets; the proxy may send fewer
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=100))]
+    parity_share: u8,
+
     /// Print one JSON object on standard output, after the line that starts with `ready`, instead
     /// of the summary
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sidekick {
+    /// None: repairs are end to end
+    Off,
+    /// Rebuild what did not arrive from the proxy
+    Parity,
 }
 
 /// A checked command line.
@@ -63,6 +83,8 @@ pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
     /// The call's description, with the destination for the sender.
     pub(crate) description: Description,
+    /// The proxy to ask for parity, and the share of repair symbols.
+    pub(crate) parity: Option<(SocketAddr, f64)>,
 }
 
 impl Cli {
@@ -94,7 +116,22 @@ impl Cli {
             self.wav.is_none() || description.session.encoding == Encoding::Opus,
             "random bytes cannot be heard: leave out --wav, or make a session without --raw"
         );
-        Ok(Plan { listen, description })
+        Ok(Plan { listen, description, parity: self.parity()? })
+    }
+
+    fn parity(&self) -> anyhow::Result<Option<(SocketAddr, f64)>> {
+        match (self.sidekick, &self.proxy) {
+            (Sidekick::Off, None) => Ok(None),
+            (Sidekick::Off, Some(_)) => bail!(
+                "--proxy has no effect without --sidekick: add --sidekick parity, or leave it out"
+            ),
+            (Sidekick::Parity, None) => bail!(
+                "--sidekick parity needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
+            ),
+            (Sidekick::Parity, Some(proxy)) => {
+                Ok(Some((edge::proxy_address(proxy)?, f64::from(self.parity_share) / 100.0)))
+            }
+        }
     }
 }
 
@@ -124,10 +161,26 @@ mod tests {
     }
 
     #[test]
+    fn parity_has_a_proxy_and_a_share() {
+        let parity = |line: &str| {
+            let args = ["--write-sdp", "call.sdp"].into_iter().chain(line.split_whitespace());
+            plan(&args.collect::<Vec<_>>()).unwrap().parity
+        };
+        assert_eq!(parity(""), None);
+        let proxy = "[::1]:5252".parse().unwrap();
+        assert_eq!(parity("--sidekick parity --proxy ::1"), Some((proxy, 0.3)));
+        let line = "--sidekick parity --proxy ::1 --parity-share 100";
+        assert_eq!(parity(line), Some((proxy, 1.0)));
+    }
+
+    #[test]
     fn contradictions_are_named() {
         for (args, word) in [
             (&[][..], "--write-sdp FILE"),
             (&["--raw"], "--write-sdp"),
+            (&["--write-sdp", "call.sdp", "--proxy", "::1"], "--sidekick parity"),
+            (&["--write-sdp", "call.sdp", "--sidekick", "parity"], "--proxy HOST[:PORT]"),
+            (&["--write-sdp", "call.sdp", "--parity-share", "101"], "1..=100"),
             (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be heard"),
             (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
             (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),

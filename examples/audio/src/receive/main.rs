@@ -1,4 +1,4 @@
-//! `audio-receive`: the receiving end of a call, without any knowledge of Sidekick.
+//! `audio-receive`: the receiving end of a call, with or without parity from a Sidekick proxy.
 
 mod cli;
 
@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use audio::edge::{self, Interrupts, Socket, Status, clock};
-use audio::listener::Handled;
+use audio::listener::{Handled, Protected, sender_config};
 use audio::player::{PlayError, Player};
 use audio::session::MasterKey;
 use audio::{Listener, ListenerConfig, ListenerReport, hgrm};
 use clap::Parser as _;
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use cli::Cli;
 
@@ -26,11 +27,17 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let plan = cli.plan(MasterKey::new(edge::random()?))?;
+    let interval = plan.description.interval;
+    let protect = |(proxy, share)| -> anyhow::Result<Protected> {
+        let sender = sender_config(proxy);
+        Ok(Protected { sender, share, interval, seed: edge::random()? })
+    };
     let config = ListenerConfig {
         playout_limit: Duration::from_millis(cli.playout_limit_ms.into()),
         idle_timeout: Duration::from_secs(cli.idle_timeout.into()),
         plays: cli.wav.is_some(),
         identity: edge::random()?,
+        protected: plan.parity.map(protect).transpose()?,
         ..ListenerConfig::default()
     };
     let mut description = plan.description;
@@ -53,10 +60,21 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     edge::print(&format!("ready: listening on {address}\n"))?;
 
-    let mut call = Call { listener, player, full: false, socket, talker: None };
+    let mut adjacent = None;
+    if let Some((proxy, _)) = plan.parity {
+        // The proxy assumes that the stream has the address of the adjacent socket.
+        match Socket::connected(SocketAddr::new(address.ip(), 0), proxy) {
+            Ok(socket) => adjacent = Some(socket),
+            Err(error) => {
+                eprintln!("audio-receive: {error:#}; the call goes on without the proxy");
+            }
+        }
+    }
+    let mut call = Call { listener, player, full: false, socket, address, adjacent, talker: None };
     let interrupted = call.listen(&interrupts)?;
     let mut report = call.listener.report();
-    report.socket_errors = call.socket.errors();
+    let adjacent_errors = call.adjacent.as_ref().map_or(0, Socket::errors);
+    report.socket_errors = call.socket.errors() + adjacent_errors;
     if let Some(player) = call.player {
         report.concealed = Some(player.concealed());
         player.finish()?;
@@ -88,6 +106,10 @@ struct Call {
     /// Whether the program reported that the player's file is full.
     full: bool,
     socket: Socket,
+    /// Its local address.
+    address: SocketAddr,
+    /// The socket to the proxy; `None` if there is none, or no route to it.
+    adjacent: Option<Socket>,
     /// The source of the call's last new datagram.
     talker: Option<SocketAddr>,
 }
@@ -97,13 +119,8 @@ impl Call {
     fn listen(&mut self, interrupts: &Interrupts) -> anyhow::Result<bool> {
         let mut status = Status::new();
         loop {
-            let Self { listener, socket, talker, .. } = self;
-            let handle = |datagram: &[u8], from| {
-                if listener.handle_input(datagram, clock()) == Ok(Handled::New) {
-                    *talker = Some(from);
-                }
-            };
-            socket.receive(handle).context("cannot receive")?;
+            self.receive()?;
+            let listener = &mut self.listener;
             listener.on_timeout(clock());
             let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
             if interrupted {
@@ -115,9 +132,31 @@ impl Call {
                 return Ok(interrupted);
             }
             status.show(clock(), || status_line(&self.listener.report()));
-            edge::wait(&[interrupts.as_fd(), self.socket.as_fd()], self.listener.poll_timeout())
+            let mut sources = vec![interrupts.as_fd(), self.socket.as_fd()];
+            sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
+            edge::wait(&sources, self.listener.poll_timeout())
                 .context("cannot wait for datagrams")?;
         }
+    }
+
+    fn receive(&mut self) -> anyhow::Result<()> {
+        let Self { listener, socket, address, adjacent, talker, .. } = self;
+        let handle = |datagram: &[u8], from| {
+            let now = clock();
+            if listener.handle_input(datagram, now) == Ok(Handled::New) {
+                *talker = Some(from);
+                listener.follow(Flow { source: *address, destination: from }, now);
+            }
+        };
+        socket.receive(handle).context("cannot receive")?;
+        if let Some(adjacent) = adjacent {
+            // No error requires an action.
+            let messages = adjacent.receive(|datagram, from| {
+                let _ = listener.handle_proxy(from, datagram, clock());
+            });
+            messages.context("cannot receive from the proxy")?;
+        }
+        Ok(())
     }
 
     fn answer_and_play(&mut self) -> anyhow::Result<()> {
@@ -127,6 +166,15 @@ impl Call {
             self.socket
                 .send_to(&datagram, talker)
                 .with_context(|| format!("cannot send to {talker}"))?;
+        }
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some((_, len)) = self.listener.transmit_to_proxy(&mut message) {
+            // It is connected to the proxy.
+            if let Some(adjacent) = &mut self.adjacent {
+                adjacent
+                    .send(message.get(..len).unwrap_or_default())
+                    .context("cannot send to the proxy")?;
+            }
         }
         if let Some(player) = &mut self.player {
             while let Some(frame) = self.listener.next_frame() {
@@ -190,6 +238,12 @@ fn summary(report: &ListenerReport) -> String {
         text += &format!(
             "at best, with a player's delay of {:.0} ms: MOS {:.2} (R {:.0}), {:.2} % of packets too late for it\n",
             quality.buffer_ms, quality.mos, quality.r, quality.lost_percent
+        );
+    }
+    if let Some(parity) = &report.parity {
+        text += &format!(
+            "{}; {} datagrams of parity in {} bytes, {} datagrams rebuilt\n",
+            parity.assistance, parity.received, parity.bytes, parity.rebuilt
         );
     }
     if report.socket_errors > 0 {

@@ -1,11 +1,10 @@
 //! The command line, and its check.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
 use audio::source::FRAME_MS;
@@ -142,7 +141,7 @@ impl Cli {
 
     fn description(&self, key: MasterKey) -> anyhow::Result<Description> {
         let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
-        let dest = self.dest.as_deref().map(resolve).transpose()?;
+        let dest = self.dest.as_deref().map(edge::resolve).transpose()?;
         if let Some(path) = &self.sdp {
             let read = edge::read_description(path)?;
             ensure!(
@@ -181,7 +180,7 @@ impl Cli {
                 "--sidekick reinject needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
             );
         };
-        let mut sender = sender_config(resolve(&with_port(proxy))?);
+        let mut sender = sender_config(edge::proxy_address(proxy)?);
         sender.poll = self.poll == OnOff::On;
         sender.terms.threshold = self.threshold.unwrap_or(if sender.poll { 1 } else { 8 });
         sender.terms.every_packets = NonZeroU16::new(self.quack_every_packets);
@@ -193,26 +192,6 @@ impl Cli {
         );
         Ok(Some(sender))
     }
-}
-
-/// `HOST` or `HOST:PORT` as `HOST:PORT`. An IPv6 address has colons, with or without brackets.
-fn with_port(proxy: &str) -> String {
-    let port = sidekick_protocol::DEFAULT_PORT;
-    let bare = proxy.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(proxy);
-    match bare.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, port).to_string(),
-        Err(_) if proxy.contains(':') => proxy.to_owned(),
-        Err(_) => format!("{proxy}:{port}"),
-    }
-}
-
-fn resolve(name: &str) -> anyhow::Result<SocketAddr> {
-    let mut found = name
-        .to_socket_addrs()
-        .with_context(|| format!("cannot resolve {name:?}; it must be HOST:PORT"))?;
-    let address = found.next().with_context(|| format!("{name:?} has no address"))?;
-    ensure!(address.port() != 0, "{name:?} has an invalid port; use one from 1 to 65535");
-    Ok(address)
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

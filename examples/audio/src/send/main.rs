@@ -91,7 +91,7 @@ impl Call {
     fn new(cli: &Cli, plan: &Plan) -> anyhow::Result<Self> {
         let mut description = plan.description.clone();
         let dest = description.destination;
-        let media = socket(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
+        let media = Socket::connected(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
         let own = media.udp.local_addr().context("cannot read the socket's local address")?;
         let mut config = TalkerConfig {
             interval: description.interval,
@@ -105,7 +105,7 @@ impl Call {
             && let Some(proxy) = sender.proxy
         {
             // The proxy assumes that the stream has the address of the adjacent socket.
-            match socket(SocketAddr::new(own.ip(), 0), proxy) {
+            match Socket::connected(SocketAddr::new(own.ip(), 0), proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
                     eprintln!("audio-send: {error:#}; the call goes on without the proxy");
@@ -187,12 +187,6 @@ impl Call {
         }
         Ok(())
     }
-}
-
-fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Socket> {
-    let socket = Socket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
-    socket.udp.connect(peer).with_context(|| format!("there is no route from {own} to {peer}"))?;
-    Ok(socket)
 }
 
 fn status_line(report: &TalkerReport) -> String {
