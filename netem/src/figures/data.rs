@@ -1,7 +1,7 @@
 //! The figures behind the pictures: tables for the page, and CSV files.
 
-use super::draw::ratio;
-use super::model::{Entry, HeatMap, Part, Plot, Table};
+use super::draw::cell_text;
+use super::model::{Cells, Entry, HeatMap, Part, Plot, Table};
 use super::quantity::{Results, Summary};
 use super::sheet::{Sheet, or_nothing};
 
@@ -67,10 +67,11 @@ fn figures(summary: &Summary) -> [String; 4] {
 fn heat_for_reading(heat: &HeatMap, results: &Results) -> Sheet {
     let mut sheet = Sheet::new(&[heat.y.0]);
     sheet.columns.extend(heat.x.1.iter().cloned());
+    let figure = |value: &f64| cell_text(&heat.kind, *value);
     for (name, cells) in heat.y.1.iter().zip(&heat.cells) {
         let text = |Summary { median, least, most, .. }: &Summary| match least < most {
-            true => format!("{} ({} to {})", ratio(*median), ratio(*least), ratio(*most)),
-            false => ratio(*median),
+            true => format!("{} ({} to {})", figure(median), figure(least), figure(most)),
+            false => figure(median),
         };
         let cells = cells.iter().map(|cell| or_nothing(cell.summary(results), text));
         sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
@@ -79,7 +80,11 @@ fn heat_for_reading(heat: &HeatMap, results: &Results) -> Sheet {
 }
 
 fn heat_for_programs(heat: &HeatMap, results: &Results) -> Sheet {
-    let mut sheet = Sheet::new(&[heat.x.0, heat.y.0, "ratio", "least", "most", "runs"]);
+    let of = match heat.kind {
+        Cells::Ratios(_) => "ratio",
+        Cells::Amounts { name, .. } => name,
+    };
+    let mut sheet = Sheet::new(&[heat.x.0, heat.y.0, of, "least", "most", "runs"]);
     for (y, cells) in heat.y.1.iter().zip(&heat.cells) {
         for (x, cell) in heat.x.1.iter().zip(cells) {
             let Some(summary) = cell.summary(results) else { continue };

@@ -9,7 +9,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::model::{Curve, HeatMap, Plot};
+use super::model::{Cells, Curve, HeatMap, Plot};
 use super::palette::{ABOVE, BELOW, CELL_INK, Colour, EVEN, GRID, INK};
 use super::quantity::{Results, Summary};
 
@@ -163,8 +163,8 @@ pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, Draw
             for (column, cell) in cells.iter().enumerate() {
                 let Some(summary) = cell.summary(results) else { continue };
                 let (left, bottom) = (column as f64, row as f64);
-                let (text, colour) =
-                    (ratio(summary.median), RGBColor::from(heat_colour(summary.median)));
+                let text = cell_text(&heat.kind, summary.median);
+                let colour = RGBColor::from(cell_colour(&heat.kind, summary.median));
                 let corners = [(left - 0.5, bottom - 0.5), (left + 0.5, bottom + 0.5)];
                 chart.draw_series([Rectangle::new(corners, colour.filled())])?;
                 chart.draw_series([Text::new(text, (left, bottom), style.clone())])?;
@@ -174,15 +174,25 @@ pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, Draw
     })
 }
 
-/// A ratio in three digits or so.
-pub(super) fn ratio(ratio: f64) -> String {
-    if ratio < 9.95 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
+/// A cell in three digits or so. Amounts near the end of their scale differ by less than one.
+pub(super) fn cell_text(kind: &Cells, value: f64) -> String {
+    match kind {
+        Cells::Ratios(_) if value >= 9.95 => format!("{value:.0}"),
+        Cells::Amounts { .. } if value >= 9.995 => format!("{value:.1}"),
+        Cells::Ratios(_) | Cells::Amounts { .. } => format!("{value:.2}"),
+    }
 }
 
-/// Blue above one and orange below, by the logarithm.
-fn heat_colour(ratio: f64) -> Colour {
-    let powers = ratio.log2() / FULL_COLOUR;
-    EVEN.mixed(if powers > 0.0 { ABOVE } else { BELOW }, powers.abs())
+/// A ratio is blue above one and orange below, by the logarithm; an amount is blue by its share of
+/// the full one.
+fn cell_colour(kind: &Cells, value: f64) -> Colour {
+    match kind {
+        Cells::Ratios(_) => {
+            let powers = value.log2() / FULL_COLOUR;
+            EVEN.mixed(if powers > 0.0 { ABOVE } else { BELOW }, powers.abs())
+        }
+        Cells::Amounts { full, .. } => EVEN.mixed(ABOVE, value / full),
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl Experiment {
 pub enum Part {
     /// Curves.
     Plot(Plot),
-    /// Ratios over two settings.
+    /// Ratios or amounts over two settings.
     Heat(HeatMap),
     /// Figures in rows.
     Table(Table),
@@ -239,7 +239,21 @@ impl Curve {
     }
 }
 
-/// Ratios over two settings.
+/// What the cells of a heat map are, which determines their colours.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cells {
+    /// Ratios of this to something else: white at one, blue above and orange below.
+    Ratios(String),
+    /// Amounts of this, from zero to `full`: the more, the bluer.
+    Amounts {
+        /// What they are of, with the unit.
+        name: &'static str,
+        /// The amount that has the full colour, in the same unit; above zero.
+        full: f64,
+    },
+}
+
+/// Ratios or amounts over two settings.
 #[derive(Debug)]
 pub struct HeatMap {
     /// Its name in file names.
@@ -250,9 +264,9 @@ pub struct HeatMap {
     pub x: (&'static str, Vec<String>),
     /// What lies upwards, with the unit, and the names of the rows from below.
     pub y: (&'static str, Vec<String>),
-    /// What the ratio is of.
-    pub ratio: String,
-    /// The ratios, row by row from below.
+    /// What the cells are.
+    pub kind: Cells,
+    /// The cells, row by row from below.
     pub cells: Vec<Vec<Quantity>>,
 }
 

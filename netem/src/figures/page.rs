@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::data;
 use super::draw::{self, DrawError};
 use super::job::{Case, Job};
-use super::model::{Experiment, HeatMap, Part, Plot};
+use super::model::{Cells, Experiment, Part, Plot};
 use super::palette::Colour;
 use super::plan::Plan;
 use super::quantity::Results;
@@ -145,9 +145,7 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
         figure id=(part.id()) data-kind=(kind) data-points=(rows) data-csv=(file) {
             figcaption {
                 h3 { (title) }
-                @if let Part::Heat(HeatMap { ratio, .. }) = part {
-                    p.soft { "Blue, above 1: " (ratio) " is the faster; orange, below 1: the slower." }
-                }
+                @if let Part::Heat(heat) = part { p.soft { (colours(&heat.kind)) } }
             }
             @if let Part::Plot(plot) = part { (legend(plot)) }
             @if let Some(drawing) = &drawing {
@@ -165,6 +163,20 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
             }
         }
     })
+}
+
+/// What the colours of a heat map mean.
+fn colours(kind: &Cells) -> Markup {
+    html! {
+        @match kind {
+            Cells::Ratios(of) => {
+                "Blue, above 1: " (of) " is the faster; orange, below 1: the slower."
+            }
+            Cells::Amounts { name, full } => {
+                "Median " (name) ": the bluer, the more, with the full colour at " (full) "."
+            }
+        }
+    }
 }
 
 /// The name of a part's CSV file.

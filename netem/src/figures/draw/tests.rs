@@ -1,8 +1,9 @@
 //! Drawings against the data that they are made from.
 
 use super::*;
+use crate::figures::data;
 use crate::figures::job::Case;
-use crate::figures::model::Axis;
+use crate::figures::model::{Axis, Part};
 use crate::figures::palette::{BLUE, GREY};
 use crate::figures::quantity::{Quantity, measures};
 use crate::record::RunRecord;
@@ -75,7 +76,7 @@ fn a_heat_map_has_a_cell_for_each_ratio() {
         title: String::new(),
         x: ("size", vec!["1 MB".into(), "2 MB".into()]),
         y: ("loss", vec!["0 %".into()]),
-        ratio: "a to b".into(),
+        kind: Cells::Ratios("a to b".into()),
         cells: vec![vec![ratio(1, 3), ratio(1, 2)]],
     };
     let svg = heat_map(&heat, &results()).unwrap();
@@ -85,10 +86,43 @@ fn a_heat_map_has_a_cell_for_each_ratio() {
 
 #[test]
 fn equal_is_white_and_eight_times_is_full_colour() {
-    assert_eq!((heat_colour(1.0), heat_colour(8.0), heat_colour(0.125)), (EVEN, ABOVE, BELOW));
-    assert_eq!(heat_colour(100.0), ABOVE);
-    assert_eq!(
-        (ratio(0.123), ratio(9.949), ratio(17.3)),
-        ("0.12".into(), "9.95".into(), "17".into())
-    );
+    let ratios = Cells::Ratios("a to b".into());
+    let colours = [1.0, 8.0, 0.125, 100.0].map(|ratio| cell_colour(&ratios, ratio));
+    assert_eq!(colours, [EVEN, ABOVE, BELOW, ABOVE]);
+    let texts = [0.123, 9.949, 17.3].map(|ratio| cell_text(&ratios, ratio));
+    assert_eq!(texts, ["0.12", "9.95", "17"]);
+}
+
+#[test]
+fn nothing_is_white_and_the_full_amount_is_full_colour() {
+    let amounts = Cells::Amounts { name: "Mbit/s", full: 20.0 };
+    let colours = [0.0, 10.0, 20.0, 30.0].map(|amount| cell_colour(&amounts, amount));
+    assert_eq!(colours, [EVEN, EVEN.mixed(ABOVE, 0.5), ABOVE, ABOVE]);
+    let texts = [0.041, 9.994, 9.996, 16.83].map(|amount| cell_text(&amounts, amount));
+    assert_eq!(texts, ["0.04", "9.99", "10.0", "16.8"]);
+}
+
+#[test]
+fn a_heat_map_of_amounts_shows_them_in_the_colours_of_amounts() {
+    let goodput = |loss| Quantity::Of(case(loss), measures::GOODPUT);
+    let kind = Cells::Amounts { name: "Mbit/s", full: 400.0 };
+    let heat = HeatMap {
+        id: "h".into(),
+        title: String::new(),
+        x: ("delay", vec!["2 ms".into(), "5 ms".into()]),
+        y: ("loss", vec!["0 %".into()]),
+        kind,
+        cells: vec![vec![goodput(1), goodput(2)]],
+    };
+    let svg = heat_map(&heat, &results()).unwrap();
+    // The second case has failed.
+    assert_eq!((count(&svg, "rect"), svg.matches("200.0").count()), (1, 1), "{svg}");
+    assert!(svg.contains(&EVEN.mixed(ABOVE, 0.5).hex()), "{svg}");
+    let part = Part::Heat(heat);
+    let row = ["2 ms", "0 %", "200", "100", "300", "3"].map(str::to_owned);
+    let sheet = data::for_programs(&part, &results());
+    assert_eq!(sheet.columns[2], "Mbit/s");
+    assert_eq!(sheet.rows, [row]);
+    let row = ["0 %", "200.0 (100.0 to 300.0)", "–"].map(str::to_owned);
+    assert_eq!(data::for_reading(&part, &results()).rows, [row]);
 }

@@ -3,7 +3,7 @@
 
 use super::Scope;
 use crate::figures::job::Case;
-use crate::figures::model::{Experiment, HeatMap, Part};
+use crate::figures::model::{Cells, Experiment, HeatMap, Part};
 use crate::figures::quantity::{Quantity, measures};
 use crate::figures::sender::{BBR2, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
 
@@ -39,7 +39,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             title: format!("{} against {}, far segment of {delay} ms", of.name, to.name),
             x: ("size", sizes.iter().map(|(name, _)| (*name).to_owned()).collect()),
             y: ("near loss", losses.iter().map(|loss| format!("{loss} %")).collect()),
-            ratio: of.name.to_owned(),
+            kind: Cells::Ratios(of.name.to_owned()),
             cells: losses.iter().map(row).collect(),
         })
     };

@@ -79,3 +79,13 @@ fn a_figure_has_its_data_its_table_and_its_command_lines() {
     ));
     assert!(page.contains("quiche 0.30.0") && page.contains("sidekick-lab figures"));
 }
+
+#[test]
+fn the_colours_of_a_heat_map_are_explained() {
+    let text = |kind: &Cells| colours(kind).into_string();
+    assert!(text(&Cells::Ratios("<ours>".into())).starts_with("Blue, above 1: &lt;ours&gt; is"));
+    assert_eq!(
+        text(&Cells::Amounts { name: "goodput, Mbit/s", full: 20.0 }),
+        "Median goodput, Mbit/s: the bluer, the more, with the full colour at 20."
+    );
+}
