@@ -14,6 +14,7 @@ mod download;
 mod fairness;
 mod first_byte;
 mod heat;
+mod parity;
 mod quack_bytes;
 mod sec_quic;
 mod smaq;
@@ -47,6 +48,7 @@ pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
         download::by_loss(scope),
         download::by_size(scope),
         download::packrat(scope),
+        parity::experiment(scope),
         audio::experiment(scope),
         ack_reduction::experiment(scope),
         fairness::experiment(scope),

@@ -3,7 +3,7 @@
 use super::{GOODPUT, Scope, sender_curve};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Experiment, Part};
-use crate::figures::palette::{BROWN, PURPLE};
+use crate::figures::palette::{BROWN, Colour, PURPLE};
 use crate::figures::quantity::measures;
 use crate::figures::reference;
 use crate::figures::sender::{
@@ -23,7 +23,7 @@ const SERVERS: [Sender; 9] = [
     RECEIVE_BBR2,
     SPLIT,
 ];
-const LOSS: Axis = Axis::linear("loss of the near segment, %", 2);
+pub(super) const LOSS: Axis = Axis::linear("loss of the near segment, %", 2);
 /// A queue of a thousand packets, which is netem's usual one. The scenarios have shorter queues.
 const LONG_QUEUE: u32 = 1_500_000;
 
@@ -84,26 +84,41 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
     }
 }
 
+/// The goodput of a sender by near loss over a network of Packrat. Its settings change those of
+/// `server`.
+pub(super) fn over_packrat(scope: Scope, network: &str, server: &[&str], sender: &Sender) -> Curve {
+    let losses: &[f64] = scope.pick(&[4.0], &[0.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0]);
+    let case = |loss: f64| {
+        Case::of(&format!("packrat-{network}"))
+            .with(server)
+            .set("near.loss_percent", loss)
+            .set("near.queue_bytes", LONG_QUEUE)
+            .set("far.queue_bytes", LONG_QUEUE)
+            .seeds(if loss == 0.0 { 1 } else { scope.pick(1, 3) })
+    };
+    // Without help, some downloads never end at more.
+    let helped = sender.settings.contains(&"sidekick.mode=receive");
+    let most = if helped { 20.0 } else { 10.0 };
+    let cases = losses.iter().filter(|loss| **loss <= most);
+    sender_curve(sender, measures::GOODPUT, cases.map(|loss| (*loss, case(*loss))))
+}
+
+/// A curve that Packrat's authors published: a series of [`reference::download_by_loss`].
+pub(super) fn of_packrat(
+    (network, controller): (&str, &str),
+    (name, series): (&str, &str),
+    colour: Colour,
+) -> Curve {
+    let points = reference::download_by_loss(network, controller, series);
+    Curve::published(format!("published: {name}"), colour, points)
+}
+
 pub(super) fn packrat(scope: Scope) -> Experiment {
     let plot = |network: &str, controller: &str, servers: &[Sender]| {
         let published = |name: &str, colour, series: &str| {
-            let points = reference::download_by_loss(network, controller, series);
-            Curve::published(format!("published: {name}"), colour, points)
+            of_packrat((network, controller), (name, series), colour)
         };
-        let losses: &[f64] = scope.pick(&[4.0], &[0.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0]);
-        let case = |loss: f64| {
-            Case::of(&format!("packrat-{network}"))
-                .set("near.loss_percent", loss)
-                .set("near.queue_bytes", LONG_QUEUE)
-                .set("far.queue_bytes", LONG_QUEUE)
-                .seeds(if loss == 0.0 { 1 } else { scope.pick(1, 3) })
-        };
-        let curve = |sender: &Sender| {
-            let helped = sender.settings.contains(&"sidekick.mode=receive");
-            let most = if helped { 20.0 } else { 10.0 };
-            let cases = losses.iter().filter(|loss| **loss <= most);
-            sender_curve(sender, measures::GOODPUT, cases.map(|loss| (*loss, case(*loss))))
-        };
+        let curve = |sender: &Sender| over_packrat(scope, network, &[], sender);
         let mut curves: Vec<Curve> = servers.iter().map(curve).collect();
         // In the colours of what they are to be compared with.
         let (plain, helped) = (servers.first(), servers.last());

@@ -1,9 +1,9 @@
 //! The list of experiments as a whole.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::*;
-use crate::figures::model::Part;
+use crate::figures::model::{Part, Points};
 use crate::figures::plan::Plan;
 
 #[test]
@@ -28,6 +28,50 @@ fn every_run_is_one_that_this_build_knows() {
                 panic!("{}: {error}", job.command());
             }
         }
+    }
+}
+
+/// A series that no file has would be an empty curve, and nothing else would tell.
+#[test]
+fn every_published_curve_has_points() {
+    let experiments = all(Scope::Whole, &[]);
+    let plots = experiments.iter().flat_map(|experiment| &experiment.parts).filter_map(|part| {
+        let Part::Plot(plot) = part else { return None };
+        Some(plot)
+    });
+    let mut plots_with = 0;
+    for plot in plots {
+        let of_others = plot.curves.iter().filter(|curve| curve.is_published());
+        plots_with += usize::from(of_others.clone().count() > 0);
+        for curve in of_others {
+            let Points::Published(points) = &curve.points else { continue };
+            assert!(points.len() > 1, "{}: {} has {points:?}", plot.id, curve.name);
+        }
+    }
+    assert!(plots_with > 6, "{plots_with}");
+}
+
+/// The maps of a controller differ in the help alone.
+#[test]
+fn maps_of_repair_have_the_same_cells_but_for_the_help() {
+    let maps = |scope| {
+        parity::experiment(scope).parts.into_iter().filter_map(|part| match part {
+            Part::Heat(heat) => Some(heat),
+            _ => None,
+        })
+    };
+    for (scope, cells) in [(Scope::Quick, 9), (Scope::Whole, 42)] {
+        let mut known: HashMap<String, HashSet<Vec<String>>> = HashMap::new();
+        for map in maps(scope) {
+            for case in map.cells.iter().flatten().flat_map(Quantity::cases) {
+                let is_help = |setting: &String| setting.starts_with("sidekick.");
+                let settings = case.jobs().next().unwrap().assignments();
+                let (help, path): (Vec<_>, Vec<_>) = settings.into_iter().partition(is_help);
+                known.entry(path.join(" ")).or_default().insert(help);
+            }
+        }
+        assert_eq!(known.len(), 2 * cells, "{scope:?}");
+        assert!(known.values().all(|helps| helps.len() == 5), "{known:?}");
     }
 }
 
