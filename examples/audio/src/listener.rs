@@ -171,6 +171,9 @@ impl Listener {
         let Some(parity) = &mut self.parity else { return Ok(()) };
         let handled = parity.handle_proxy(from, datagram, now);
         self.take_rebuilt(now);
+        while let Some(places) = self.parity.as_mut().and_then(|parity| parity.next_hopeless(now)) {
+            self.dejitter.hurry(places, now);
+        }
         self.on_timeout(now);
         handled
     }
@@ -189,6 +192,7 @@ impl Listener {
     fn take(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let patience = self.parity.as_ref().map(|parity| parity.patience(now));
         self.dejitter.patience = patience.unwrap_or_default();
+        let known = self.dejitter.end;
         let handled = if is_rtcp(datagram) {
             self.on_rtcp(datagram, now)
         } else {
@@ -202,6 +206,9 @@ impl Listener {
                 self.packets.forged +=
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
+        }
+        if let Some(parity) = &mut self.parity {
+            parity.note(datagram, known..self.dejitter.end, now);
         }
         handled
     }

@@ -4,6 +4,7 @@
 use crate::report::DejitterMs;
 use hdrhistogram::{CreationError, Histogram};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A packet this far ahead of the next one to play is rejected, unless its successor comes next (as
@@ -229,6 +230,13 @@ impl Dejitter {
             *sequence
         };
         due.map(take).collect()
+    }
+
+    /// Requests those of these packets at once whose first request waits.
+    pub(super) fn hurry(&mut self, places: Range<u32>, now: Instant) {
+        for (_, missing) in self.missing.range_mut(places) {
+            missing.nack_at = missing.nack_at.min(now);
+        }
     }
 
     /// When the next request is due.

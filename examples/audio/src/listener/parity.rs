@@ -3,9 +3,11 @@
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
+use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How long the proxy keeps datagrams: longer than a window lasts.
@@ -26,6 +28,8 @@ const LEAST_FLUSH: Duration = Duration::from_millis(20);
 const SLACK: Duration = Duration::from_millis(5);
 /// Without parity for so many intervals between two repair symbols, NACKs wait for none.
 const MISSED: u32 = 8;
+/// The most gaps of which NACKs wait.
+const MAX_GAPS: usize = 64;
 /// The listener names the newest datagram to its sender this often. The sender asks for parity for
 /// five seconds after that. But it also measures the near RTT for a tenth of a second, by polls.
 const PROGRESS: Duration = Duration::from_secs(4);
@@ -56,6 +60,15 @@ pub fn sender_config(proxy: SocketAddr) -> SenderConfig {
     config
 }
 
+/// Missing packets whose NACK waits, between two datagrams that arrived one after the other.
+#[derive(Debug)]
+struct Gap {
+    places: Range<u32>,
+    after: Option<u32>,
+    before: u32,
+    until: Instant,
+}
+
 /// A listener's session with a proxy.
 #[derive(Debug)]
 pub(super) struct Parity {
@@ -69,6 +82,9 @@ pub(super) struct Parity {
     /// The PARITYs so far, and when the last arrived.
     received: u64,
     latest: Option<Instant>,
+    gaps: VecDeque<Gap>,
+    /// The identifier of the last datagram that arrived.
+    last: Option<u32>,
     rebuilt: u64,
     flow_bytes: u64,
     /// The datagrams to the talker.
@@ -91,6 +107,8 @@ impl Parity {
             progress: None,
             received: 0,
             latest: None,
+            gaps: VecDeque::new(),
+            last: None,
             rebuilt: 0,
             flow_bytes: 0,
             sent: 0,
@@ -183,6 +201,32 @@ impl Parity {
         let limit = MISSED * self.between;
         let arrives = self.latest.is_some_and(|latest| now <= latest + limit);
         if arrives { self.between + SLACK } else { Duration::ZERO }
+    }
+
+    /// Notes that these packets are missing, if any, now that this datagram was handled. Their NACK
+    /// waits.
+    pub(super) fn note(&mut self, datagram: &[u8], missing: Range<u32>, now: Instant) {
+        let before = datagram.last_chunk().map(|last| u32::from_be_bytes(*last));
+        let (after, until) = (self.last, now + self.patience(now));
+        self.last = before;
+        if let Some(before) = before.filter(|_| !missing.is_empty() && until > now) {
+            self.gaps.truncate(MAX_GAPS - 1);
+            self.gaps.push_front(Gap { places: missing, after, before, until });
+        }
+    }
+
+    /// Takes missing packets that parity will not rebuild: a list shows that they were lost before
+    /// the proxy, or no later repair symbol covers them.
+    pub(super) fn next_hopeless(&mut self, now: Instant) -> Option<Range<u32>> {
+        let Self { gaps, sender, .. } = self;
+        gaps.retain(|gap| gap.until > now);
+        let is_hopeless = |gap: &Gap| match sender.between(gap.after, gap.before) {
+            Between::Nothing => true,
+            Between::Missing { hopeless, .. } => hopeless,
+            Between::Unlisted => false,
+        };
+        let place = gaps.iter().position(is_hopeless)?;
+        gaps.remove(place).map(|gap| gap.places)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

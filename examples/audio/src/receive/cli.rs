@@ -17,9 +17,9 @@ const PORT: u16 = 5004;
 /// passed to --sdp; or one that this program writes with --write-sdp for audio-send --sdp. The
 /// program accepts the first stream that arrives. It requests a missing packet at most once per
 /// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
-/// With --sidekick parity, a Sidekick proxy near this end adds parity to the call's packets, and the
-/// program rebuilds what its hop lost. The program ends after the stream, or on Ctrl-C, and prints
-/// its report in either case.
+/// With --sidekick parity, a Sidekick proxy near this end adds parity to the call's packets. The
+/// program rebuilds what its own hop lost. It ends after the stream, or on Ctrl-C, and prints its
+/// report in either case.
 #[derive(Debug, Parser)]
 #[command(
     name = "audio-receive",

@@ -29,6 +29,8 @@ struct Call {
     order: u64,
     /// The places of media packets that are lost.
     lost: BTreeSet<u32>,
+    /// Those that do not even reach the proxy.
+    lost_far: BTreeSet<u32>,
     media: u32,
     /// No PARITY arrives any more.
     without_parity: bool,
@@ -74,6 +76,7 @@ impl Call {
             flight: BTreeMap::new(),
             order: 0,
             lost: lost.into_iter().collect(),
+            lost_far: BTreeSet::new(),
             media: 0,
             without_parity: false,
         }
@@ -88,11 +91,14 @@ impl Call {
         let reverse = Flow { source: self.flow.destination, destination: self.flow.source };
         let mut datagram = Vec::new();
         while self.talker.poll_transmit(&mut datagram, self.now) {
-            self.proxy.keep(&reverse, 0, &datagram, self.now);
             let is_media = crate::rtp::header(&datagram)
                 .is_some_and(|header| header.ssrc == self.talker.sources().media);
             let place = self.media;
             self.media += u32::from(is_media);
+            if is_media && self.lost_far.contains(&place) {
+                continue;
+            }
+            self.proxy.keep(&reverse, 0, &datagram, self.now);
             if !is_media || !self.lost.contains(&place) {
                 self.launch(NEAR, To::Listener, &datagram);
             }
@@ -210,6 +216,23 @@ fn a_nack_waits_for_parity_while_some_arrives() {
     call.run_until(leaves(200));
     let report = call.listener.report();
     assert_eq!((report.nacks.packets, report.parity.unwrap().rebuilt), (2, 1));
+}
+
+#[test]
+fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
+    let mut call = Call::new(Some(0.5), []);
+    call.lost_far = [100, 120, 121, 300].into();
+    // A list comes with this packet or the next one.
+    for (packet, nacks) in [(101, 1), (122, 3), (301, 4)] {
+        call.run_until(leaves(packet) + NEAR - MS);
+        assert!(call.nacks() < nacks, "{packet}");
+        call.run_until(leaves(packet + 1) + NEAR);
+        assert_eq!(call.nacks(), nacks, "{packet}");
+    }
+    call.run_until(leaves(400) + 2000 * MS);
+    let report = call.listener.report();
+    assert_eq!((report.played, report.late, report.nacks.packets), (400, 0, 4));
+    assert_eq!(report.parity.unwrap().rebuilt, 0);
 }
 
 #[test]
