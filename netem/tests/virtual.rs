@@ -48,6 +48,13 @@ fn a_seed_gives_one_run_on_whatever_thread() {
     }
 }
 
+/// The sender fills the window of the near half, and then waits in silence for credit.
+#[test]
+fn a_split_proxy_gives_the_sender_credit() {
+    let settings = [MEGABYTE, "flow.split=on", "flow.window_bytes=65536"];
+    assert_eq!(run("upload-paper", &settings, 1).bytes, 1_000_000);
+}
+
 #[test]
 fn five_runs_are_five_lines_and_always_the_same() {
     let arguments = "run upload-paper --set sidekick.mode=off --set flow.cc=reno --runs 5 --json";

@@ -43,6 +43,10 @@ pub(super) struct Spliced {
     open: [BTreeSet<u64>; 2],
     /// The sender was heard; only then does the proxy call the receiver.
     begun: bool,
+    /// The flow control window of each half, in bytes.
+    window: u64,
+    /// Bytes that were taken from each half since it last announced credit.
+    taken: [u64; 2],
 }
 
 /// The splitting proxy.
@@ -53,8 +57,9 @@ pub(super) struct SplitProxy {
 }
 
 impl Spliced {
-    pub(super) fn new(near: Quic<Half>, far: Quic<Half>) -> Self {
-        Self { halves: [near, far], open: Default::default(), begun: false }
+    pub(super) fn new(near: Quic<Half>, far: Quic<Half>, window: u64) -> Self {
+        let open = Default::default();
+        Self { halves: [near, far], open, begun: false, window, taken: [0; 2] }
     }
 
     fn half(&mut self, side: Side) -> &mut Quic<Half> {
@@ -65,7 +70,8 @@ impl Spliced {
         }
     }
 
-    /// Carries bytes both ways. Returns whether each half was given bytes to send.
+    /// Carries bytes both ways. Returns whether each half has something to send: bytes, or much
+    /// flow control credit.
     fn relay(&mut self, buffer: &mut [u8]) -> [bool; 2] {
         let [Quic { conn: near, .. }, Quic { conn: far, .. }] = &mut self.halves;
         let [from_near, from_far] = &mut self.open;
@@ -73,8 +79,23 @@ impl Spliced {
         let to_near = relay(far, near, from_far, buffer);
         close_after(near, far);
         close_after(far, near);
-        [to_near, to_far]
+        let [near_taken, far_taken] = &mut self.taken;
+        [
+            owes_credit(near_taken, to_far, self.window) || to_near.is_some(),
+            owes_credit(far_taken, to_near, self.window) || to_far.is_some(),
+        ]
     }
+}
+
+/// Adds what was taken from a half to what it has not announced credit for. Returns whether it
+/// should: a peer that has filled the window is silent, and waits for it.
+fn owes_credit(taken: &mut u64, more: Option<u64>, window: u64) -> bool {
+    *taken += more.unwrap_or(0);
+    let owes = *taken >= window / 2;
+    if owes {
+        *taken = 0;
+    }
+    owes
 }
 
 /// Closes a half if the other half is closed.
@@ -85,14 +106,14 @@ fn close_after(other: &Connection, half: &mut Connection) {
 }
 
 /// Carries the bytes of every readable stream of `from`, as far as `to` has room for them. Returns
-/// whether there were any.
+/// how many there were; `None` if there was nothing, and no end either.
 fn relay(
     from: &mut Connection,
     to: &mut Connection,
     open: &mut BTreeSet<u64>,
     buffer: &mut [u8],
-) -> bool {
-    let mut given = false;
+) -> Option<u64> {
+    let mut given = None;
     if !to.is_established() {
         return given;
     }
@@ -109,7 +130,7 @@ fn relay(
             };
             match from.stream_recv(stream, space) {
                 Ok((length, end)) => {
-                    given = true;
+                    given = Some(given.unwrap_or(0) + length as u64);
                     let _ = to.stream_send(stream, space.get(..length).unwrap_or_default(), end);
                 }
                 Err(Error::StreamReset(code)) => {

@@ -172,7 +172,8 @@ fn splice(
     let far = Quic::connect(Half, client, server, &mut config, None, begin)?;
     // Both halves receive data for somebody, and acknowledge as a receiver does.
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
-    Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy)))
+    let window = flow.window_bytes.into();
+    Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy), window))
 }
 
 /// The plugin in the scenario's mode; `None` for a plain sender.
