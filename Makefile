@@ -14,7 +14,7 @@ export RUST_BACKTRACE ?= 1
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
-	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (1 minute)"
+	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         everything that can be tested: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"

@@ -160,7 +160,8 @@ struct Options {
     #[arg(long, value_enum, default_value_t = defaults().parity)]
     parity: ParityPolicy,
 
-    /// Most bytes of parity, in percent of the bytes of the flow that it covers
+    /// Most bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
+    /// 16 KiB more
     #[arg(
         long,
         value_name = "PERCENT",

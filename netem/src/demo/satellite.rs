@@ -33,7 +33,7 @@ fn sentence(rows: &[Row]) -> String {
     format!(
         "The server is the same, and knows nothing of the proxy. Alone it reaches {plain:.2} \
          Mbit/s. With a client that gets parity from the proxy it reaches {parity:.2}, {:.1} times \
-         as much. A request would cost a round trip to the proxy, which is 60 ms away. Parity \
+         as much. A request would cost a round trip to the proxy, which takes 60 ms. Parity \
          rebuilt {rebuilt} datagrams at once, for {extra:.0} % more bytes on the near segment.",
         ratio(rows, PARITY, PLAIN),
     )

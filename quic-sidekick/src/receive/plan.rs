@@ -126,7 +126,9 @@ impl Planner {
                 }
                 _ => self.by_parity(smoothed, rtts.whole),
             }
-        } else if is_near && self.repair != ReceiveRepair::Parity {
+        } else if self.repair == ReceiveRepair::Parity {
+            Plan::nothing(ReceiveState::NoParity)
+        } else if is_near {
             by_requests(smoothed, rtts.whole)
         } else {
             Plan::nothing(ReceiveState::TooFar)
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!((far.state, far.hold.is_none()), (ReceiveState::TooFar, true));
         // The proxy sends none, and the user wants no requests.
         let none = plan(ReceiveRepair::Parity, 20, 0, 80, ParityState::Unanswered);
-        assert_eq!((none.state, none.parity), (ReceiveState::TooFar, false));
+        assert_eq!((none.state, none.parity), (ReceiveState::NoParity, false));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub enum ReceiveState {
     Congested,
     /// The proxy is too far away: a repair would hold acknowledgements for too long.
     TooFar,
+    /// The configuration wants parity alone, and the proxy sends none.
+    NoParity,
     /// A little parity shows that nothing is lost before the proxy. Nothing is held.
     Watching,
     /// Losses before the proxy are repaired by requests.
@@ -77,6 +79,7 @@ impl fmt::Display for ReceiveState {
             Self::NotKept => "no proxy keeps copies of what is received",
             Self::Congested => "a queue grows before the proxy",
             Self::TooFar => "the proxy is too far away",
+            Self::NoParity => "the proxy sends no parity",
             Self::Watching => "nothing is lost before the proxy",
             Self::Repairing => "the proxy repeats what is lost before it",
             Self::Protected => "the proxy's parity replaces what is lost before it",

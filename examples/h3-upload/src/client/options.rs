@@ -47,10 +47,11 @@ pub struct Options {
     /// Request a quACK ahead of the schedule when the sender suspects a loss
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
-    /// How the proxy repairs what this program receives: by requests, by parity that it adds, by
-    /// both, or auto: requests while the proxy is near, and both where it is far away
-    #[arg(long, value_name = "REPAIR", default_value_t = ReceiveRepair::Auto)]
-    repair: ReceiveRepair,
+    /// How the proxy repairs what this program receives in the modes receive and auto: by requests,
+    /// by parity that it adds, by both, or auto: requests while the proxy is near, and both where
+    /// it is far away. Where copies would come too late, nothing is requested [default: auto]
+    #[arg(long, value_name = "REPAIR")]
+    repair: Option<ReceiveRepair>,
 
     /// Do not check the server's certificate (for tests only)
     #[arg(long)]
@@ -226,9 +227,17 @@ impl Options {
                     "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for \
                      example --sidekick pacubic"
                 );
+                ensure!(
+                    self.repair.is_none(),
+                    "--repair is of no use without --sidekick: choose --sidekick receive"
+                );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
             Sidekick::On(mode) => {
+                ensure!(
+                    self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
+                    "--repair is of no use with --sidekick {mode}: choose receive or auto"
+                );
                 let ms = Duration::from_millis(self.quack_every_ms.into());
                 let every = (!ms.is_zero()).then_some(ms);
                 ensure!(
@@ -242,7 +251,7 @@ impl Options {
                     every,
                     threshold: self.threshold,
                     poll: self.poll == OnOff::On,
-                    receive_repair: self.repair,
+                    receive_repair: self.repair.unwrap_or_default(),
                     ..Config::discover(mode)
                 };
                 let assistance = Assistance { proxy: self.proxy, config };
