@@ -192,6 +192,8 @@ impl Listener {
     fn take(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let patience = self.parity.as_ref().map(|parity| parity.patience(now));
         self.dejitter.patience = patience.unwrap_or_default();
+        // Each missing packet needs a repair symbol. With many, a NACK is sooner.
+        self.dejitter.most_patience = self.rtt.current();
         let known = self.dejitter.end;
         let handled = if is_rtcp(datagram) {
             self.on_rtcp(datagram, now)

@@ -28,8 +28,9 @@ pub(super) enum Arrival {
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     noticed: Instant,
-    /// When to request it next.
+    /// When to request it next, and whether it was requested before.
     nack_at: Instant,
+    requested: bool,
 }
 
 /// What to play next.
@@ -67,8 +68,10 @@ pub(super) struct Dejitter {
     /// The last packet that was too far ahead.
     stray: Option<u32>,
     total: Option<u32>,
-    /// How long the first request of a packet waits.
+    /// How long the first request of a packet waits, for each packet that is missing, and at most.
+    /// With more missing packets, none waits.
     pub(super) patience: Duration,
+    pub(super) most_patience: Duration,
     /// How long packets waited, in microseconds.
     pub(super) waits_us: Histogram<u64>,
     pub(super) played: u64,
@@ -93,6 +96,7 @@ impl Dejitter {
             stray: None,
             total: None,
             patience: Duration::ZERO,
+            most_patience: Duration::ZERO,
             waits_us: Histogram::new_with_bounds(1, longest, 3)?,
             played: 0,
             late: 0,
@@ -160,9 +164,12 @@ impl Dejitter {
 
     /// Records the unknown packets before `sequence` as missing.
     fn note_missing_until(&mut self, sequence: u32, now: Instant) {
+        let new = sequence.saturating_sub(self.end);
+        let all = new.saturating_add(u32::try_from(self.missing.len()).unwrap_or(u32::MAX));
+        let waits = self.patience.saturating_mul(all) <= self.most_patience;
+        let nack_at = if waits { now + self.patience } else { now };
         for missing in self.end..sequence {
-            let nack_at = now + self.patience;
-            self.missing.insert(missing, Missing { noticed: now, nack_at });
+            self.missing.insert(missing, Missing { noticed: now, nack_at, requested: false });
         }
         self.end = self.end.max(sequence);
     }
@@ -226,7 +233,7 @@ impl Dejitter {
     pub(super) fn take_due(&mut self, now: Instant, again: Instant) -> Vec<u32> {
         let due = self.missing.iter_mut().filter(|(_, missing)| missing.nack_at <= now);
         let take = |(sequence, missing): (&u32, &mut Missing)| {
-            missing.nack_at = again;
+            (missing.nack_at, missing.requested) = (again, true);
             *sequence
         };
         due.map(take).collect()
@@ -234,9 +241,8 @@ impl Dejitter {
 
     /// Requests those of these packets at once whose first request waits.
     pub(super) fn hurry(&mut self, places: Range<u32>, now: Instant) {
-        for (_, missing) in self.missing.range_mut(places) {
-            missing.nack_at = missing.nack_at.min(now);
-        }
+        let waiting = self.missing.range_mut(places).filter(|(_, missing)| !missing.requested);
+        waiting.for_each(|(_, missing)| missing.nack_at = now);
     }
 
     /// When the next request is due.

@@ -236,6 +236,16 @@ fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
 }
 
 #[test]
+fn a_burst_is_requested_at_once() {
+    let mut call = Call::new(Some(0.5), [100, 120, 121, 122, 123]);
+    call.run_until(leaves(103) + NEAR);
+    assert_eq!((call.nacks(), call.listener.played()), (0, 104));
+    // More repair symbols take longer than a round trip. The first came with a lost packet.
+    call.run_until(leaves(124) + NEAR);
+    assert_eq!(call.nacks(), 3);
+}
+
+#[test]
 fn parity_lasts_as_long_as_the_call() {
     let mut call = Call::new(Some(0.5), []);
     call.run_until(leaves(390));
