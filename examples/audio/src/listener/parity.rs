@@ -35,6 +35,23 @@ const MAX_GAPS: usize = 64;
 const PROGRESS: Duration = Duration::from_secs(4);
 
 /// Parity of the talker's datagrams, from a proxy on the path near the listener.
+///
+/// ```
+/// use audio::listener::{Protected, sender_config};
+/// use audio::{Listener, ListenerConfig, TalkerConfig};
+/// use std::time::Duration;
+///
+/// let protected = Protected {
+///     sender: sender_config("192.0.2.1:5252".parse().unwrap()),
+///     share: 0.3,
+///     interval: Duration::from_millis(20),
+///     // Random bytes, except in an example.
+///     seed: [1; 32],
+/// };
+/// let config = ListenerConfig { protected: Some(protected), ..ListenerConfig::default() };
+/// let listener = Listener::new(config, TalkerConfig::of_simulation(1).session).unwrap();
+/// assert_eq!(listener.report().parity.map(|parity| parity.received), Some(0));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Protected {
     /// The proxy, and the terms to request: [`sender_config`].
