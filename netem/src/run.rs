@@ -336,7 +336,8 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
         arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));
-        if sidekick.repair != Repair::Auto {
+        let receives = matches!(sidekick.mode, Mode::Receive | Mode::Auto);
+        if receives && sidekick.repair != Repair::Auto {
             arguments.extend(words(&["--repair", sidekick.repair.name()]));
         }
         if let Some(packets) = sidekick.every_packets {
