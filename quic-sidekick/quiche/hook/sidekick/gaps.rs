@@ -206,6 +206,11 @@ impl Gaps {
         self.held.len()
     }
 
+    /// How long the acknowledgement in front has waited.
+    pub(super) fn oldest(&self, now: Instant) -> Duration {
+        self.held.front().map_or(Duration::ZERO, |held| now.saturating_duration_since(held.received))
+    }
+
     /// Whether no more acknowledgements can wait.
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= MAX_HELD

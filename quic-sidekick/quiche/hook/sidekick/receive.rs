@@ -27,17 +27,34 @@ const FORGET: Duration = Duration::from_secs(1);
 /// The bytes that identify a datagram: the last ones, which belong to an authentication tag.
 const IDENTIFIER_LEN: usize = 4;
 
+/// A step has so many times as many packets as arrive in its interval.
+const FASTER: f64 = 1.25;
+/// The least and the most steps for those that wait.
+const LEAST_STEPS: f64 = 4.0;
+const MOST_STEPS: usize = 16;
+
 /// How held acknowledgements are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// How long the acknowledgements behind a gap wait at most.
     pub limit: Duration,
-    /// The number of packets to acknowledge at once when a gap is closed, or a sixteenth of those
-    /// that wait if that is more. The others follow in steps, since a sender that does not pace
-    /// answers each acknowledgement with a burst.
+    /// The least number of packets to acknowledge at once when a gap is closed. It is more if
+    /// packets arrive faster, or if many wait. The others follow in steps, since a sender that does
+    /// not pace answers each acknowledgement with a burst.
     pub step_packets: usize,
     /// The time between two steps.
     pub step_interval: Duration,
+}
+
+impl Hold {
+    /// The packets of a step, if so many wait, and the oldest of them for so long: more than arrive
+    /// in an interval, or a release would not end on a fast path. After a short hold it is fewer.
+    #[allow(clippy::cast_possible_truncation, reason = "a number that is not negative saturates")]
+    fn step(&self, held: usize, oldest: Duration) -> usize {
+        let intervals = oldest.as_secs_f64() / self.step_interval.as_secs_f64().max(1e-9);
+        let faster = FASTER * held as f64 / intervals.max(LEAST_STEPS);
+        self.step_packets.max(held / MOST_STEPS).max(faster as usize)
+    }
 }
 
 /// Where the datagram comes from that `recv` reads.
@@ -308,7 +325,7 @@ impl<F: BufFactory> Connection<F> {
             return;
         }
         let step = match receive.hold {
-            Some(hold) if !gaps.is_full() => hold.step_packets.max(gaps.held() / 16),
+            Some(hold) if !gaps.is_full() => hold.step(gaps.held(), gaps.oldest(now)),
             _ => usize::MAX,
         };
         if step < usize::MAX && receive.next_step.is_some_and(|next| next > now) {

@@ -161,6 +161,23 @@ fn a_long_hold_is_released_in_steps() {
 }
 
 #[test]
+fn a_release_keeps_up_with_what_arrives() {
+    let hold = Hold { step_packets: 4, step_interval: Duration::from_millis(2), ..HOLD };
+    // Packets in a millisecond, and the milliseconds that the first of them waits.
+    for (rate, wait) in [(1, 20), (25, 1), (25, 20), (100, 30)] {
+        let (mut held, mut longest) = (rate * wait, 0);
+        for interval in 0..100 {
+            let oldest = held / rate;
+            held -= hold.step(held, Duration::from_millis(oldest as u64)).min(held);
+            longest = if interval < 50 { 0 } else { longest.max(held / rate) };
+            held += rate * 2;
+        }
+        // In sixteen steps, the backlog of a fast path would be one of 32 ms for ever.
+        assert!(longest <= 10, "{longest} ms at {rate} after {wait} ms");
+    }
+}
+
+#[test]
 fn a_copy_that_is_no_authentic_packet_changes_nothing() {
     let mut pipe = pipe();
     let sent = datagrams(&mut pipe, 3);
