@@ -12,17 +12,18 @@ const HOLD_RTTS: u32 = 6;
 const HOLD_MORE: Duration = Duration::from_millis(5);
 /// How long they wait for parity alone. At a few megabits per second, a window passes in this time.
 const PARITY_HOLD: Duration = Duration::from_millis(50);
-/// The hold is no longer than this share of the whole round trip, but at least
+/// Without parity the hold is no longer than this share of the whole round trip, but at least
 /// [`LEAST_HOLD`](LEAST_HOLD). A server's probe timeout allows four deviations more than a round
 /// trip, and the client's announced delay.
 const HOLD_SHARE: f64 = 0.5;
 const LEAST_HOLD: Duration = Duration::from_millis(10);
-/// Behind parity the share is larger if a second request then is in time, should the first one or
-/// its copy be lost. Before the first one, parity has this time at least.
+/// Behind parity the share is larger, if a second request then is in time. The first one or its
+/// copy may be lost. The probe timeout still allows it, as it is more than a round trip. Parity has
+/// this time before the first of two requests.
 const HOLD_SHARE_FOR_TWO: f64 = 0.75;
 const LEAST_PARITY_TIME: Duration = Duration::from_millis(10);
 /// A long hold is released in steps: a server that does not pace answers with bursts. A hold for a
-/// proxy that is far away is longer, and so are its steps: about 32 ms altogether.
+/// proxy that is far away is longer, and so are its steps.
 const STEP_PACKETS: usize = 4;
 const STEP_INTERVAL: Duration = Duration::from_micros(300);
 const LONG_STEP_INTERVAL: Duration = Duration::from_millis(2);

@@ -137,6 +137,8 @@ impl Parity {
     pub(super) fn follow(&mut self, flow: Flow, now: Instant) {
         if self.flow != Some(flow) {
             self.flow = Some(flow);
+            (self.progress, self.last) = (None, None);
+            self.gaps.clear();
             self.sender.start(flow, now);
         }
     }
@@ -161,9 +163,10 @@ impl Parity {
     pub(super) fn on_arrival(&mut self, datagram: &[u8], now: Instant) {
         self.sender.on_arrival(datagram);
         self.flow_bytes += u64::try_from(datagram.len()).unwrap_or(0);
-        // Before the session exists, nothing can be noted.
-        if self.sender.collects_arrivals()
-            && self.progress.is_none_or(|last| last + PROGRESS <= now)
+        // Before a session exists, nothing can be noted. A new one knows nothing of the old one's.
+        if !self.sender.collects_arrivals() {
+            self.progress = None;
+        } else if self.progress.is_none_or(|last| last + PROGRESS <= now)
             && let Some(last) = datagram.last_chunk()
         {
             self.progress = Some(now);

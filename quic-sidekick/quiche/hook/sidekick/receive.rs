@@ -29,9 +29,10 @@ const IDENTIFIER_LEN: usize = 4;
 
 /// A step has so many times as many packets as arrive in its interval.
 const FASTER: f64 = 1.25;
-/// The least and the most steps for those that wait.
+/// To keep up with arrivals, a step has at most this part of those that wait, times [`FASTER`].
 const LEAST_STEPS: f64 = 4.0;
-const MOST_STEPS: usize = 16;
+/// It has this part at least.
+const LEAST_PART: usize = 16;
 
 /// How held acknowledgements are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Hold {
     fn step(&self, held: usize, oldest: Duration) -> usize {
         let intervals = oldest.as_secs_f64() / self.step_interval.as_secs_f64().max(1e-9);
         let faster = FASTER * held as f64 / intervals.max(LEAST_STEPS);
-        self.step_packets.max(held / MOST_STEPS).max(faster as usize)
+        self.step_packets.max(held / LEAST_PART).max(faster as usize)
     }
 }
 
