@@ -330,7 +330,7 @@ fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
 
 #[test]
 fn without_its_proxy_a_receiver_hears_the_call() {
-    // Nobody answers there.
+    // No program answers there.
     let nobody = ear();
     let proxy = nobody.local_addr().unwrap().to_string();
     let mut receiver = Receiver::start(&["--raw", "--sidekick", "parity", "--proxy", &proxy]);

@@ -208,7 +208,8 @@ impl Gaps {
 
     /// How long the acknowledgement in front has waited.
     pub(super) fn oldest(&self, now: Instant) -> Duration {
-        self.held.front().map_or(Duration::ZERO, |held| now.saturating_duration_since(held.received))
+        let oldest = self.held.front().map(|held| now.saturating_duration_since(held.received));
+        oldest.unwrap_or_default()
     }
 
     /// Whether no more acknowledgements can wait.

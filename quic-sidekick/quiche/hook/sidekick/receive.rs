@@ -29,10 +29,10 @@ const IDENTIFIER_LEN: usize = 4;
 
 /// A step has so many times as many packets as arrive in its interval.
 const FASTER: f64 = 1.25;
-/// To keep up with arrivals, a step has at most this part of those that wait, times [`FASTER`].
+/// After a short hold, a step has this part of those that wait, times [`FASTER`]: a fourth.
 const LEAST_STEPS: f64 = 4.0;
-/// It has this part at least.
-const LEAST_PART: usize = 16;
+/// After a long one, it has this part at least: a sixteenth.
+const MOST_STEPS: usize = 16;
 
 /// How held acknowledgements are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +48,13 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The packets of a step, if so many wait, and the oldest of them for so long: more than arrive
-    /// in an interval, or a release would not end on a fast path. After a short hold it is fewer.
+    /// The packets of a step, if so many wait, and the oldest of them for so long. These are more
+    /// than arrive in an interval. Otherwise a release would not end on a fast path.
     #[allow(clippy::cast_possible_truncation, reason = "a number that is not negative saturates")]
     fn step(&self, held: usize, oldest: Duration) -> usize {
         let intervals = oldest.as_secs_f64() / self.step_interval.as_secs_f64().max(1e-9);
         let faster = FASTER * held as f64 / intervals.max(LEAST_STEPS);
-        self.step_packets.max(held / LEAST_PART).max(faster as usize)
+        self.step_packets.max(held / MOST_STEPS).max(faster as usize)
     }
 }
 
