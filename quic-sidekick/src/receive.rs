@@ -238,6 +238,14 @@ impl Receiver {
             let patience = plan.request_after.unwrap_or(Duration::MAX);
             let (waits, patience) = match sender.between(gap.after, gap.before) {
                 Between::Missing { hopeless, .. } => (!hopeless, patience),
+                // It began before the first list, and no later datagram is missing. A request
+                // would take a round trip, and servers also skip numbers.
+                Between::Unlisted
+                    if !*requested && sender.between(None, gap.before) == Between::Nothing =>
+                {
+                    conn.sidekick_release_gap(gap.id, now);
+                    continue;
+                }
                 // The proxy may send no parity.
                 Between::Unlisted => (true, patience.min(UNLISTED)),
                 Between::Nothing => {

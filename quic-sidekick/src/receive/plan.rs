@@ -35,10 +35,12 @@ const COPY_MORE: Duration = Duration::from_millis(2);
 /// Parity repairs sooner than requests from this near round trip on. Below, a request takes about
 /// as long as parity, and it costs fewer bytes.
 const FAR_AWAY: Duration = Duration::from_millis(10);
-/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, and the time
-/// that follows.
+/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, the time that
+/// follows, and so many times its jitter. A radio that keeps the packets in order delays a fast flow
+/// nearly always by its greatest delay.
 const QUEUE_FACTOR: f64 = 1.5;
 const QUEUE_MORE: Duration = Duration::from_millis(4);
+const QUEUE_JITTERS: u32 = 5;
 /// How long help pauses after such a queue was seen.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -74,10 +76,21 @@ pub(super) struct RoundTrips {
 #[derive(Clone, Copy, Debug)]
 struct NearRoundTrip {
     smoothed: Duration,
-    /// Without a queue.
+    /// The shortest of the last ten seconds.
     minimum: Duration,
+    /// As the flow's packets take it, without a queue.
+    usual: Duration,
     /// The least of the latest few.
     latest: Option<Duration>,
+    jitter: Duration,
+}
+
+impl NearRoundTrip {
+    /// Whether a queue grows before the proxy.
+    fn is_congested(&self) -> bool {
+        let most = self.minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE + QUEUE_JITTERS * self.jitter;
+        self.latest.is_some_and(|latest| latest > most)
+    }
 }
 
 impl RoundTrips {
@@ -85,7 +98,9 @@ impl RoundTrips {
         let near = sender.keeper_rtt().map(|smoothed| NearRoundTrip {
             smoothed,
             minimum: smoothed.saturating_sub(sender.keeper_queueing().unwrap_or_default()),
+            usual: smoothed.saturating_sub(sender.keeper_standing_queue().unwrap_or_default()),
             latest: sender.keeper_rtt_of_late(),
+            jitter: sender.keeper_jitter().unwrap_or_default(),
         });
         Self { near, future_near: sender.future_keeper_rtt(), whole }
     }
@@ -105,27 +120,27 @@ impl Planner {
 
     /// The plan for a connection with these round-trip times.
     pub(super) fn plan(&mut self, rtts: RoundTrips, parity: ParityState, now: Instant) -> Plan {
-        let Some(NearRoundTrip { smoothed, minimum, latest }) = rtts.near else {
+        let Some(near) = rtts.near else {
             // Parity covers what passes before the proxy's answer arrives.
             let parity = rtts.future_near.is_some_and(|near| self.wants_parity(near, parity));
             return Plan { parity, ..Plan::nothing(ReceiveState::NotKept) };
         };
-        let most = minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE;
-        if latest.is_some_and(|latest| latest > most) {
+        if near.is_congested() {
             self.congested_until = Some(now + PAUSE);
         }
         if self.congested_until.is_some_and(|until| now < until) {
             return Plan::nothing(ReceiveState::Congested);
         }
+        let NearRoundTrip { smoothed, usual, .. } = near;
         // During the handshake nothing is held.
-        let far = rtts.whole.map(|whole| whole.saturating_sub(minimum));
-        let is_near = far.is_none_or(|far| minimum <= far.mul_f64(NEAR_SHARE));
-        if self.wants_parity(minimum, parity) {
+        let far = rtts.whole.map(|whole| whole.saturating_sub(usual));
+        let is_near = far.is_none_or(|far| usual <= far.mul_f64(NEAR_SHARE));
+        if self.wants_parity(usual, parity) {
             match parity {
                 ParityState::Lossless => {
                     Plan { parity: true, ..Plan::nothing(ReceiveState::Watching) }
                 }
-                _ => self.by_parity(smoothed, rtts.whole),
+                _ => self.by_parity(smoothed, rtts.whole, parity),
             }
         } else if self.repair == ReceiveRepair::Parity {
             Plan::nothing(ReceiveState::NoParity)
@@ -137,7 +152,7 @@ impl Planner {
     }
 
     /// Repairs by parity, and by requests where their copies are in time.
-    fn by_parity(&self, near: Duration, whole: Option<Duration>) -> Plan {
+    fn by_parity(&self, near: Duration, whole: Option<Duration>, parity: ParityState) -> Plan {
         let copy = near.mul_f64(COPY_RTTS) + COPY_MORE;
         let for_two = longest_hold(near, whole, HOLD_SHARE_FOR_TWO);
         let after_two = for_two.checked_sub(2 * copy).filter(|time| *time >= LEAST_PARITY_TIME);
@@ -147,9 +162,12 @@ impl Planner {
         let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity);
         let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
         let step_interval = LONG_STEP_INTERVAL;
+        let hold = Hold { limit, step_packets: STEP_PACKETS, step_interval };
+        // To wait for what parity cannot rebuild is of no use.
+        let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {
             state: ReceiveState::Protected,
-            hold: Some(Hold { limit, step_packets: STEP_PACKETS, step_interval }),
+            hold: waits.then_some(hold),
             request_after: requests.map(|(_, after)| after),
             parity: true,
         }
@@ -198,7 +216,13 @@ mod tests {
     /// The plan past a proxy at this near round trip, of which so much is a queue.
     fn plan(repair: ReceiveRepair, near: u64, queue: u64, whole: u64, parity: ParityState) -> Plan {
         let (near, minimum) = (ms(near), ms(near - queue));
-        let near = NearRoundTrip { smoothed: near, minimum, latest: Some(near) };
+        let near = NearRoundTrip {
+            smoothed: near,
+            minimum,
+            usual: minimum,
+            latest: Some(near),
+            jitter: Duration::ZERO,
+        };
         let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(whole)) };
         Planner::new(repair).plan(rtts, parity, epoch())
     }
@@ -238,6 +262,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_waits_for_parity_that_does_not_suffice() {
+        let parity = ParityState::Overwhelmed;
+        let far = plan(ReceiveRepair::Auto, 200, 0, 260, parity);
+        assert!(far.parity && far.hold.is_none() && far.request_after.is_none(), "{far:?}");
+        let near = plan(ReceiveRepair::Auto, 20, 0, 80, parity);
+        assert!(near.hold.is_some() && near.request_after.is_some(), "{near:?}");
+    }
+
+    #[test]
     fn a_user_may_choose() {
         let lossy = ParityState::Lossy;
         assert!(plan(ReceiveRepair::Both, 2, 0, 80, lossy).parity);
@@ -265,18 +298,37 @@ mod tests {
     #[test]
     fn help_pauses_after_a_queue() {
         let start = epoch();
-        let near = |latest| NearRoundTrip { smoothed: ms(20), minimum: ms(20), latest };
-        let rtts = |latest| RoundTrips {
-            near: Some(near(latest)),
-            future_near: None,
-            whole: Some(ms(80)),
-        };
         let mut planner = Planner::new(ReceiveRepair::Auto);
-        let mut state = |latest, at| {
-            planner.plan(rtts(Some(ms(latest))), ParityState::Lossy, start + ms(at)).state
+        let mut state = |latest, jitter, at| {
+            let near = NearRoundTrip {
+                smoothed: ms(20),
+                minimum: ms(20),
+                usual: ms(20),
+                latest: Some(ms(latest)),
+                jitter: ms(jitter),
+            };
+            let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(80)) };
+            planner.plan(rtts, ParityState::Lossy, start + ms(at)).state
         };
-        assert_eq!(state(35, 0), ReceiveState::Congested);
-        assert_eq!(state(20, 99), ReceiveState::Congested);
-        assert_eq!(state(20, 100), ReceiveState::Protected);
+        assert_eq!(state(35, 0, 0), ReceiveState::Congested);
+        assert_eq!(state(20, 0, 99), ReceiveState::Congested);
+        assert_eq!(state(20, 0, 100), ReceiveState::Protected);
+        // A radio is no queue.
+        assert_eq!(state(38, 1, 200), ReceiveState::Protected);
+        assert_eq!(state(40, 1, 300), ReceiveState::Congested);
+    }
+
+    #[test]
+    fn a_radios_jitter_leaves_the_proxy_as_far_away_as_it_is() {
+        let near = NearRoundTrip {
+            smoothed: ms(20),
+            minimum: ms(3),
+            usual: ms(16),
+            latest: Some(ms(20)),
+            jitter: ms(3),
+        };
+        let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(80)) };
+        let plan = Planner::new(ReceiveRepair::Auto).plan(rtts, ParityState::Lossy, epoch());
+        assert_eq!(plan.state, ReceiveState::Protected);
     }
 }

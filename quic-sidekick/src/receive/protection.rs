@@ -21,6 +21,9 @@ const LEAST: f64 = 0.045;
 /// The least while no loss at all is known.
 const LEAST_WITHOUT_LOSS: f64 = 0.03;
 const MOST: f64 = 0.6;
+/// Parity of 35 %, the most that a proxy sends unless its operator allows more, rebuilds hardly half
+/// of what such a loss takes.
+const OVERWHELMED: f64 = 0.17;
 /// A change by less than this is not worth a message.
 const CHANGE: f64 = 0.1;
 /// Datagrams in a window, and where losses come in bursts. Such a mean length is a burst.
@@ -91,6 +94,8 @@ pub(super) enum ParityState {
     Lossless,
     /// It has lost some, or nothing is known.
     Lossy,
+    /// It loses more than the usual share of parity rebuilds.
+    Overwhelmed,
 }
 
 /// The parity that a path needs.
@@ -129,6 +134,8 @@ impl Protection {
             ParityState::Unanswered
         } else if self.is_lossless() {
             ParityState::Lossless
+        } else if self.all.datagrams >= FIRST && self.all.loss() > OVERWHELMED {
+            ParityState::Overwhelmed
         } else {
             ParityState::Lossy
         }
@@ -231,6 +238,17 @@ mod tests {
         }
         let all = after(&mut Protection::default(), 2000, 2, 1);
         assert!((share(all) - MOST).abs() < 0.01, "{all:?}");
+    }
+
+    #[test]
+    fn a_loss_of_a_fifth_overwhelms_the_parity() {
+        for (n, state) in [(8, ParityState::Lossy), (5, ParityState::Overwhelmed)] {
+            let mut protection = Protection::default();
+            after(&mut protection, 100, n, 1);
+            assert_eq!(protection.state(), ParityState::Lossy, "too few are known");
+            after(&mut protection, 1000, n, 1);
+            assert_eq!(protection.state(), state, "1 of {n}");
+        }
     }
 
     #[test]

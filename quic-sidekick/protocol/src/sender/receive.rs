@@ -42,6 +42,21 @@ impl Sender {
         self.keeper()?.of_late()
     }
 
+    /// The least excess of the last 16 round-trip times to the proxy that keeps copies over the
+    /// shortest of the last ten seconds. Only a queue causes it: jitter does not delay all packets.
+    #[must_use]
+    pub fn keeper_standing_queue(&self) -> Option<Duration> {
+        self.keeper()?.standing()
+    }
+
+    /// The jitter of the round-trip times to the proxy that keeps copies: the mean difference of
+    /// successive ones, smoothed as in RFC 3550, section 6.4.1. A queue adds to it for some time,
+    /// so this is the least of the last ten seconds.
+    #[must_use]
+    pub fn keeper_jitter(&self) -> Option<Duration> {
+        self.keeper()?.jitter()
+    }
+
     fn keeper(&self) -> Option<&NearRtt> {
         let mut established = self.sessions.iter().filter_map(|session| session.established());
         established.find(|session| session.keeps()).map(|session| &session.near_rtt)

@@ -41,10 +41,31 @@ pub(super) struct NearRtt {
     /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
     last: VecDeque<Duration>,
+    jitter: Jitter,
 }
 
-/// The shortest sample of the last ten to twenty seconds, because a path may become longer for
-/// good.
+/// How much the round-trip times of quACKs differ, without a queue's part.
+#[derive(Debug, Default)]
+struct Jitter {
+    /// The mean difference of successive samples, smoothed (RFC 3550, section 6.4.1).
+    mean: Duration,
+    samples: usize,
+    /// A queue that grows and shrinks adds to the mean, but seldom for ten seconds on end.
+    recent: Recent,
+}
+
+impl Jitter {
+    fn note(&mut self, before: Duration, sample: Duration, now: Instant) {
+        self.mean = scale(self.mean, 15, 16) + before.abs_diff(sample) / 16;
+        // The first means are too small.
+        self.samples += 1;
+        if self.samples >= LAST {
+            self.recent.note(self.mean, now);
+        }
+    }
+}
+
+/// The least value of the last ten to twenty seconds, because a path may become longer for good.
 #[derive(Debug, Default)]
 struct Recent {
     /// When `current` becomes `before`.
@@ -88,6 +109,9 @@ impl NearRtt {
         if of_quack {
             self.sampled = Some(now);
             self.recent_quacks.note(sample, now);
+            if let Some(before) = self.last.front() {
+                self.jitter.note(*before, sample, now);
+            }
             self.last.truncate(LAST - 1);
             self.last.push_front(sample);
         }
@@ -139,6 +163,11 @@ impl NearRtt {
     /// The least of the last three samples: what no single delayed packet explains.
     pub(super) fn of_late(&self) -> Option<Duration> {
         self.last.iter().take(3).min().copied()
+    }
+
+    /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
+    pub(super) fn jitter(&self) -> Option<Duration> {
+        self.jitter.recent.least()
     }
 
     fn bound(&self) -> Duration {

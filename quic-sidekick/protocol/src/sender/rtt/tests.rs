@@ -84,3 +84,24 @@ fn a_queue_stands_while_no_packet_passes_without_delay() {
     assert_eq!(last, Some(38 * MS));
     assert_eq!(sample(3 * MS), Some(MS));
 }
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn a_queue_adds_nothing_to_the_jitter_for_long() {
+    let (mut now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
+    let mut sample = |ms: u32| {
+        now += 10 * MS;
+        rtt.sample(Sample::Answer(ms * MS), now);
+        rtt.jitter()
+    };
+    (0..16).for_each(|_| assert_eq!(sample(20), None, "too few samples"));
+    assert_eq!(sample(20), Some(Duration::ZERO));
+    // A queue of 30 ms, filled and drained in turns.
+    let queued = (0..500).map(|i| sample(20 + if i % 50 < 25 { i % 25 } else { 0 }));
+    let queued = queued.last().unwrap().unwrap();
+    assert!(queued < MS, "{queued:?}");
+    // A radio delays the packets by 0 to 8 ms. The mean difference of two is 8/3 ms, if each is as
+    // likely as any other.
+    let radio = (0..4000).map(|i| sample(20 + i * 7 % 9)).last().unwrap().unwrap();
+    assert!((2 * MS..=5 * MS).contains(&radio), "{radio:?}");
+}
