@@ -19,7 +19,7 @@ use crate::figures::sender::{
 use crate::files::FileError;
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
+use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
 use crate::scenario::{FlowKind, Scenario, ScenarioError};
 use crate::source::SourceFile;
@@ -336,7 +336,8 @@ fn second_sentence(rows: &[Row]) -> String {
 fn early_share(rows: &[Row], sender: Sender) -> String {
     let Some(row) = rows.iter().find(|row| row.sender == sender.name) else { return String::new() };
     let packets = &row.record.packets;
-    let all = packets.lost_early + packets.lost_end_to_end;
+    let Some(end_to_end) = packets.lost_end_to_end else { return String::new() };
+    let all = packets.lost_early + end_to_end;
     format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
 }
 
@@ -346,7 +347,7 @@ const COLUMNS: [Column<Row>; 8] = [
     ("Mbit/s", Row::goodput),
     ("packets sent", |row| row.record.packets.sent.to_string()),
     ("losses found early", |row| row.record.packets.lost_early.to_string()),
-    ("losses end to end", |row| row.record.packets.lost_end_to_end.to_string()),
+    ("losses end to end", |row| or_dash(row.record.packets.lost_end_to_end)),
     ("quACKs", |row| row.record.quacks.received.to_string()),
     ("SHA-256", |row| short_hash(&row.record.sha256)),
 ];

@@ -19,8 +19,9 @@ const REAL_SERVERS_CC: &str = "quinn-cubic";
 pub struct Packets {
     /// Packets the data sender sent.
     pub sent: u64,
-    /// Of these, retransmissions.
-    pub retransmitted: u64,
+    /// Of these, retransmissions. `None` where the data sender does not report them: the real
+    /// server of downloads.
+    pub retransmitted: Option<u64>,
     /// Packets in the data's direction that the near segment dropped, whatever the cause; of all
     /// flows, as everything that links count.
     #[serde(default)]
@@ -32,11 +33,12 @@ pub struct Packets {
     pub spurious: u64,
     /// Losses that the sender detected by quACKs.
     pub lost_early: u64,
-    /// Losses that the sender detected by the receiver's acknowledgements.
-    pub lost_end_to_end: u64,
-    /// Times that the data sender's probe timeout expired; backend `sim`.
-    #[serde(default)]
-    pub probe_timeouts: u64,
+    /// Losses that the sender detected by the receiver's acknowledgements. `None` where it does
+    /// not report them, as for `retransmitted`.
+    pub lost_end_to_end: Option<u64>,
+    /// Times that the data sender's probe timeout expired. `None` with real programs, which do not
+    /// report it, and of calls, which have no such timeout.
+    pub probe_timeouts: Option<u64>,
 }
 
 /// The quACKs of the proxy, and what the sender asked for.

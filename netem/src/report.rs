@@ -60,12 +60,12 @@ const LOST_NEAR: Column<RunRecord> = ("lost near", |run| run.packets.lost_near.t
 const LOST_FAR: Column<RunRecord> = ("lost far", |run| run.packets.lost_far.to_string());
 const FOUND: [Column<RunRecord>; 4] = [
     ("found early", |run| run.packets.lost_early.to_string()),
-    ("found end to end", |run| run.packets.lost_end_to_end.to_string()),
+    ("found end to end", |run| or_dash(run.packets.lost_end_to_end)),
     ("spurious", |run| run.packets.spurious.to_string()),
     ("quACKs", |run| run.quacks.received.to_string()),
 ];
 const ACKS: Column<RunRecord> = ("ACK packets", |run| run.ack_packets.to_string());
-const TIMEOUTS: Column<RunRecord> = ("PTOs", |run| run.packets.probe_timeouts.to_string());
+const TIMEOUTS: Column<RunRecord> = ("PTOs", |run| or_dash(run.packets.probe_timeouts));
 /// Of a flow whose receiver is helped.
 const REPEATS: [Column<RunRecord>; 6] = [
     ("requests", |run| run.repeats.unwrap_or_default().repeats_requested.to_string()),
@@ -129,6 +129,11 @@ pub fn outcome(record: &RunRecord) -> String {
     };
     let Percentiles { p99, max, .. } = waits(record);
     format!("{what} p99 {p99:.1} ms, at most {max:.1} ms, in {}", seconds(record.time_s))
+}
+
+/// A figure, or a dash if there is none.
+pub fn or_dash(figure: Option<impl ToString>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
 }
 
 /// A time in seconds.

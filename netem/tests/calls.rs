@@ -82,7 +82,7 @@ impl Calls {
 
     /// Packets that NACKs requested, each minute.
     fn nacks(&self) -> f64 {
-        60.0 * self.rate(|record| record.packets.lost_end_to_end)
+        60.0 * self.rate(|record| record.packets.lost_end_to_end.unwrap())
     }
 
     /// Of all calls, each second.

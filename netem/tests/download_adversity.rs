@@ -138,8 +138,8 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
         let honest = if lies { "lies" } else { "honest" };
         let group = groups.entry((controller, honest, band(loss_percent))).or_default();
         group.times.add(seed, helped.time_s, plain.time_s);
-        group.helped_timeouts += helped.packets.probe_timeouts;
-        group.plain_timeouts += plain.packets.probe_timeouts;
+        group.helped_timeouts += helped.packets.probe_timeouts.unwrap();
+        group.plain_timeouts += plain.packets.probe_timeouts.unwrap();
     }
     let mut table = String::from(
         "controller, proxy, near loss from: runs, time plain / helped, geometric mean of the runs, \

@@ -44,6 +44,14 @@ cat << END
 "undecodable":0,"epochs":1,"polls":2,"malformed":0},"near_rtt_ms":2.5,"rtt_ms":53.0,"sha256":"","server_sha256":""}
 END
 "#;
+const CLIENT_THAT_DOWNLOADS: &str = r#"
+cp "$(cat "${0%/*}/store")/download" "$3"
+cat << END
+{"bytes":5000,"time_s":0.5,"goodput_mbit_s":0.08,"assisted":true,"assistance":"assisted","packets":{"sent":9,
+"received":8,"retransmitted":1,"lost_end_to_end":0,"lost_early":0,"spurious":0},"quacks":{"received":0,"bytes":0,
+"undecodable":0,"epochs":1,"polls":2,"malformed":0},"near_rtt_ms":2.5,"rtt_ms":53.0,"sha256":"","server_sha256":""}
+END
+"#;
 const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "$(cat "${0%/*}/store")/upload""#;
 const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; exit 1";
 /// Tells the test that it runs, then stays.
@@ -59,9 +67,12 @@ struct Programs {
 impl Programs {
     fn with_client(client: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("sidekick-lab-test-").tempdir().unwrap();
-        for (name, script) in
-            [("h3-upload-server", SERVER), ("sidekick-proxy", PROXY), ("h3-upload", client)]
-        {
+        for (name, script) in [
+            ("h3-upload-server", SERVER),
+            ("sidekick-proxy", PROXY),
+            ("h3-upload", client),
+            ("h3-download", client),
+        ] {
             let path = directory.path().join(name);
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -227,6 +238,9 @@ fn json_is_one_object_a_run() {
             ("/goodput_mbit_s", 0.08.into()),
             ("/packets/sent", 9.into()),
             ("/packets/retransmitted", 1.into()),
+            ("/packets/lost_end_to_end", 0.into()),
+            // The client does not report them.
+            ("/packets/probe_timeouts", serde_json::Value::Null),
             ("/packets/spurious", 0.into()),
             // The scripts put nothing on the path.
             ("/packets/lost_near", 0.into()),
@@ -247,6 +261,25 @@ fn json_is_one_object_a_run() {
             && error.contains("upload-paper, seed 8: 0.08 Mbit/s")
     );
     assert_eq!(programs.processes(), Vec::<i32>::new());
+}
+
+#[test]
+fn what_the_server_of_a_download_does_not_report_is_null() {
+    let programs = Programs::with_client(CLIENT_THAT_DOWNLOADS);
+    let arguments = ["run", "download-paper", "--backend", "user", "--set", "flow.bytes=5000"];
+    let output = programs.run(&[&arguments[..], &["--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["retransmitted", "lost_end_to_end", "probe_timeouts"] {
+        assert_eq!(record["packets"].get(figure), Some(&serde_json::Value::Null), "{record}");
+    }
+    // The scripts put nothing on the path.
+    assert_eq!(record.pointer("/packets/sent"), Some(&0.into()), "{record}");
+    let output = programs.run(&arguments);
+    let table = text(&output.stdout);
+    let row = table.lines().find(|line| line.contains("0.5 s")).unwrap();
+    // Losses found end to end, and probe timeouts.
+    assert_eq!(row.split(['│', '┆']).filter(|entry| entry.trim() == "-").count(), 2, "{table}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn packets_are_accounted_for() {
         far.packets <= near.delivered
             && far.packets + record.quacks.polls * 2 + 20 >= near.delivered
     );
-    let found = record.packets.lost_early + record.packets.lost_end_to_end;
+    let found = record.packets.lost_early + record.packets.lost_end_to_end.unwrap();
     let lost = record.packets.lost_near + record.packets.lost_far;
     assert!(found <= lost && found * 100 >= lost * 90, "{:?}", record.packets);
 }

@@ -11,7 +11,7 @@ use super::waits::{self, Waits};
 use crate::files::{self, FileError};
 use crate::progress::Progress;
 use crate::record::{Audio, RunRecord};
-use crate::report::{Column, outcome, remarks, table_of};
+use crate::report::{Column, or_dash, outcome, remarks, table_of};
 use crate::run::{Bench, Call, Sound};
 use crate::scenario::Scenario;
 
@@ -132,15 +132,11 @@ const COLUMNS: [Column<Row>; 12] = [
     ("frames late", |row| audio(row).late.to_string()),
     ("concealed", |row| or_dash(row.concealed)),
     ("MOS", |row| or_dash(row.quality.as_ref().map(|quality| format!("{:.2}", quality.mos)))),
-    ("sent again", |row| row.record.packets.retransmitted.to_string()),
+    ("sent again", |row| or_dash(row.record.packets.retransmitted)),
     ("quACKs", |row| row.record.quacks.received.to_string()),
     ("polls", |row| row.record.quacks.polls.to_string()),
     ("bytes for help", |row| format!("{:.1} %", audio(row).help_percent())),
 ];
-
-fn or_dash(figure: Option<impl ToString>) -> String {
-    figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
-}
 
 /// The table, and the paths of the files.
 pub fn print(demo: &CallDemo) -> String {

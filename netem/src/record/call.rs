@@ -49,10 +49,10 @@ impl RunRecord {
             goodput_mbit_s: mbit_s(played_bytes, talker.time_s),
             packets: Packets {
                 sent: packets.sent,
-                retransmitted: again,
+                retransmitted: Some(again),
                 spurious: packets.spurious,
                 lost_early: packets.retransmitted_quack,
-                lost_end_to_end: packets.retransmitted_nack,
+                lost_end_to_end: Some(packets.retransmitted_nack),
                 ..base.packets
             },
             quacks: Quacks { received, bytes, undecodable, epochs, polls },

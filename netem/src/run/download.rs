@@ -41,7 +41,8 @@ impl Bench<'_> {
             progress,
         )?;
         let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
-        // The client's report is of what it sent itself, which is not the data.
+        // The client's report is of what it sent itself, which is not the data. The server reports
+        // nothing.
         let packets = Packets { sent: record.links.far.to_sender.link.packets, ..record.packets };
         Ok(RunRecord { packets, repeats, ..with_report(record, report) })
     }

@@ -223,10 +223,10 @@ fn describe(
     }
     let stats = data_sender.stats();
     record.packets.sent = stats.sent as u64;
-    record.packets.retransmitted = stats.retrans as u64;
-    record.packets.lost_end_to_end = stats.lost as u64;
+    record.packets.retransmitted = Some(stats.retrans as u64);
+    record.packets.lost_end_to_end = Some(stats.lost as u64);
     let timeouts = data_sender.path_stats().map(|path| path.total_pto_count as u64);
-    record.packets.probe_timeouts = timeouts.sum();
+    record.packets.probe_timeouts = Some(timeouts.sum());
     let path = client.conn.path_stats().find(|path| path.active);
     record.rtt_ms = path.map(|path| path.rtt.as_secs_f64() * 1e3);
     if let Some(faults) = &mut record.faults {
