@@ -85,8 +85,8 @@ pub struct Comparison {
 /// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub struct Demo {
-    /// The file.
-    pub file: String,
+    /// The file. `None` if the demonstration made it: it is deleted at the end.
+    pub file: Option<String>,
     /// Its size.
     pub bytes: u64,
     /// Its SHA-256.
@@ -205,7 +205,8 @@ fn compare_all(
     }
     let passed = comparisons.iter().all(|comparison| comparison.check.passed);
     Ok(Demo {
-        file: file.path.display().to_string(),
+        // The lab deletes this directory, and the file that it made there.
+        file: (!file.path.starts_with(bench.directory)).then(|| file.path.display().to_string()),
         bytes: file.bytes,
         sha256: file.sha256.clone(),
         comparisons,

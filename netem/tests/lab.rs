@@ -283,6 +283,17 @@ fn what_the_server_of_a_download_does_not_report_is_null() {
 }
 
 #[test]
+fn a_demo_names_no_file_that_it_deletes() {
+    let programs = Programs::with_client(CLIENT_THAT_DOWNLOADS);
+    let output = programs.run(&["demo-satellite", "--json"]);
+    // The client claims another length than the file has.
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let demo: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(demo.get("file"), Some(&serde_json::Value::Null), "{demo}");
+    assert_eq!(demo["bytes"], 1024 * 1024, "{demo}");
+}
+
+#[test]
 fn a_given_file_is_uploaded() {
     let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
     let file = programs.directory.path().join("file");
