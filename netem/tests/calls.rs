@@ -28,6 +28,17 @@ const POLLING: &[&str] = &[
     "sidekick.threshold=1",
 ];
 
+/// A talker past a far proxy, with quACKs as in `audio-paper`: after every second packet, of 8
+/// sums.
+const TALKER: &[&str] = &[
+    "flow.kind=audio",
+    "sidekick.mode=reinject",
+    "sidekick.poll=off",
+    "sidekick.every_packets=2",
+    "sidekick.every_ms=0",
+    "sidekick.threshold=8",
+];
+
 /// A listener with parity, and with a cap that allows a repair symbol for nearly each packet.
 const RECEIVE: &[&str] = &["sidekick.mode=receive"];
 const WHOLE: &[&str] = &["sidekick.parity_percent=100"];
@@ -161,12 +172,9 @@ fn what_help_spares_a_call_and_costs_it() {
 fn what_parity_spares_a_call_past_a_far_proxy() {
     let calls: [(&str, &[&str]); 7] = [
         ("talker, end to end", &["flow.kind=audio"]),
-        ("talker, every 2, 8 sums", &["flow.kind=audio", "sidekick.mode=reinject"]),
-        (
-            "talker, every 1, 8 sums",
-            &["flow.kind=audio", "sidekick.mode=reinject", "sidekick.every_packets=1"],
-        ),
-        ("talker, every 1, 1 sum, polls", &[&["flow.kind=audio"], POLLING].concat()),
+        ("talker, every 2, 8 sums", TALKER),
+        ("talker, every 1, 8 sums", &[TALKER, &["sidekick.every_packets=1"]].concat()),
+        ("talker, every 1, 1 sum, polls", &[TALKER, POLLING].concat()),
         ("listener, end to end", &[]),
         ("listener, parity 35 %", RECEIVE),
         ("listener, parity 100 %", &[RECEIVE, WHOLE].concat()),

@@ -31,7 +31,8 @@ impl Scenario {
         let (mode, kind) = (sidekick.mode, flow.kind);
         let of_mode = format!("sidekick.mode = {}", mode.name());
         let of_kind = format!("flow.kind = {}", kind.name());
-        if mode != Mode::Off && sidekick.every_ms == 0 && sidekick.every_packets.is_none() {
+        let by_schedule = mode != Mode::Off && kind != FlowKind::Listen;
+        if by_schedule && sidekick.every_ms == 0 && sidekick.every_packets.is_none() {
             let instead = "a proxy refuses to report on no schedule at all: set one of them";
             return clash("sidekick.every_ms = 0", "sidekick.every_packets = off", instead);
         }
@@ -105,6 +106,12 @@ impl Scenario {
             return clash(setting, of_kind, format!("a call has no such thing; {without}"));
         }
         let Sidekick { mode, repair, .. } = self.sidekick;
+        if mode == Mode::Receive
+            && let Some(setting) = self.not_of_a_listener()
+        {
+            let instead = "a call's listener has its own terms for quACKs; leave it out";
+            return clash(setting, of_kind, instead);
+        }
         if !matches!(mode, Mode::Off | Mode::Receive) {
             return clash(of_kind, of_mode, "set sidekick.mode to off or receive");
         }
@@ -141,6 +148,21 @@ impl Scenario {
             return Some((format!("flow.cc = {}", cc.name()), "leave it out"));
         }
         Some((self.competitor_setting()?, "set it to none"))
+    }
+
+    /// A setting of quACKs that differs from the default. The listener of a call does not use them.
+    fn not_of_a_listener(&self) -> Option<String> {
+        let (set, usual) = (&self.sidekick, Sidekick::default());
+        let switch = if set.poll { "on" } else { "off" };
+        let packets = set.every_packets.map_or("off".to_owned(), |packets| packets.to_string());
+        let unusual = [
+            ("poll", switch.to_owned(), set.poll != usual.poll),
+            ("every_packets", packets, set.every_packets != usual.every_packets),
+            ("every_ms", set.every_ms.to_string(), set.every_ms != usual.every_ms),
+            ("threshold", set.threshold.to_string(), set.threshold != usual.threshold),
+        ];
+        let found = unusual.into_iter().find(|(.., set)| *set);
+        found.map(|(setting, value, _)| format!("sidekick.{setting} = {value}"))
     }
 
     /// A setting that only virtual time can do, if there is one: the real programs have no such
@@ -266,6 +288,27 @@ mod tests {
         let mut listener = Scenario::load("audio-far-proxy").unwrap();
         listener.apply(&["sidekick.mode=receive"]).unwrap();
         listener.apply(&["flow.kind=audio", "sidekick.mode=reinject"]).unwrap();
+    }
+
+    #[test]
+    fn a_listener_takes_no_settings_of_quacks() {
+        let receive = "sidekick.mode=receive";
+        for (setting, named) in [
+            ("sidekick.poll=off", "sidekick.poll = off"),
+            ("sidekick.every_packets=2", "sidekick.every_packets = 2"),
+            ("sidekick.every_ms=0", "sidekick.every_ms = 0"),
+            ("sidekick.threshold=8", "sidekick.threshold = 8"),
+        ] {
+            let listener = || Scenario::load("audio-far-proxy").unwrap();
+            let error = listener().apply(&[receive, setting]).unwrap_err().to_string();
+            let sentence = format!("{named} does not go with flow.kind = listen; ");
+            assert!(error.starts_with(&sentence), "{error}");
+            // The talker uses it. Without help nobody does, as in every flow.
+            let schedule = "sidekick.every_packets=2";
+            let talker = ["flow.kind=audio", "sidekick.mode=reinject", schedule, setting];
+            listener().apply(&talker).unwrap();
+            listener().apply(&[setting]).unwrap();
+        }
     }
 
     #[test]
