@@ -165,6 +165,7 @@ struct Options {
     #[arg(
         long,
         value_name = "PERCENT",
+        conflicts_with = "no_keep",
         default_value_t = defaults().parity_percent,
         value_parser = value_parser!(u8).range(1..=100)
     )]
@@ -363,6 +364,7 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
     }
     remarks.extend(config.memory_shortage());
     remarks.extend(config.copies_shortage());
+    remarks.extend(config.idle_parity());
     if !config.discovery && !config.announce.is_empty() {
         remarks.push("announce has no effect while discovery is false".to_owned());
     }
@@ -510,6 +512,8 @@ mod tests {
         assert_eq!(with_file(text, "--no-keep").unwrap().keep(), Size::default());
         assert_eq!(with_file(text, "--keep 5M").unwrap().keep(), Size::mebibytes(5));
         assert_eq!(with_file("keep = 0", "-i a").unwrap().keep(), Size::default());
+        let percent = "interfaces = [\"a\"]\nparity-percent = 50";
+        assert_eq!(with_file(percent, "--no-keep").unwrap().parity_percent, 50);
         assert!(both.discovery && both.log == LogLevel::Info && both.key == Some("other".into()));
     }
 
@@ -553,6 +557,7 @@ mod tests {
             "p -i a --idle-timeout 0",
             "p -i a --keep many",
             "p -i a --keep 1M --no-keep",
+            "p -i a --parity-percent 50 --no-keep",
             "p -i a --metrics on",
             "p -i a,",
             "p -i=",

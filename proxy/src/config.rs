@@ -288,6 +288,22 @@ impl Config {
         })
     }
 
+    /// A sentence if the operator limits parity, and the proxy sends none.
+    #[must_use]
+    pub fn idle_parity(&self) -> Option<String> {
+        if self.parity_percent == Self::default().parity_percent {
+            return None;
+        }
+        let (reason, instead) = match self.parity {
+            ParityPolicy::Off => ("parity is off", "set parity to auto"),
+            ParityPolicy::Auto if self.keep().get() == 0 => {
+                ("keep is 0", "let the proxy keep copies")
+            }
+            ParityPolicy::Auto => return None,
+        };
+        Some(format!("parity-percent has no effect while {reason}: leave it out, or {instead}"))
+    }
+
     /// The settings as the lines of a configuration file.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -383,6 +399,32 @@ mod tests {
             let config = Config { keep, keep_per_session, threads, ..Config::default() };
             assert_eq!(config.observer().keeps_copies(), config.copies_shortage().is_none());
         }
+    }
+
+    #[test]
+    fn a_limit_of_parity_that_the_proxy_does_not_send_is_named() {
+        let usual = Config::default().parity_percent;
+        let says = |parity_percent, keep, parity| {
+            let keep = Some(Size::mebibytes(keep));
+            let config = Config { parity_percent, keep, parity, ..Config::default() };
+            let sends = config.observer().keeps_copies() && config.observer().parity_percent > 0;
+            let sentence = config.idle_parity();
+            assert_eq!(sentence.is_none(), sends || parity_percent == usual, "{sentence:?}");
+            sentence.unwrap_or_default()
+        };
+        for (parity_percent, keep) in [(usual, 64), (usual, 0), (50, 64), (50, 0)] {
+            says(parity_percent, keep, ParityPolicy::Auto);
+            says(parity_percent, keep, ParityPolicy::Off);
+        }
+        assert_eq!(
+            says(50, 0, ParityPolicy::Auto),
+            "parity-percent has no effect while keep is 0: leave it out, or let the proxy keep \
+             copies"
+        );
+        assert_eq!(
+            says(50, 64, ParityPolicy::Off),
+            "parity-percent has no effect while parity is off: leave it out, or set parity to auto"
+        );
     }
 
     #[test]

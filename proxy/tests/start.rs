@@ -311,6 +311,11 @@ fn a_file_is_looked_over_without_starting_anything() {
         ("log = \"info\"\n", 1, "no interface to capture on"),
         ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
         ("interfaces = [\"lo\"]\nkeep = \"99K\"\nthreads = 2\n", 0, "write at least 128K"),
+        (
+            "interfaces = [\"lo\"]\nkeep = 0\nparity-percent = 50\n",
+            0,
+            "parity-percent has no effect while keep is 0",
+        ),
     ] {
         std::fs::write(&path, text).unwrap();
         let (checked, out, error) = check(&path);
