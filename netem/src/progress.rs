@@ -83,18 +83,18 @@ impl Progress {
     /// Shows that `carried` bytes have reached the receiver's end of the path, headers and
     /// repetitions included.
     pub fn show(&mut self, carried: u64) {
-        let elapsed = self.start.elapsed();
-        self.update(carried, elapsed, "");
+        let passed = self.start.elapsed();
+        self.update(carried, passed, &on_the_wire(carried, passed));
     }
 
-    /// As [`Progress::show`], for a run in virtual time. `passed` is the virtual time since its
-    /// start.
-    pub fn show_virtual(&mut self, carried: u64, passed: Duration) {
-        self.update(carried, passed, " of virtual time");
+    /// Shows that applications have received `received` bytes of a run in virtual time. `passed` is
+    /// the virtual time since its start.
+    pub fn show_virtual(&mut self, received: u64, passed: Duration) {
+        self.update(received, passed, &of_the_file(received, self.total, passed));
     }
 
-    /// Updates the display. `unit` follows the seconds that passed.
-    fn update(&mut self, carried: u64, passed: Duration, unit: &str) {
+    /// Updates the display. `line` says the same where there is no bar.
+    fn update(&mut self, carried: u64, passed: Duration, line: &str) {
         let elapsed = self.start.elapsed();
         if self.display.is_none() && elapsed >= PATIENCE {
             self.appear();
@@ -107,11 +107,7 @@ impl Progress {
             }
             Some(Display::Lines { next }) if elapsed >= *next => {
                 *next += LINE_EVERY;
-                let (label, carried) = (&self.label, HumanBytes(carried));
-                eprintln!(
-                    "{label}: {carried} on the far side after {:.0} s{unit}, {rate}",
-                    passed.as_secs_f64()
-                );
+                eprintln!("{}: {line}, {rate}", self.label);
             }
             None | Some(Display::Lines { .. }) => {}
         }
@@ -128,6 +124,19 @@ impl Progress {
             Some(Display::Lines { .. }) => eprintln!("{}: {outcome}", self.label),
         }
     }
+}
+
+/// How far a run of real programs is. The links know packets, and nothing of a file.
+fn on_the_wire(carried: u64, passed: Duration) -> String {
+    let (carried, seconds) = (HumanBytes(carried), passed.as_secs_f64());
+    format!("{carried} arrived after {seconds:.0} s, with headers and repetitions")
+}
+
+/// How far a run in virtual time is.
+fn of_the_file(received: u64, total: u64, passed: Duration) -> String {
+    let (received, total, seconds) =
+        (HumanBytes(received), HumanBytes(total), passed.as_secs_f64());
+    format!("{received} of {total} arrived after {seconds:.0} s of virtual time")
 }
 
 /// The progress of many runs.
@@ -184,5 +193,23 @@ impl Tally {
             failed => format!(", {failed} of them failed"),
         };
         eprintln!("{} runs in {seconds:.0} s{failed}", self.done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_which_bytes_they_count() {
+        let passed = Duration::from_secs(5);
+        assert_eq!(
+            on_the_wire(11 << 20, passed),
+            "11.00 MiB arrived after 5 s, with headers and repetitions"
+        );
+        assert_eq!(
+            of_the_file(5 << 20, 10 << 20, passed),
+            "5.00 MiB of 10.00 MiB arrived after 5 s of virtual time"
+        );
     }
 }
