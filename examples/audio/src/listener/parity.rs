@@ -56,9 +56,10 @@ const PROGRESS: Duration = Duration::from_secs(4);
 pub struct Protected {
     /// The proxy, and the terms to request: [`sender_config`].
     pub sender: SenderConfig,
-    /// The repair symbols for each packet, above 0 and at most 1. A proxy limits the bytes, to 35 %
-    /// of the flow's by default. With its identifiers, a repair symbol is about a sixth longer than
-    /// a packet of 240 bytes.
+    /// The repair symbols for each packet, above 0 and at most 1. Less than 1/32 counts as 1/32:
+    /// two symbols have to cover each packet, and a window has at most 64. A proxy limits the
+    /// bytes, to 35 % of the flow's by default. With its identifiers, a repair symbol is about a
+    /// sixth longer than a packet of 240 bytes.
     pub share: f64,
     /// The interval between the talker's packets. NACKs wait by it.
     pub interval: Duration,

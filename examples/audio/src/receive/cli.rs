@@ -59,8 +59,8 @@ pub(crate) struct Cli {
     /// The Sidekick proxy on the path [default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]")]
     proxy: Option<String>,
-    /// Request so many repair symbols for a hundred packets; the proxy may send fewer
-    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=100))]
+    /// Request so many repair symbols for a hundred packets, 3 to 100; the proxy may send fewer
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(3..=100))]
     parity_share: u8,
 
     /// Print one JSON object on standard output, after the line that starts with `ready`, instead
@@ -180,7 +180,9 @@ mod tests {
             (&["--raw"], "--write-sdp"),
             (&["--write-sdp", "call.sdp", "--proxy", "::1"], "--sidekick parity"),
             (&["--write-sdp", "call.sdp", "--sidekick", "parity"], "--proxy HOST[:PORT]"),
-            (&["--write-sdp", "call.sdp", "--parity-share", "101"], "1..=100"),
+            (&["--write-sdp", "call.sdp", "--parity-share", "101"], "3..=100"),
+            // Two symbols could not cover each packet.
+            (&["--write-sdp", "call.sdp", "--parity-share", "2"], "3..=100"),
             (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be heard"),
             (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
             (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),
