@@ -209,7 +209,9 @@ impl Listener {
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
-        if let Some(parity) = &mut self.parity {
+        // A refused datagram may come from anyone. If it passed no proxy, no list names it. None
+        // would then show what is missing after it.
+        if let (Some(parity), Ok(Handled::New)) = (&mut self.parity, &handled) {
             parity.note(datagram, known..self.dejitter.end, now);
         }
         handled

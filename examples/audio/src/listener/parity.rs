@@ -101,7 +101,7 @@ pub(super) struct Parity {
     received: u64,
     latest: Option<Instant>,
     gaps: VecDeque<Gap>,
-    /// The identifier of the last datagram that arrived.
+    /// The identifier of the last datagram that was accepted.
     last: Option<u32>,
     rebuilt: u64,
     flow_bytes: u64,
@@ -224,8 +224,8 @@ impl Parity {
         if arrives { self.between + SLACK } else { Duration::ZERO }
     }
 
-    /// Notes that these packets are missing, if any, now that this datagram was handled. Their NACK
-    /// waits.
+    /// Notes that these packets are missing, if any, now that this datagram was accepted. Their
+    /// NACK waits.
     pub(super) fn note(&mut self, datagram: &[u8], missing: Range<u32>, now: Instant) {
         let before = datagram.last_chunk().map(|last| u32::from_be_bytes(*last));
         let (after, until) = (self.last, now + self.patience(now));

@@ -236,6 +236,19 @@ fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
 }
 
 #[test]
+fn a_refused_datagram_begins_no_gap() {
+    // The proxy did not list it, so no list would show what passed since.
+    for refused in [&[0x80; 200][..], b"no packet"] {
+        let mut call = Call::new(Some(0.5), []);
+        call.lost_far = [100].into();
+        call.run_until(leaves(99) + NEAR + MS);
+        assert!(call.listener.handle_input(refused, call.now).is_err());
+        call.run_until(leaves(102) + NEAR);
+        assert_eq!(call.nacks(), 1, "{refused:?}");
+    }
+}
+
+#[test]
 fn a_burst_is_requested_at_once() {
     let mut call = Call::new(Some(0.5), [100, 120, 121, 122, 123]);
     call.run_until(leaves(103) + NEAR);
