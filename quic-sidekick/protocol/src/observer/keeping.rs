@@ -3,7 +3,7 @@
 
 use super::copies::Copies;
 use super::limiter::Occupancy;
-use super::parity::{self, Protection};
+use super::parity::{self, SentParity};
 use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
@@ -47,7 +47,7 @@ pub(super) struct Keeping {
     pub(super) granted: bool,
     /// The requests answered so far.
     pub(super) requests: Occupancy,
-    pub(super) protection: Protection,
+    pub(super) protection: SentParity,
 }
 
 impl Keeping {
@@ -63,7 +63,7 @@ impl Keeping {
             age_ms: 0,
             granted: false,
             requests: Occupancy::default(),
-            protection: Protection::default(),
+            protection: SentParity::default(),
         }
     }
 

@@ -39,9 +39,9 @@ struct Due {
     is_list: bool,
 }
 
-/// A session's parity.
+/// The parity that a session sends to its client.
 #[derive(Debug)]
-pub(super) struct Protection {
+pub(super) struct SentParity {
     terms: Protect,
     /// When the terms end.
     until: Option<Instant>,
@@ -72,7 +72,7 @@ pub(super) struct Passed {
     pub(super) deadline: bool,
 }
 
-impl Default for Protection {
+impl Default for SentParity {
     fn default() -> Self {
         Self {
             terms: Protect { share: 0, window: 1, flush_us: 0, list: 0 },
@@ -92,7 +92,7 @@ impl Default for Protection {
     }
 }
 
-impl Protection {
+impl SentParity {
     /// Applies a PROTECT. `percent` of the flow's bytes may be added.
     pub(super) fn protect(
         &mut self,
@@ -126,7 +126,7 @@ impl Protection {
         self.is_on(now) && self.flush() > SPARSE
     }
 
-    /// When to call [`Protection::on_timeout`].
+    /// When to call [`SentParity::on_timeout`].
     pub(super) fn flush_due(&self) -> Option<Instant> {
         self.flush_due
     }
@@ -206,7 +206,7 @@ impl Protection {
     }
 
     /// Writes the next PARITY to `out`, and returns its length. `None` if none waits that can be
-    /// sent; [`Protection::waits`] decides whether another follows.
+    /// sent; [`SentParity::waits`] decides whether another follows.
     pub(super) fn emit(
         &mut self,
         session: SessionNumber,

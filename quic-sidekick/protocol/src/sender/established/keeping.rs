@@ -2,7 +2,7 @@
 //! 7.10).
 
 use super::Established;
-use super::parity::Protection;
+use super::parity::ReceivedParity;
 use crate::clock::{earlier, scale};
 use crate::sender::effects::Context;
 use crate::sender::error::HandleError;
@@ -58,7 +58,7 @@ pub(in crate::sender) struct Keeping {
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
-    pub(in crate::sender) protection: Protection,
+    pub(in crate::sender) protection: ReceivedParity,
 }
 
 impl Keeping {
@@ -212,7 +212,7 @@ impl Established {
         if self.keeping.is_kept() {
             self.keeping.protection.ask_unless_answered(now);
         } else {
-            self.keeping.protection = Protection::default();
+            self.keeping.protection = ReceivedParity::default();
             self.keeping.fetcher.give_up();
             self.keeping.requests.clear();
         }

@@ -21,9 +21,9 @@ const MOST_PAID: u32 = 256;
 /// forward. The decoder begins again.
 const MOST_OLD: u32 = 8;
 
-/// A session's parity.
+/// The parity that a session asks for, and what it rebuilds from it.
 #[derive(Debug, Default)]
-pub(in crate::sender) struct Protection {
+pub(in crate::sender) struct ReceivedParity {
     /// What the sender asks for.
     wanted: Option<Protect>,
     /// A PROTECT waits to be sent.
@@ -38,7 +38,7 @@ pub(in crate::sender) struct Protection {
     old: u32,
 }
 
-impl Protection {
+impl ReceivedParity {
     /// When PROTECT is due again, if the latest datagram arrived at `latest`.
     pub(super) fn next_timeout(&self, latest: Option<Instant>) -> Option<Instant> {
         let asked = self.asked.filter(|_| self.wanted.is_some())?;
@@ -97,7 +97,7 @@ impl Established {
 
     /// Notes a datagram of the reverse flow that arrived.
     pub(in crate::sender) fn on_arrival(&mut self, datagram: &[u8], origin: Origin) {
-        let Protection { decoder, paid, .. } = &mut self.keeping.protection;
+        let ReceivedParity { decoder, paid, .. } = &mut self.keeping.protection;
         if let Some(decoder) = decoder {
             decoder.arrived(datagram, origin);
             *paid = MOST_PAID.min(*paid + PAID);
@@ -112,7 +112,7 @@ impl Established {
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
         self.repeat_end_of_parity(context.now);
-        let Protection { decoder, paid, old, .. } = &mut self.keeping.protection;
+        let ReceivedParity { decoder, paid, old, .. } = &mut self.keeping.protection;
         let Some(decoder) = decoder else {
             context.stats.malformed += 1;
             return Err(HandleError::Outdated);
