@@ -236,6 +236,8 @@ impl SentParity {
         if listing > 0 {
             self.listed = self.listed.max(due.end);
         }
+        // A window with a datagram that is too long for that has a list alone. The client then
+        // knows which datagrams to request.
         if size > MAX_SIZE || !self.allowance.spend(size) {
             return None;
         }

@@ -81,6 +81,30 @@ fn long_datagrams_have_lists_of_their_own() {
 }
 
 #[test]
+fn datagrams_too_long_for_a_repair_symbol_are_listed() {
+    // The header and the length take 15 bytes of 1472.
+    for (len, rebuilds) in [(1457, true), (1458, false), (1472, false)] {
+        let mut download = Download::protected(4, 0, 0.2);
+        download.len = len;
+        download.stream(0, 100, MS, &[]);
+        download.run(50 * MS);
+        download.loss_percent = 100;
+        download.run(MS);
+        download.loss_percent = 0;
+        download.run(100 * MS);
+        let (missing, rebuilt) = (download.missing(100), download.rebuilt);
+        if rebuilds {
+            assert!(missing.is_empty() && rebuilt > 0, "{len}: {missing:?}");
+            continue;
+        }
+        let [lost] = missing[..] else { panic!("{len}: {missing:?}") };
+        let between = download.sender.between(Some(lost - 1), lost + 1);
+        assert!(matches!(between, Between::Missing { count: 1, .. }), "{len}: {between:?}");
+        assert_eq!(rebuilt, 0, "{len}");
+    }
+}
+
+#[test]
 fn the_last_datagrams_are_protected() {
     let mut download = Download::protected(4, 0, 0.05);
     download.stream(0, 10, MS / 10, &[]);
