@@ -135,6 +135,19 @@ fn parity_fills_a_long_near_segment() {
     }
 }
 
+/// A radio's jitter of half the near round trip is no queue.
+#[test]
+fn jitter_leaves_the_help_in_force() {
+    const SEEDS: u64 = 7;
+    let path = ["near.loss_percent=4", "near.jitter_ms=10"];
+    for (controller, least) in [(CUBIC, 5.0), (BBR2, 1.05)] {
+        let run = |help| goodput(&runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]));
+        let (plain, helped) = (run(PLAIN), run(AUTO));
+        println!("{controller}: {helped:.2} of {plain:.2} Mbit/s");
+        assert!(helped >= least * plain, "{controller}: {helped} of {plain} Mbit/s");
+    }
+}
+
 /// A megabyte is over before a loss-based server leaves slow start, unless a loss ends that.
 #[test]
 fn a_megabyte_over_a_cellular_hop() {

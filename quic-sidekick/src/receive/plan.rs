@@ -35,9 +35,9 @@ const COPY_MORE: Duration = Duration::from_millis(2);
 /// Parity repairs sooner than requests from this near round trip on. Below, a request takes about
 /// as long as parity, and it costs fewer bytes.
 const FAR_AWAY: Duration = Duration::from_millis(10);
-/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, the time that
-/// follows, and so many times its jitter. A radio that keeps the packets in order delays a fast flow
-/// nearly always by its greatest delay.
+/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, the time
+/// that follows, and so many times its jitter. A radio that keeps the packets in order delays a
+/// fast flow nearly always by its greatest delay.
 const QUEUE_FACTOR: f64 = 1.5;
 const QUEUE_MORE: Duration = Duration::from_millis(4);
 const QUEUE_JITTERS: u32 = 5;

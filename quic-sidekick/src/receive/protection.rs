@@ -21,9 +21,9 @@ const LEAST: f64 = 0.045;
 /// The least while no loss at all is known.
 const LEAST_WITHOUT_LOSS: f64 = 0.03;
 const MOST: f64 = 0.6;
-/// Parity of 35 %, the most that a proxy sends unless its operator allows more, rebuilds hardly half
-/// of what such a loss takes.
-const OVERWHELMED: f64 = 0.17;
+/// Parity of 35 %, the most that a proxy sends unless its operator allows more, rebuilds hardly
+/// half of what such a loss takes.
+const OVERWHELMED: f64 = 1.0 / 6.0;
 /// A change by less than this is not worth a message.
 const CHANGE: f64 = 0.1;
 /// Datagrams in a window, and where losses come in bursts. Such a mean length is a burst.
