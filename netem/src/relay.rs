@@ -254,12 +254,15 @@ impl Carrier {
     fn carry(&mut self) -> Result<(), RelayError> {
         // A coarser timer only costs precision.
         let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NS);
+        let counters = Arc::clone(&self.counters);
         loop {
+            // Held meanwhile, so that who has received a frame finds it counted.
+            let mut counters = counters.lock().unwrap_or_else(PoisonError::into_inner);
             let step = self.exchange();
             let more = step.map_err(|source| self.failed("carry frames", source))?;
             let [to_receiver, to_sender] = self.lanes.each_ref().map(Lane::counters);
-            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) =
-                SegmentCounters { to_receiver, to_sender };
+            *counters = SegmentCounters { to_receiver, to_sender };
+            drop(counters);
             let timeout =
                 if more { Some(Duration::ZERO) } else { self.until_next(self.clock.now()) };
             let stop =
