@@ -85,7 +85,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::from(enclosure::enter()?));
     };
-    enclosure::end_with_outer(directory.clone());
+    enclosure::end_with_outer(directory.clone())?;
     let results = matrix.run(cli, &cache, &directory)?;
     let results_file = cli.out.join("results.json");
     write(&results_file, &(serde_json::to_string_pretty(&results)? + "\n"))?;

@@ -3,24 +3,43 @@
 //! The lab starts itself again through util-linux `unshare` as the first process of a new process
 //! namespace. When that process ends, the kernel kills every program in the namespace. It also
 //! removes every namespace and link that only they held, so the lab needs no clean-up. The outer
-//! process handles the ways to end:
+//! process handles the ways to end. It holds one end of a pipe, the lifeline, and the inner process
+//! the other:
 //!
-//! - Ctrl-C, SIGTERM or SIGHUP: the outer process closes the pipe that is the inner one's standard
-//!   input; the inner process ends, and the outer one reports 130;
-//! - the outer process is killed: the pipe closes by itself;
+//! - Ctrl-C, SIGTERM or SIGHUP: the outer process closes the lifeline; the inner process ends, and
+//!   the outer one reports 130;
+//! - the same, while a command of the user has the terminal: the outer process writes the signal
+//!   to the lifeline, and the inner one sends it to the command;
+//! - the outer process is killed: the lifeline closes by itself;
 //! - `unshare` is killed: `--kill-child` takes the inner process with it.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{close, dup};
 
 use crate::namespace::tool;
 
 /// The environment variable with the directory of this run's files, for the inner process.
 const DIRECTORY: &str = "SIDEKICK_LAB_DIRECTORY";
+/// The environment variable with the file descriptor of the lifeline, for the inner process.
+const LIFELINE: &str = "SIDEKICK_LAB_LIFELINE";
+
+/// The signals that end a lab.
+const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// On the lifeline, in place of a signal: one that the terminal sent to the command, too.
+const FROM_TERMINAL: u8 = 0;
+/// The origin of a signal that the kernel sent by itself: `SI_KERNEL` in `siginfo.h`.
+const BY_THE_KERNEL: i32 = 0x80;
 
 /// The exit code after Ctrl-C, as shells have it.
 pub const INTERRUPTED: u8 = 130;
@@ -95,63 +114,151 @@ pub fn inside() -> Option<PathBuf> {
     (std::process::id() == 1).then(|| std::env::var_os(DIRECTORY)).flatten().map(PathBuf::from)
 }
 
+/// Who has the terminal, and the signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terminal {
+    /// The lab: a signal ends it.
+    Lab,
+    /// A command of the user, which the inner process starts.
+    Command,
+}
+
 /// Outer process: starts this program again, with the same arguments, inside the enclosure, and
 /// waits for its end. Returns the exit code to end with.
+///
+/// Call it, like [`enter_for_command`], before any other thread starts, which would handle a signal
+/// in its own way.
 ///
 /// # Errors
 ///
 /// [`EnclosureError`] when the enclosure cannot be set up.
 pub fn enter() -> Result<u8, EnclosureError> {
+    enter_with(Terminal::Lab).map(|code| code.unwrap_or(1))
+}
+
+/// As [`enter`], for an inner process that starts a command of the user: the command has this
+/// process's standard streams and its terminal. Signals to this process reach
+/// [`follow_outer`]. Returns `None` if the inner process was killed.
+///
+/// # Errors
+///
+/// [`EnclosureError`] when the enclosure cannot be set up.
+pub fn enter_for_command() -> Result<Option<u8>, EnclosureError> {
+    enter_with(Terminal::Command)
+}
+
+fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
     let io = |what| move |source| EnclosureError::Io { what, source };
     let mut command = command()?;
+    // From here on they wait. `unshare` holds them back, too: a Ctrl-C that is the command's must
+    // not end it.
+    let signals = SigSet::from_iter(SIGNALS);
+    signals.thread_block().map_err(|error| io("hold back signals")(error.into()))?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
+        .map_err(|error| io("catch Ctrl-C")(error.into()))?;
     let directory = tempfile::Builder::new()
         .prefix("sidekick-lab-")
         .tempdir()
         .map_err(io("make a temporary directory"))?;
     let program = std::env::current_exe().map_err(io("find this program's own file"))?;
+    let (theirs, lifeline) = io::pipe().map_err(io("make a pipe"))?;
+    // Unlike the one it is made from, it stays open in the inner process.
+    let theirs = dup(theirs).map_err(|error| io("make a pipe")(error.into()))?;
     command.arg(program).args(std::env::args_os().skip(1));
-    command.env(DIRECTORY, directory.path()).stdin(Stdio::piped());
-    // A terminal sends Ctrl-C to its whole foreground group; only this process may receive it.
-    command.process_group(0);
-
-    let lifeline = Arc::new(Mutex::new(None));
+    command.env(DIRECTORY, directory.path()).env(LIFELINE, theirs.as_raw_fd().to_string());
+    if terminal == Terminal::Lab {
+        command.stdin(Stdio::null());
+        // A terminal sends Ctrl-C to its whole foreground group; only this process may receive it.
+        command.process_group(0);
+    }
+    let mut child = command.spawn().map_err(io("start unshare"))?;
+    drop(theirs);
     let interrupted = Arc::new(AtomicBool::new(false));
-    let handler = {
-        let (lifeline, interrupted) = (Arc::clone(&lifeline), Arc::clone(&interrupted));
-        move || {
-            interrupted.store(true, Ordering::SeqCst);
-            lifeline.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let caught = Arc::clone(&interrupted);
+    std::thread::spawn(move || match terminal {
+        Terminal::Lab => {
+            while next(&signals).is_none() {}
+            caught.store(true, Ordering::SeqCst);
+            drop(lifeline);
         }
-    };
-    ctrlc::set_handler(handler).map_err(|error| EnclosureError::Io {
-        what: "catch Ctrl-C",
-        source: io::Error::other(error.to_string()),
-    })?;
-    let mut child = {
-        // Held until the pipe is in its place, so that a Ctrl-C in between waits for it.
-        let mut lifeline = lifeline.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut child = command.spawn().map_err(io("start unshare"))?;
-        let stdin = child.stdin.take();
-        // After a Ctrl-C that came still earlier, the pipe is closed at once.
-        *lifeline = stdin.filter(|_| !interrupted.load(Ordering::SeqCst));
-        child
-    };
+        Terminal::Command => tell(lifeline, &signals),
+    });
     let status = child.wait().map_err(io("wait for the lab to end"))?;
     if interrupted.load(Ordering::SeqCst) {
-        return Ok(INTERRUPTED);
+        return Ok(Some(INTERRUPTED));
     }
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()))
+}
+
+/// Writes each signal to the lifeline.
+fn tell(mut lifeline: PipeWriter, signals: &SignalFd) {
+    loop {
+        if let Some(byte) = next(signals) {
+            // Without a reader the inner process has ended, and this one is about to.
+            let _ = lifeline.write_all(&[byte]);
+        }
+    }
+}
+
+/// The next signal, as the lifeline has it; `None` for one that it cannot have.
+fn next(signals: &SignalFd) -> Option<u8> {
+    let signal = loop {
+        match signals.read_signal() {
+            Ok(Some(signal)) => break signal,
+            Ok(None) | Err(Errno::EINTR) => {}
+            // Nothing else can be caught: as if nobody had sent one, for ever.
+            Err(_) => std::thread::park(),
+        }
+    };
+    let number = u8::try_from(signal.ssi_signo).ok()?;
+    Some(if signal.ssi_code == BY_THE_KERNEL { FROM_TERMINAL } else { number })
 }
 
 /// Inner process: ends it, and with it everything in the enclosure, when the outer process closes
-/// the pipe or ends.
-pub fn end_with_outer(directory: PathBuf) {
+/// the lifeline or ends.
+///
+/// # Errors
+///
+/// [`EnclosureError::Io`] without a lifeline, which only an outer process of another version
+/// withholds.
+pub fn end_with_outer(directory: PathBuf) -> Result<(), EnclosureError> {
+    follow_outer(directory, |_| {})
+}
+
+/// As [`end_with_outer`], and passes every signal that the outer process caught to `hear`: `None`
+/// for one that the terminal sent, because it sent it to the command, too.
+///
+/// # Errors
+///
+/// As [`end_with_outer`].
+pub fn follow_outer(
+    directory: PathBuf,
+    mut hear: impl FnMut(Option<Signal>) + Send + 'static,
+) -> Result<(), EnclosureError> {
+    let io = |what| move |source| EnclosureError::Io { what, source };
+    let mut lifeline = lifeline().map_err(io("find the pipe from the outer process"))?;
+    // The programs that this process starts are to have them.
+    SigSet::from_iter(SIGNALS)
+        .thread_unblock()
+        .map_err(|error| io("let signals through")(error.into()))?;
     std::thread::spawn(move || {
         let mut byte = [0_u8; 1];
-        // Nothing is ever written: a read ends when the other end is closed.
-        while matches!(io::stdin().read(&mut byte), Ok(read) if read > 0) {}
+        while lifeline.read_exact(&mut byte).is_ok() {
+            let [number] = byte;
+            hear(Signal::try_from(i32::from(number)).ok());
+        }
         // If the outer process was killed, no other process removes the files.
         let _ = std::fs::remove_dir_all(directory);
         std::process::exit(i32::from(INTERRUPTED));
     });
+    Ok(())
+}
+
+/// The lifeline, in a file descriptor that the programs of the lab do not inherit.
+fn lifeline() -> io::Result<File> {
+    let number = std::env::var(LIFELINE).ok().and_then(|text| text.parse::<RawFd>().ok());
+    let number = number.ok_or_else(|| io::Error::other(format!("{LIFELINE} names none")))?;
+    let lifeline = File::open(format!("/proc/self/fd/{number}"))?;
+    close(number)?;
+    Ok(lifeline)
 }

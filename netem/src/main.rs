@@ -91,7 +91,7 @@ fn in_enclosure<const N: usize>(
         }
         return Ok(ExitCode::from(enclosure::enter()?));
     };
-    enclosure::end_with_outer(directory.clone());
+    enclosure::end_with_outer(directory.clone())?;
     let bench = Bench { backend, programs: &programs, directory: &directory, pcap };
     Ok(if inside(&bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
