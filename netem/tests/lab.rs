@@ -3,22 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
-use std::collections::BTreeSet;
+#[path = "support/scripts.rs"]
+mod scripts;
+
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-
-const LAB: &str = env!("CARGO_BIN_EXE_sidekick-lab");
-/// Far beyond what any step takes.
-const LONG: Duration = Duration::from_secs(60);
+use rustix::process::Signal;
+use scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
 
 const SERVER: &str = r#"
 while [ $# -gt 0 ]; do
@@ -29,10 +22,6 @@ while [ $# -gt 0 ]; do
     shift
 done
 echo "ready: listening on 10.77.2.2:4433"
-read -r never < "${0%/*}/stay"
-"#;
-const PROXY: &str = r#"
-echo "ready: listening on 10.77.1.2:5252, capturing on near"
 read -r never < "${0%/*}/stay"
 "#;
 const CLIENT_THAT_UPLOADS: &str = r#"
@@ -54,166 +43,42 @@ END
 "#;
 const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "$(cat "${0%/*}/store")/upload""#;
 const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; exit 1";
-/// Tells the test that it runs, then stays.
-const CLIENT_THAT_STAYS: &str = r#"echo here > "${0%/*}/up"; read -r never < "${0%/*}/stay""#;
 
-/// A directory of programs. Its path is on the command line of every process of a lab, and so marks
-/// them. Those that stay wait for a pipe that nobody writes: a process that becomes another one has
-/// no command line for a moment.
-struct Programs {
-    directory: tempfile::TempDir,
+/// The programs of transfers, with this client.
+fn with_client(client: &str) -> Programs {
+    Programs::new(&[
+        ("h3-upload-server", SERVER),
+        ("sidekick-proxy", PROXY),
+        ("h3-upload", client),
+        ("h3-download", client),
+    ])
 }
 
-impl Programs {
-    fn with_client(client: &str) -> Self {
-        let directory = tempfile::Builder::new().prefix("sidekick-lab-test-").tempdir().unwrap();
-        for (name, script) in [
-            ("h3-upload-server", SERVER),
-            ("sidekick-proxy", PROXY),
-            ("h3-upload", client),
-            ("h3-download", client),
-        ] {
-            let path = directory.path().join(name);
-            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        fs::create_dir(directory.path().join("tmp")).unwrap();
-        for pipe in ["up", "stay"] {
-            assert!(
-                Command::new("mkfifo").arg(directory.path().join(pipe)).status().unwrap().success()
-            );
-        }
-        Self { directory }
-    }
-
-    fn temporary(&self) -> PathBuf {
-        self.directory.path().join("tmp")
-    }
-
-    fn lab(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(LAB);
-        command.args(arguments).arg("--programs").arg(self.directory.path());
-        command.env("TMPDIR", self.temporary()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.lab(arguments).output().unwrap()
-    }
-
-    /// Starts a run whose client stays, and returns once that client is there.
-    fn start_and_stay(&self) -> Child {
-        let mut lab = self.lab(&[
-            "run",
-            "upload-paper",
-            "--backend",
-            "user",
-            "--set",
-            "sidekick.mode=pacubic",
-        ]);
-        let lab = lab.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let (sender, receiver) = channel();
-        let up = self.directory.path().join("up");
-        std::thread::spawn(move || {
-            let mut word = String::new();
-            fs::File::open(up).unwrap().read_to_string(&mut word).unwrap();
-            sender.send(word)
-        });
-        assert_eq!(receiver.recv_timeout(LONG).unwrap(), "here\n");
-        lab
-    }
-
-    /// The processes that carry the mark.
-    fn processes(&self) -> Vec<i32> {
-        let mark = self.directory.path().to_str().unwrap();
-        all_processes()
-            .filter(|pid| {
-                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&line).contains(mark)
-            })
-            .collect()
-    }
-}
-
-fn all_processes() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
-/// The network namespaces of all threads of a process.
-fn namespaces(pid: i32) -> BTreeSet<PathBuf> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
-    threads.filter_map(|thread| fs::read_link(thread.ok()?.path().join("ns/net")).ok()).collect()
-}
-
-/// Ends a lab by a signal to its outer process while an upload is on, and asserts that nothing is
-/// left.
-fn ends_without_a_trace(signal: Signal, code: Option<i32>) {
-    let programs = Programs::with_client(CLIENT_THAT_STAYS);
-    let mut lab = programs.start_and_stay();
-    let processes = programs.processes();
-    // The outer process, unshare, the inner process, server, proxy and client.
-    assert_eq!(processes.len(), 6, "{processes:?}");
-
-    // A namespace lives as long as somebody is in it or has mounted it. Nobody but these processes
-    // is.
-    let own = namespaces(i32::try_from(std::process::id()).unwrap());
-    let theirs: BTreeSet<PathBuf> = processes
-        .iter()
-        .flat_map(|&pid| namespaces(pid))
-        .filter(|namespace| !own.contains(namespace))
-        .collect();
-    assert!(theirs.len() >= 5, "enclosure, lab, sender, proxy, receiver: {theirs:?}");
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    for namespace in &theirs {
-        assert!(!mounts.contains(namespace.to_str().unwrap()), "{namespace:?} is mounted");
-    }
-    for pid in all_processes().filter(|pid| !processes.contains(pid)) {
-        assert!(namespaces(pid).is_disjoint(&theirs), "process {pid} is in the lab's namespaces");
-    }
-
-    let handles: Vec<_> = processes
-        .iter()
-        .map(|&pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap())
-        .collect();
-    kill_process(Pid::from_child(&lab), signal).unwrap();
-    let status = lab.wait().unwrap();
-    assert_eq!(status.code(), code, "{status}");
-    if code.is_none() {
-        assert_eq!(status.signal(), Some(signal.as_raw()));
-    }
-    let limit = Timespec { tv_sec: i64::try_from(LONG.as_secs()).unwrap(), tv_nsec: 0 };
-    for (handle, pid) in handles.iter().zip(&processes) {
-        let ended = poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&limit)).unwrap();
-        assert_eq!(ended, 1, "process {pid} is still there");
-    }
-    assert_eq!(programs.processes(), Vec::<i32>::new());
-    assert_eq!(fs::read_dir(programs.temporary()).unwrap().count(), 0, "files are left");
+/// Ends a lab while an upload is on: a server, a proxy and a client.
+fn an_upload_ends_without_a_trace(signal: Signal, code: Option<i32>) {
+    let settings = ["--backend", "user", "--set", "sidekick.mode=pacubic"];
+    let arguments = [&["run", "upload-paper"], &settings[..]].concat();
+    ends_without_a_trace(&with_client(STAY), &arguments, 3, signal, code);
 }
 
 #[test]
 fn nothing_is_left_after_sigkill() {
-    ends_without_a_trace(Signal::KILL, None);
+    an_upload_ends_without_a_trace(Signal::KILL, None);
 }
 
 #[test]
 fn nothing_is_left_after_ctrl_c() {
-    ends_without_a_trace(Signal::INT, Some(130));
+    an_upload_ends_without_a_trace(Signal::INT, Some(130));
 }
 
 #[test]
 fn nothing_is_left_after_sigterm() {
-    ends_without_a_trace(Signal::TERM, Some(130));
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    an_upload_ends_without_a_trace(Signal::TERM, Some(130));
 }
 
 #[test]
 fn json_is_one_object_a_run() {
-    let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
+    let programs = with_client(CLIENT_THAT_UPLOADS);
     let settings = ["--set", "flow.bytes=5000", "--set", "sidekick.mode=pacubic"];
     let arguments = [
         &["run", "upload-paper", "--backend", "user", "--json", "--seed", "7", "--runs", "2"],
@@ -265,7 +130,7 @@ fn json_is_one_object_a_run() {
 
 #[test]
 fn what_the_server_of_a_download_does_not_report_is_null() {
-    let programs = Programs::with_client(CLIENT_THAT_DOWNLOADS);
+    let programs = with_client(CLIENT_THAT_DOWNLOADS);
     let arguments = ["run", "download-paper", "--backend", "user", "--set", "flow.bytes=5000"];
     let output = programs.run(&[&arguments[..], &["--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -284,7 +149,7 @@ fn what_the_server_of_a_download_does_not_report_is_null() {
 
 #[test]
 fn a_demo_names_no_file_that_it_deletes() {
-    let programs = Programs::with_client(CLIENT_THAT_DOWNLOADS);
+    let programs = with_client(CLIENT_THAT_DOWNLOADS);
     let output = programs.run(&["demo-satellite", "--json"]);
     // The client claims another length than the file has.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -295,7 +160,7 @@ fn a_demo_names_no_file_that_it_deletes() {
 
 #[test]
 fn a_given_file_is_uploaded() {
-    let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
+    let programs = with_client(CLIENT_THAT_UPLOADS);
     let file = programs.directory.path().join("file");
     fs::write(&file, "abc").unwrap();
     let output = programs.run(&[
@@ -317,7 +182,7 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
         (CLIENT_THAT_FAILS, "sidekick-lab: the upload failed: no route to 10.77.2.2"),
         (CLIENT_THAT_SPOILS, "sidekick-lab: h3-upload printed no report that the lab can read"),
     ] {
-        let programs = Programs::with_client(client);
+        let programs = with_client(client);
         let output = programs.run(&["run", "upload-paper", "--backend", "user", "--json"]);
         let error = text(&output.stderr);
         assert_eq!(
@@ -332,8 +197,7 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
 #[test]
 fn a_proxy_that_does_not_last_is_told_of() {
     // The client waits until the proxy has closed its end.
-    let programs =
-        Programs::with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
+    let programs = with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
     let proxy =
         "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";
     fs::write(programs.directory.path().join("sidekick-proxy"), format!("#!/bin/sh\n{proxy}\n"))
@@ -395,7 +259,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
 
 #[test]
 fn real_programs_meet_no_fault_but_an_outage() {
-    let programs = Programs::with_client(CLIENT_THAT_FAILS);
+    let programs = with_client(CLIENT_THAT_FAILS);
     for backend in ["user", "tc"] {
         let set = "faults.events=near-outage at 5 for 5; proxy-restart at 9";
         let mut lab = Command::new(LAB);

@@ -7,16 +7,18 @@
 
 #[path = "support/enclosed.rs"]
 mod enclosed;
+#[path = "support/survivors.rs"]
+mod survivors;
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use enclosed::enclosed;
-use sidekick_netem::link::{EthernetFrame, Link, Verdict};
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path, streams};
-use sidekick_netem::scenario::{Direction, Scenario, Segment};
+use sidekick_netem::scenario::{Direction, Scenario};
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
+use survivors::survivors;
 
 /// Datagrams sent before the receiver is asked for those that survive: well below any socket's
 /// buffer.
@@ -39,31 +41,6 @@ fn socket(host: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
     let socket = host.enter(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
     socket
-}
-
-/// The numbers of those of `sent` that one more link, made from the model, lets through unharmed.
-fn survivors(
-    sent: &[u32],
-    segment: &Segment,
-    direction: Direction,
-    seed: u64,
-    stream: u64,
-) -> Vec<u32> {
-    let mut link = Link::new(segment.link(direction), seed, stream);
-    let mut frame = [0; 34];
-    frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
-    let frame = EthernetFrame::from_ip(&frame).unwrap();
-    // Far apart, so that no queue is met.
-    let mut now = Duration::ZERO;
-    sent.iter()
-        .copied()
-        .filter(|_| {
-            now += Duration::from_secs(1);
-            let harmed = link.counters().corrupted;
-            link.push(now, frame.clone()) == Verdict::Accepted
-                && link.counters().corrupted == harmed
-        })
-        .collect()
 }
 
 /// Sends the numbers 0.. `count` and asserts that exactly `expected` arrive, unharmed and in their
