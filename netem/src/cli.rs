@@ -1,5 +1,6 @@
 //! The command line of `sidekick-lab`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -19,6 +20,20 @@ pub(crate) enum Command {
     List,
     /// Run a scenario
     Run(Run),
+    /// Run a command of yours over the path of a scenario
+    ///
+    /// COMMAND runs on the sender's host, with this terminal. Its environment names the hosts:
+    /// SIDEKICK_SENDER_IP and SIDEKICK_RECEIVER_IP, SIDEKICK_SENDER_IPV6 and
+    /// SIDEKICK_RECEIVER_IPV6 if the kernel has IPv6, and SIDEKICK_PROXY_ADDRESS if a proxy runs.
+    /// The hosts have no other network.
+    ///
+    /// sidekick-proxy runs between the segments if the scenario's sidekick.mode is not off. The
+    /// scenario's flow does not run.
+    ///
+    /// The exit status is that of COMMAND, or 125 if the lab could not run it. A signal to the lab
+    /// goes to COMMAND, which has 5 seconds to end. Ctrl-C goes to COMMAND alone, as without a lab.
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(Exec),
     /// Upload and download one file over the same lossy path, with and without help, and compare
     Demo(Demo),
     /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
@@ -96,6 +111,48 @@ pub(crate) struct Run {
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  sidekick-lab exec upload-paper --set near.loss_percent=4 -- \\
+      sh -c 'ping -c 100 -i 0.1 $SIDEKICK_RECEIVER_IP'
+  sidekick-lab exec download-paper --set sidekick.mode=auto \\
+      --peer 'python3 -m http.server 8080' -- \\
+      sh -c 'curl --retry 9 --retry-connrefused http://$SIDEKICK_RECEIVER_IP:8080/'";
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// A scenario's name, or the path of a .toml file
+    pub(crate) scenario: String,
+    /// Change a setting (`sidekick-lab list` shows them); may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Seed of the losses
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run no proxy, whatever the scenario says
+    #[arg(long)]
+    pub(crate) no_proxy: bool,
+    /// Run this command line by `sh -c` on the receiver's host, from before COMMAND starts until it
+    /// ends. COMMAND may start before the peer listens
+    #[arg(long, value_name = "COMMAND LINE")]
+    pub(crate) peer: Option<OsString>,
+    /// Write the peer's output here, and not to standard error
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub(crate) peer_log: Option<PathBuf>,
+    /// Run sidekick-agent on the sender's host, or the agent at this path
+    #[arg(long, value_name = "PATH", num_args = 0..=1)]
+    pub(crate) agent: Option<Option<PathBuf>>,
+    /// Write the summary here as one JSON object, and not to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json_file: Option<PathBuf>,
+    /// The directory of sidekick-proxy and sidekick-agent [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) programs: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

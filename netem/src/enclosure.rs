@@ -33,6 +33,8 @@ use crate::namespace::tool;
 const DIRECTORY: &str = "SIDEKICK_LAB_DIRECTORY";
 /// The environment variable with the file descriptor of the lifeline, for the inner process.
 const LIFELINE: &str = "SIDEKICK_LAB_LIFELINE";
+/// What only the inner process needs of its environment, and no program that it starts.
+pub(crate) const OWN_VARIABLES: [&str; 2] = [DIRECTORY, LIFELINE];
 
 /// The signals that end a lab.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];

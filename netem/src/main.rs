@@ -28,6 +28,7 @@ use sidekick_netem::{demo, enclosure, report, sim};
 const TICK: Duration = Duration::from_millis(100);
 
 mod cli;
+mod exec_command;
 mod figures_command;
 
 virtual_time::in_force!();
@@ -35,11 +36,15 @@ virtual_time::in_force!();
 use cli::{Cli, Command, Common};
 
 fn main() -> ExitCode {
-    match work(&Cli::parse().command) {
+    let command = Cli::parse().command;
+    match work(&command) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("sidekick-lab: {error:#}");
-            ExitCode::FAILURE
+            match command {
+                Command::Exec(_) => ExitCode::from(exec_command::LAB_FAILED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -53,6 +58,7 @@ fn work(command: &Command) -> Result<ExitCode> {
             let check = || prepare_real_run(run).map(|scenario| programs_of(&scenario));
             in_enclosure(&run.backend, &run.common, pcap, check, |bench| do_run(run, bench))
         }
+        Command::Exec(exec) => exec_command::run(exec),
         Command::Figures(figures) => figures_command::run(figures),
         Command::Compare(compare) => compare_backends(compare),
         Command::Demo(demo) => {

@@ -85,12 +85,17 @@ impl Namespace {
 
     fn prepare(&self) -> Result<(), NamespaceError> {
         // A kernel without IPv6 has nothing to switch off.
-        if self.enter(|| Path::new("/proc/sys/net/ipv6").is_dir())? {
+        if self.knows_ipv6()? {
             for interfaces in ["all", "default"] {
                 self.set(&format!("net/ipv6/conf/{interfaces}/disable_ipv6"), "1")?;
             }
         }
         self.run("ip link set lo up").map(drop)
+    }
+
+    /// Whether the kernel has IPv6.
+    pub(crate) fn knows_ipv6(&self) -> Result<bool, NamespaceError> {
+        self.enter(|| Path::new("/proc/sys/net/ipv6").is_dir())
     }
 
     /// Does `work` on a thread inside the namespace. What it opens or starts there stays there.

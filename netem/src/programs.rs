@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -17,11 +18,11 @@ use crate::namespace::{Namespace, NamespaceError};
 /// The longest time until a program reports that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program may take to end after SIGTERM.
-const STOPPED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const STOPPED_WITHIN: Duration = Duration::from_secs(5);
 /// How long what a program wrote may take to be read once it has ended, or its end to come once it
 /// has closed its output. Only another process that holds its output makes it that long, or a
 /// program that works on without one.
-const REST_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -161,6 +162,8 @@ impl Program {
         let errors = directory.join(format!("{name}.stderr"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(File::create(&errors).map_err(failed)?);
+        // A Ctrl-C is for the lab, or for a command that has the terminal.
+        command.process_group(0);
         let child = host.enter(move || command.spawn())?.map_err(failed)?;
         Ok(Self::attach(name, child, errors))
     }
@@ -253,12 +256,26 @@ impl Program {
 
     /// Asks the program to end, and kills it if it does not.
     pub fn stop(mut self) {
-        let running = matches!(self.child.try_wait(), Ok(None));
-        if let Some(pid) = i32::try_from(self.child.id()).ok().filter(|_| running) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
+        self.signal(Signal::SIGTERM);
         // The guard is dropped next in any case.
         let _ = self.status_within(STOPPED_WITHIN);
+    }
+
+    /// Asks the program to end by a signal, and kills it if it does not. Then there is no result.
+    ///
+    /// # Errors
+    ///
+    /// The system's, from waiting.
+    pub fn end(mut self, signal: Signal) -> io::Result<Option<Ended>> {
+        self.signal(signal);
+        self.wait(STOPPED_WITHIN)
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let running = matches!(self.child.try_wait(), Ok(None));
+        if let Some(pid) = i32::try_from(self.child.id()).ok().filter(|_| running) {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
     }
 }
 
@@ -270,17 +287,25 @@ impl Drop for Program {
 }
 
 /// A channel that yields once the child has ended. The caller must still wait for the child.
-fn end_of(child: &Child) -> Receiver<()> {
+pub(crate) fn end_of(child: &Child) -> Receiver<()> {
     let (sender, end) = channel();
+    when_ended(child, move || {
+        // The receiver may be gone.
+        let _ = sender.send(());
+    });
+    end
+}
+
+/// Does something, on a thread of its own, once the child has ended. The caller must still wait for
+/// the child.
+pub(crate) fn when_ended(child: &Child, then: impl FnOnce() + Send + 'static) {
     let pid = i32::try_from(child.id()).map(Pid::from_raw);
     std::thread::spawn(move || {
         let Ok(pid) = pid else { return };
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(pid), flags) == Err(Errno::EINTR) {}
-        // The receiver may be gone.
-        let _ = sender.send(());
+        then();
     });
-    end
 }
 
 /// The last line of a file that is not blank, without what could take hold of a terminal.

@@ -176,22 +176,27 @@ pub fn remarks(record: &RunRecord) -> Vec<String> {
     if record.mode != "off" && !record.assisted {
         remarks.push(format!("the sender was not assisted: {}", record.assistance));
     }
-    let overruns = record.links.overruns();
-    if overruns > 0 {
-        remarks.push(format!(
+    remarks.extend(slowness(record.links.overruns(), late_percent(record)));
+    remarks
+}
+
+/// Remarks about a machine that was too slow for so many packets, and late with such a share of
+/// them.
+pub(crate) fn slowness(overruns: u64, late_percent: f64) -> impl Iterator<Item = String> {
+    let lost = (overruns > 0).then(|| {
+        format!(
             "this machine was too slow for {overruns} packets, which count as losses: run it again \
              while the machine does nothing else"
-        ));
-    }
-    let late = late_percent(record);
-    if late > MOST_LATE_PERCENT {
-        remarks.push(format!(
-            "this machine was busy: {late:.1} % of packets left a link more than a millisecond \
-             late, so delays are longer than the scenario's: run it again while the machine does \
-             nothing else"
-        ));
-    }
-    remarks
+        )
+    });
+    let late = (late_percent > MOST_LATE_PERCENT).then(|| {
+        format!(
+            "this machine was busy: {late_percent:.1} % of packets left a link more than a \
+             millisecond late, so delays are longer than the scenario's: run it again while the \
+             machine does nothing else"
+        )
+    });
+    lost.into_iter().chain(late)
 }
 
 #[cfg(test)]

@@ -21,9 +21,11 @@ use crate::words;
 
 mod audio;
 mod download;
+mod exec;
 
 pub use audio::{AUDIO_PROGRAMS, Call, Sound};
 pub use download::DOWNLOAD_PROGRAMS;
+pub use exec::{AGENT, ExecRecord, Signals, Task};
 
 /// The programs that an upload needs.
 pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
@@ -62,7 +64,8 @@ pub enum RunError {
     /// A program could not start, or failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The transfer failed or stalled, the proxy ended, or another file arrived than was sent.
+    /// The transfer failed or stalled, the proxy ended, another file arrived than was sent, or a
+    /// command could not start.
     #[error("{0}")]
     Failed(String),
     /// The report of a program cannot be read.
@@ -214,16 +217,21 @@ impl<'a> Testbed<'a> {
         arguments: &[String],
     ) -> Result<Program, RunError> {
         let mut receiver = self.start(name, arguments, |hosts| &hosts.receiver)?;
-        let Sidekick { mode, proxy, .. } = self.scenario.sidekick;
-        if mode != Mode::Off && proxy != ProxyFate::Absent {
-            let proxy = self.start("sidekick-proxy", &proxy_arguments(), |hosts| &hosts.proxy)?;
-            self.proxy = Some(proxy);
-        }
+        self.start_proxy()?;
         receiver.wait_until_ready()?;
         if let Some(proxy) = &mut self.proxy {
             proxy.wait_until_ready()?;
         }
         Ok(receiver)
+    }
+
+    /// Starts the proxy if the scenario has one.
+    fn start_proxy(&mut self) -> Result<(), RunError> {
+        if self.scenario.sidekick.has_proxy() {
+            let proxy = self.start("sidekick-proxy", &proxy_arguments(), |hosts| &hosts.proxy)?;
+            self.proxy = Some(proxy);
+        }
+        Ok(())
     }
 
     /// Runs the client or the sending program to its end, and shows how many of the `bytes` have
@@ -307,12 +315,8 @@ fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
 }
 
 fn proxy_arguments() -> Vec<String> {
-    words(&[
-        "--interface",
-        NEAR,
-        "--listen",
-        &SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).to_string(),
-    ])
+    let listen = SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).to_string();
+    words(&["--interface", NEAR, "--listen", &listen, "--json"])
 }
 
 fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {

@@ -94,6 +94,11 @@ impl Sidekick {
         (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
     }
 
+    /// Whether a proxy runs on the host between the segments.
+    pub fn has_proxy(&self) -> bool {
+        self.mode != Mode::Off && self.proxy != ProxyFate::Absent
+    }
+
     /// The address at which the sender expects the proxy, unless it must discover it.
     pub fn proxy_address(&self) -> SocketAddr {
         let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };

@@ -1,0 +1,99 @@
+//! The command `exec` of `sidekick-lab`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use sidekick_netem::enclosure;
+use sidekick_netem::path::Backend;
+use sidekick_netem::programs::Programs;
+use sidekick_netem::run::{AGENT, Bench, ExecRecord, Signals, Task};
+use sidekick_netem::scenario::{ProxyFate, Scenario};
+
+use crate::cli::Exec;
+
+/// The exit code if the lab itself fails, as that of other programs that run a command.
+pub(crate) const LAB_FAILED: u8 = 125;
+
+pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
+    let scenario = scenario(exec)?;
+    let programs = Programs::find(exec.programs.as_deref())?;
+    let agent = agent(exec, &programs)?;
+    let Some(directory) = enclosure::inside() else {
+        if scenario.sidekick.has_proxy() {
+            programs.path("sidekick-proxy")?;
+        }
+        if let Some(file) = &exec.json_file {
+            check_writable(file)?;
+        }
+        return Ok(ExitCode::from(enclosure::enter_for_command()?.unwrap_or(LAB_FAILED)));
+    };
+    let signals = Signals::default();
+    let heard = signals.clone();
+    enclosure::follow_outer(directory.clone(), move |signal| heard.hear(signal))?;
+    let bench =
+        Bench { backend: Backend::User, programs: &programs, directory: &directory, pcap: None };
+    let task = Task {
+        command: exec.command.clone(),
+        peer: exec.peer.clone(),
+        peer_log: exec.peer_log.clone(),
+        agent,
+    };
+    let record = bench.exec(&scenario, exec.seed, &task, &signals)?;
+    let record = ExecRecord { settings: exec.set.clone(), ..record };
+    match &exec.json_file {
+        Some(file) => std::fs::write(file, serde_json::to_string(&record)? + "\n")
+            .with_context(|| format!("cannot write {}", file.display()))?,
+        None => eprint!("{}", record.summary()),
+    }
+    Ok(ExitCode::from(record.exit_code))
+}
+
+/// The scenario, without what it takes the lab's own programs for.
+fn scenario(exec: &Exec) -> Result<Scenario> {
+    let mut scenario = Scenario::load(&exec.scenario)?;
+    scenario.apply(&exec.set)?;
+    if let Some(fault) = scenario.faults.only_in_virtual_time() {
+        bail!("a command meets no fault but an outage; omit {fault} from faults.events");
+    }
+    if scenario.competitor.cc.is_some() {
+        bail!("a command has no competitor; set competitor.cc to none, and let COMMAND start both");
+    }
+    if scenario.sidekick.proxy == ProxyFate::Dies {
+        bail!(
+            "sidekick.proxy = dies is for files, which have a half; set it to on-path, or use \
+             --no-proxy"
+        );
+    }
+    if exec.no_proxy {
+        scenario.sidekick.proxy = ProxyFate::Absent;
+    }
+    Ok(scenario)
+}
+
+/// The program of the agent, if one is to run.
+fn agent(exec: &Exec, programs: &Programs) -> Result<Option<PathBuf>> {
+    match &exec.agent {
+        None => Ok(None),
+        Some(None) => match programs.path(AGENT) {
+            Ok(path) => Ok(Some(path)),
+            Err(error) => bail!("{error}, or --agent PATH"),
+        },
+        Some(Some(path)) => {
+            let shown = path.display();
+            ensure!(path.is_file(), "there is no program {shown}; give --agent the path of one");
+            // Without a directory it would be looked for elsewhere.
+            Ok(Some(std::path::absolute(path)?))
+        }
+    }
+}
+
+fn check_writable(file: &Path) -> Result<()> {
+    let there = file.parent().is_none_or(|parent| parent == Path::new("") || parent.is_dir());
+    let shown = file.display();
+    ensure!(
+        there && !file.is_dir(),
+        "cannot write {shown}; give --json-file a file in a directory that exists"
+    );
+    Ok(())
+}
