@@ -301,8 +301,9 @@ try:
 except KeyboardInterrupt:
     sys.exit(9)
 ";
-    let output = Command::new("python3")
-        .args([&format!("{here}/terminal.py"), LAB, "exec", "upload-paper"])
+    let output = Command::new("env")
+        .args(["--default-signal=INT", "python3", &format!("{here}/terminal.py")])
+        .args([LAB, "exec", "upload-paper"])
         .args(["--peer", &format!("read -r never < {here}/stay"), "--", "python3", "-c", command])
         .output()
         .unwrap();

@@ -59,7 +59,9 @@ impl Programs {
     /// The lab with these programs: a command of it and its arguments.
     pub(crate) fn lab(&self, arguments: &[&str]) -> Command {
         let (command, arguments) = arguments.split_first().unwrap();
-        let mut lab = Command::new(LAB);
+        // A shell starts what runs in its background with SIGINT ignored.
+        let mut lab = Command::new("env");
+        lab.args(["--default-signal=INT", LAB]);
         lab.arg(command).arg("--programs").arg(self.directory.path()).args(arguments);
         lab.env("TMPDIR", self.temporary()).stdin(Stdio::null());
         lab
