@@ -1,0 +1,122 @@
+//! What an agent has done, for the operator.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Totals since the agent started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Leaving UDP datagrams captured, of any flow.
+    pub captured: u64,
+    /// Bytes of these datagrams.
+    pub captured_bytes: u64,
+    /// Arriving UDP datagrams captured.
+    pub arrived: u64,
+    /// Flows that had enough packets to be helped.
+    pub flows: u64,
+    /// Flows not helped because too many were.
+    pub flows_refused: u64,
+    /// Flows that a proxy reported at least once.
+    pub flows_assisted: u64,
+    /// Datagrams of these flows.
+    pub sent: u64,
+    /// Of these, datagrams that were lost before the proxy.
+    pub lost: u64,
+    /// Datagrams sent again.
+    pub resent: u64,
+    /// Bytes of the datagrams sent again.
+    pub resent_bytes: u64,
+    /// Lost datagrams not sent again, because a queue grew before the proxy.
+    pub withheld_congested: u64,
+    /// Lost datagrams not sent again, because the proxy is too far away for this flow.
+    pub withheld_far: u64,
+    /// Lost datagrams not sent again, because they were too old or too many.
+    pub withheld_late: u64,
+    /// quACKs processed.
+    pub quacks: u64,
+    /// Markers sent.
+    pub markers: u64,
+    /// Messages to proxies sent, and their bytes without UDP and IP headers.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub message_bytes: u64,
+    /// Datagrams at the agent's port that were no message of a proxy of its flows.
+    pub malformed: u64,
+    /// Captured frames with headers that contradict themselves.
+    pub malformed_frames: u64,
+    /// Captured IP fragments of UDP datagrams, which get no help.
+    pub fragments: u64,
+    /// Merged frames that the agent split into their datagrams.
+    pub merged_split: u64,
+    /// Merged frames that this kernel cannot describe.
+    pub merged_unsplit: u64,
+    /// Packets that the kernel had no room for.
+    pub capture_drops: u64,
+    /// Packets that the system did not accept.
+    pub unsent: u64,
+}
+
+/// An interface whose leaving flows are helped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// The interface's name.
+    pub name: String,
+    /// How the agent reads packets: `ring` or `pnet`; `None` if the interface is gone.
+    pub backend: Option<String>,
+    /// Whether the interface exists and is up.
+    pub up: bool,
+    /// Leaving UDP datagrams captured.
+    pub captured: u64,
+    /// Packets that the kernel had no room for.
+    pub dropped: u64,
+}
+
+/// A flow that has enough packets to be helped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// The flow's source, as packets on the interface show it.
+    pub source: SocketAddr,
+    /// Its destination.
+    pub destination: SocketAddr,
+    /// The interface by which it leaves.
+    pub interface: String,
+    /// What its packets look like: `QUIC`, `RTP`, `WireGuard` or `UDP`.
+    pub kind: String,
+    /// Whether it is helped now, and if not, why.
+    pub state: String,
+    /// Whether it is helped now.
+    pub assisted: bool,
+    /// The proxy's address, if there is one.
+    pub proxy: Option<SocketAddr>,
+    /// The near segment's round-trip time in milliseconds, once measured.
+    pub near_rtt_ms: Option<f64>,
+    /// The whole path's round-trip time in milliseconds, if the flow showed it.
+    pub rtt_ms: Option<f64>,
+    /// Datagrams since the flow is helped.
+    pub sent: u64,
+    /// Of these, datagrams that were lost before the proxy.
+    pub lost: u64,
+    /// Datagrams sent again.
+    pub resent: u64,
+    /// Seconds since the last packet.
+    pub last_packet_ago: f64,
+}
+
+/// What an agent reports at some moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Totals since the start.
+    pub totals: Totals,
+    /// Flows that have enough packets to be helped now.
+    pub flows_open: usize,
+    /// Of these, flows that a proxy reports.
+    pub flows_assisted: usize,
+    /// Bytes of copies of leaving packets.
+    pub memory_bytes: u64,
+    /// All configured interfaces.
+    pub interfaces: Vec<InterfaceReport>,
+    /// As many of the flows as were requested, the busiest first.
+    pub flows: Vec<FlowReport>,
+}
