@@ -1,11 +1,12 @@
 //! The command line.
 
 mod compat;
-mod file;
+pub(crate) mod file;
 mod replay;
-mod values;
+pub(crate) mod values;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,8 +24,7 @@ use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::replay::report;
 use crate::size::Size;
 use compat::CompatOptions;
-pub(crate) use file::FileError;
-use file::{File, distinct};
+use file::{File, FileError, distinct};
 use replay::ReplayOptions;
 use values::{announced, interface, listen, metrics, metrics_or_off};
 
@@ -224,7 +224,7 @@ struct Options {
 
     /// Address and TCP port where the proxy serves metrics, health and status over HTTP to everyone
     /// who can reach it, or `off` [default: 127.0.0.1:9252, or nowhere if that port is in use]
-    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off)]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_ADDRESS))]
     metrics: Option<MetricsAddress>,
 
     /// Print the final summary as one JSON object
@@ -242,7 +242,7 @@ struct Options {
 
 /// The values of --capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Capture {
+pub(crate) enum Capture {
     /// By a ring that the kernel shares, or by pnet if the kernel grants no ring
     #[default]
     Auto,
@@ -250,6 +250,38 @@ enum Capture {
     Ring,
     /// By the library pnet: two system calls for each packet
     Pnet,
+}
+
+impl From<Capture> for Backend {
+    fn from(capture: Capture) -> Self {
+        match capture {
+            Capture::Auto => Self::Auto,
+            Capture::Ring => Self::Ring,
+            Capture::Pnet => Self::Pnet,
+        }
+    }
+}
+
+/// The level of so many -v.
+pub(crate) fn log_level(verbose: u8) -> LogLevel {
+    match verbose {
+        0 => LogLevel::Warn,
+        1 => LogLevel::Info,
+        2 => LogLevel::Debug,
+        _ => LogLevel::Trace,
+    }
+}
+
+/// An error of the command line. Without the usage: the sentence names its own remedy.
+pub(crate) fn error(kind: ErrorKind, sentence: &impl Display) -> clap::Error {
+    clap::Error::raw(kind, format!("{sentence}\n"))
+}
+
+/// A remark for each interface that does not exist now.
+pub(crate) fn absent_interfaces(names: &[String]) -> impl Iterator<Item = String> {
+    let present = pnet_datalink::interfaces();
+    let absent = names.iter().filter(move |name| !present.iter().any(|it| it.name == **name));
+    absent.map(|name| format!("there is no interface {name} on this machine now"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -281,7 +313,7 @@ enum Command {
             value_name = "ADDR:PORT",
             conflicts_with = "config",
             default_value_t = DEFAULT_ADDRESS,
-            value_parser = metrics
+            value_parser = metrics(DEFAULT_ADDRESS)
         )]
         metrics: SocketAddr,
 
@@ -354,14 +386,8 @@ pub(crate) fn read(
 /// [`FileError`] says what is wrong with the file.
 pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError> {
     let mut config = Config::default();
-    File::read(path)?.apply(&mut config, |_| false);
-    let mut remarks = Vec::new();
-    let present = pnet_datalink::interfaces();
-    for name in &config.interfaces {
-        if !present.iter().any(|interface| interface.name == *name) {
-            remarks.push(format!("there is no interface {name} on this machine now"));
-        }
-    }
+    file::read::<File>(path)?.apply(&mut config, |_| false);
+    let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(config.memory_shortage());
     remarks.extend(config.copies_shortage());
     remarks.extend(config.idle_parity());
@@ -374,19 +400,15 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
 impl Options {
     /// The proxy to run: the flags, and the file that they name. `flags` says which were given.
     fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
-        // Without the usage: the sentence names its own remedy.
-        let error = |kind, message| clap::Error::raw(kind, format!("{message}\n"));
-        let file = self.config.as_deref().map(File::read).transpose();
-        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, cause.to_string()))?;
+        let file = self.config.as_deref().map(file::read::<File>).transpose();
+        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, &cause))?;
         let has_file = file.is_some();
         let mut config = self.into_config();
         if let Some(file) = file {
             let given = |flag: &str| flags.value_source(flag) == Some(ValueSource::CommandLine);
             file.apply(&mut config, given);
         }
-        config
-            .check()
-            .map_err(|conflict| error(ErrorKind::ValueValidation, conflict.to_string()))?;
+        config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
         Ok(Run { config, has_file })
     }
 
@@ -407,21 +429,12 @@ impl Options {
             discovery: !self.no_discovery,
             announce: self.announce,
             promiscuous: self.promiscuous,
-            backend: match self.capture {
-                Capture::Auto => Backend::Auto,
-                Capture::Ring => Backend::Ring,
-                Capture::Pnet => Backend::Pnet,
-            },
+            backend: self.capture.into(),
             buffer: self.buffer,
             threads: self.threads,
             metrics: self.metrics,
             json: self.json,
-            log: match self.verbose {
-                0 => LogLevel::Warn,
-                1 => LogLevel::Info,
-                2 => LogLevel::Debug,
-                _ => LogLevel::Trace,
-            },
+            log: log_level(self.verbose),
         }
     }
 }

@@ -4,7 +4,6 @@ mod missing;
 mod progress;
 mod rings;
 
-use std::io::{self, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,13 +23,16 @@ use crate::engine::ProtocolEngine;
 use crate::key;
 use crate::monitor::listener;
 use crate::monitor::server;
-use crate::monitor::status::{Limits, ProxyInfo, StatusReader};
+use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
+use crate::monitor::subject::ProgramStatus;
 use crate::pool::WorkerPool;
 use crate::port::Port;
 use crate::privileges;
 use crate::raw_socket::RawSocket;
+use crate::reload::{changes, warn_unapplied};
 use crate::runtime::spawn;
 use crate::signals::Signals;
+use crate::terminal::{notify_manager, print_line};
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
 use progress::Progress;
@@ -88,7 +90,7 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     warn_of_copies(config);
     let captures = open_captures(config)?;
     let port = Port::open(config.listen)?;
-    let metrics = listener::open(config.metrics)?;
+    let metrics = listener::open(config.metrics, Status::PROGRAM)?;
     if let Some(settings) = config.nsdi24 {
         let engine = Engine::new(port.address(), settings)?;
         let sockets = Sockets { port, raw: None };
@@ -178,7 +180,7 @@ fn serve<E: ProtocolEngine>(
     }
     let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
     let interfaces = config.interfaces.join(", ");
-    print(&format!("ready: listening on {address}, capturing on {interfaces}{key}"));
+    print_line(&format!("ready: listening on {address}, capturing on {interfaces}{key}"));
     notify_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
@@ -193,8 +195,10 @@ fn serve<E: ProtocolEngine>(
                 match reload(reread, config.threads, &pool) {
                     Ok(Some(new)) => {
                         limits.set(&new);
-                        print(&format!("reloaded: {}", changes(&current, &new)));
-                        warn_unapplied(config, &new);
+                        let settings = new.to_toml();
+                        let changes = changes(&current.to_toml(), &settings, &AT_RESTART);
+                        print_line(&format!("reloaded: {changes}"));
+                        warn_unapplied(&config.to_toml(), &settings, &AT_RESTART);
                         warn_of_copies(&Config { threads: config.threads, ..new.clone() });
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };
@@ -232,9 +236,9 @@ fn serve<E: ProtocolEngine>(
     notify_manager(&[NotifyState::Stopping]);
     let summary = pool.close();
     if config.json {
-        print(&serde_json::to_string(&summary)?);
+        print_line(&serde_json::to_string(&summary)?);
     } else {
-        print(&format!("stopped: {summary}"));
+        print_line(&format!("stopped: {summary}"));
     }
     outcome
 }
@@ -266,29 +270,6 @@ fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result
 const AT_RESTART: [&str; 8] =
     ["interfaces", "listen", "key", "promiscuous", "capture", "buffer", "threads", "metrics"];
 
-/// The lines of `new` that are not in `old`, each as `key = value`, or `key` if it is absent now.
-fn changed_lines(old: &Config, new: &Config) -> Vec<String> {
-    let key = |line: &str| line.split_once(" = ").map_or(String::new(), |(key, _)| key.to_owned());
-    let (old, new) = (old.to_toml(), new.to_toml());
-    let changed = new.lines().filter(|line| !old.lines().any(|other| other == *line));
-    let absent = old.lines().map(key).filter(|gone| !new.lines().any(|line| key(line) == *gone));
-    changed.map(str::to_owned).chain(absent).collect()
-}
-
-/// Whether a line of [`changed_lines`] takes effect only at a restart.
-fn is_at_restart(line: &str) -> bool {
-    AT_RESTART.contains(&line.split_once(" = ").map_or(line, |(key, _)| key))
-}
-
-/// What a reload from `old` to `new` changes in the running proxy, for the operator.
-fn changes(old: &Config, new: &Config) -> String {
-    let mut lines = changed_lines(old, new);
-    lines.retain(|line| !is_at_restart(line));
-    // A line without a value is that of a key which the file has no more.
-    lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
-    if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
-}
-
 /// Logs that the memory for copies is too little for any.
 fn warn_of_copies(config: &Config) {
     if let Some(sentence) = config.copies_shortage() {
@@ -296,46 +277,9 @@ fn warn_of_copies(config: &Config) {
     }
 }
 
-/// Logs which of the new settings differ from those of the start, and require a restart.
-fn warn_unapplied(started: &Config, new: &Config) {
-    let mut keys = changed_lines(started, new);
-    keys.retain(|line| is_at_restart(line));
-    for line in &mut keys {
-        line.truncate(line.find(" = ").unwrap_or(line.len()));
-    }
-    if !keys.is_empty() {
-        warn!("it takes a restart to change {}", keys.join(", "));
-    }
-}
-
-/// Notifies systemd, or another service manager with the same protocol, if there is one.
-fn notify_manager(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        warn!("cannot notify the service manager: {error}");
-    }
-}
-
-/// Prints a line to stdout. The proxy continues if stdout is closed.
-fn print(line: &str) {
-    let mut stdout = io::stdout().lock();
-    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        warn!("stdout is closed; this line is lost: {line}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reload_names_what_it_changes() {
-        let old = Config { interfaces: vec!["eth0".to_owned()], ..Config::default() };
-        assert_eq!(changes(&old, &old), "no setting changed");
-        let announce = vec!["192.0.2.1:5252".parse().unwrap()];
-        let new = Config { max_sessions: 7, threads: 2, announce, ..old.clone() };
-        assert_eq!(changes(&old, &new), "max-sessions = 7, announce = [\"192.0.2.1:5252\"]");
-        assert_eq!(changes(&new, &old), "max-sessions = 1024, announce left out");
-    }
 
     #[test]
     fn keys_of_a_restart_are_keys_of_a_file() {

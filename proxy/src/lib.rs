@@ -39,11 +39,13 @@ mod port;
 mod privileges;
 mod program;
 mod raw_socket;
+mod reload;
 mod replay;
 mod runtime;
 mod signals;
 mod size;
 mod summary;
+mod terminal;
 #[doc(hidden)]
 pub mod testing;
 mod worker;

@@ -1,11 +1,14 @@
-//! What operators and their tools see of a running proxy: metrics, health and status, over HTTP.
+//! What operators and their tools see of a running program: metrics, health and status, over HTTP.
 //!
-//! A thread of its own serves these pages. It asks the workers by their command channels, so
-//! requests cost the counting of packets next to nothing. [`status`] is the source of all pages.
-//! [`ask`] fetches the status of another process.
+//! A thread of its own serves these pages. It asks the program's other threads by channels, so
+//! requests cost them next to nothing. A [`subject`] is the source of all pages: [`status`] is that
+//! of the proxy. [`ask`] fetches the status of another process.
 
 pub(crate) mod ask;
 pub(crate) mod exposition;
 pub(crate) mod listener;
 pub(crate) mod server;
+mod show;
 pub(crate) mod status;
+pub(crate) mod subject;
+pub(crate) mod text;

@@ -6,6 +6,7 @@ pub use crate::compat::nsdi24::wire::Quack as Nsdi24Quack;
 pub use crate::engine::ProtocolEngine;
 pub use crate::monitor::server::serve;
 pub use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
+pub use crate::monitor::subject::{Program, ProgramStatus, StatusSource};
 pub use crate::packet_info::PacketInfo;
 pub use crate::pool::WorkerPool;
 pub use crate::port::Port;

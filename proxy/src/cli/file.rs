@@ -1,17 +1,61 @@
 //! The configuration file, whose keys are the names of the flags.
 
 mod error;
-mod types;
+pub(crate) mod types;
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel, ParityPolicy};
+use crate::monitor::listener::DEFAULT_ADDRESS;
 pub(crate) use error::FileError;
 use types::{Announced, Bytes, Interface, KeyFile, Listen, Metrics, Number, ValueList};
+
+/// The keys of a program's configuration file, with their values.
+pub(crate) trait Keys: DeserializeOwned {
+    /// What to write in place of a name that is not a key, if this program knows it.
+    fn advice(name: &str) -> Option<String>;
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// [`FileError`] says what is wrong with the file.
+pub(crate) fn read<K: Keys>(path: &Path) -> Result<K, FileError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| FileError::Unreadable { path: path.to_owned(), cause })?;
+    parse(path, &text)
+}
+
+/// Reads the text of the file at `path`.
+///
+/// # Errors
+/// [`FileError`] says what is wrong with the text.
+pub(crate) fn parse<K: Keys>(path: &Path, text: &str) -> Result<K, FileError> {
+    toml::from_str(text).map_err(|error| FileError::wrong::<K>(path, text, &error))
+}
+
+/// Puts the value of a key into `field`, unless the file has none or a flag has set the field.
+pub(crate) fn put<T>(field: &mut T, value: Option<T>, is_set: bool) {
+    if let (Some(value), false) = (value, is_set) {
+        *field = value;
+    }
+}
+
+/// The same names in their order, each once.
+pub(crate) fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
+}
 
 /// The values of a file, `None` for each key that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -34,7 +78,7 @@ pub(super) struct File {
     pub(super) capture: Option<Backend>,
     pub(super) buffer: Option<Number<1, 1024>>,
     pub(super) threads: Option<Number<1, 64>>,
-    pub(super) metrics: Option<Metrics>,
+    pub(super) metrics: Option<Metrics<{ DEFAULT_ADDRESS.port() }>>,
     pub(super) log: Option<LogLevel>,
 }
 
@@ -42,11 +86,6 @@ impl File {
     /// Puts the values of this file into `config`, except those that a flag has set. `is_set` is
     /// asked with the name of a flag's field in the options.
     pub(super) fn apply(self, config: &mut Config, is_set: impl Fn(&str) -> bool) {
-        fn put<T>(field: &mut T, value: Option<T>, is_set: bool) {
-            if let (Some(value), false) = (value, is_set) {
-                *field = value;
-            }
-        }
         let interfaces = self.interfaces.map(|names| names.0.into_iter().map(|it| it.0).collect());
         let announce = self.announce.map(|list| list.0.into_iter().map(|it| it.0).collect());
         // Both flags decide about discovery, so either overrides both keys.
@@ -79,28 +118,18 @@ impl File {
         put(&mut config.metrics, self.metrics.map(|it| Some(it.0)), is_set("metrics"));
         put(&mut config.log, self.log, is_set("verbose"));
     }
-
-    /// Reads a file.
-    pub(super) fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| FileError::Unreadable { path: path.to_owned(), cause })?;
-        Self::parse(path, &text)
-    }
-
-    fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        toml::from_str(text).map_err(|error| FileError::wrong(path, text, &error))
-    }
 }
 
-/// The same names in their order, each once.
-pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
-    let mut distinct = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
+impl Keys for File {
+    fn advice(name: &str) -> Option<String> {
+        Some(match name {
+            "compat" | "quack-to" | "quack-every" | "threshold" => {
+                "this is a flag, and no key of a file: with --compat, use flags alone".to_owned()
+            }
+            "no-discovery" => "this is not a key: write discovery = false".to_owned(),
+            _ => return None,
+        })
     }
-    distinct
 }
 
 #[cfg(test)]
@@ -109,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn wrong(text: &str) -> String {
-        File::parse("p.toml".as_ref(), text).unwrap_err().to_string()
+        parse::<File>("p.toml".as_ref(), text).unwrap_err().to_string()
     }
 
     #[test]
@@ -185,7 +214,7 @@ mod tests {
         }
         let broken = wrong("interfaces = [\"a\"\nlisten");
         assert!(broken.starts_with("p.toml:"), "{broken}");
-        let missing = File::read("/nonexistent/p.toml".as_ref()).unwrap_err().to_string();
+        let missing = read::<File>("/nonexistent/p.toml".as_ref()).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read /nonexistent/p.toml: "), "{missing}");
     }
 
@@ -237,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_key_is_optional() {
-        assert_eq!(File::parse("p.toml".as_ref(), "").unwrap(), File::default());
+        assert_eq!(parse::<File>("p.toml".as_ref(), "").unwrap(), File::default());
     }
 
     proptest! {
@@ -245,7 +274,7 @@ mod tests {
         fn any_text_is_a_configuration_or_an_error_of_one_line(
             text in "[a-z =\\[\\]\"\n0-9.:#-]{0,80}",
         ) {
-            if let Err(error) = File::parse("p.toml".as_ref(), &text) {
+            if let Err(error) = parse::<File>("p.toml".as_ref(), &text) {
                 prop_assert_eq!(error.to_string().lines().count(), 1);
             }
         }

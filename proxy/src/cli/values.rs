@@ -4,43 +4,56 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sidekick_protocol::DEFAULT_PORT;
 
-use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::monitor::listener::MetricsAddress;
 use crate::packet_info::is_unicast;
 
 /// The most bytes in the name of an interface, by `IFNAMSIZ` of Linux.
 const MAX_NAME: usize = 15;
 
 /// An address and port to listen on.
-pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     address(text, SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)))
 }
 
-/// The address and port where a running proxy serves its metrics.
-pub(super) fn metrics(text: &str) -> Result<SocketAddr, String> {
-    address(text, DEFAULT_ADDRESS)
+/// Reads the address and port where a running program serves its metrics, `default` by default.
+pub(crate) fn metrics(
+    default: SocketAddr,
+) -> impl Fn(&str) -> Result<SocketAddr, String> + Clone + Send + Sync + 'static {
+    move |text| address(text, default)
 }
 
-/// An address and port to serve metrics on, or `off`.
-pub(super) fn metrics_or_off(text: &str) -> Result<MetricsAddress, String> {
-    text.parse().or_else(|_| {
-        address(text, DEFAULT_ADDRESS)
-            .map(MetricsAddress::At)
-            .map_err(|message| format!("{message}, or off"))
-    })
-}
-
-/// An address and port to which a sender can send.
-pub(super) fn announced(text: &str) -> Result<SocketAddr, String> {
-    let address = address(text, SocketAddr::from(([192, 0, 2, 1], DEFAULT_PORT)))?;
-    if is_unicast(address) {
-        Ok(address)
-    } else {
-        Err("write an address of this machine and a port, like 192.0.2.1:5252".to_owned())
+/// Reads an address and port to serve metrics on, such as `default`, or `off`.
+pub(crate) fn metrics_or_off(
+    default: SocketAddr,
+) -> impl Fn(&str) -> Result<MetricsAddress, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        text.parse().or_else(|_| {
+            address(text, default)
+                .map(MetricsAddress::At)
+                .map_err(|message| format!("{message}, or off"))
+        })
     }
 }
 
+/// An address of this machine and a port to which a sender can send.
+pub(crate) fn announced(text: &str) -> Result<SocketAddr, String> {
+    unicast(text, "write an address of this machine and a port")
+}
+
+/// An address and port at which a proxy can listen.
+pub(crate) fn proxy(text: &str) -> Result<SocketAddr, String> {
+    unicast(text, "write an address of the proxy and its port")
+}
+
+/// An address and port of one program. `instead` says what to write in place of another.
+fn unicast(text: &str, instead: &str) -> Result<SocketAddr, String> {
+    let example = SocketAddr::from(([192, 0, 2, 1], DEFAULT_PORT));
+    let address = address(text, example)?;
+    if is_unicast(address) { Ok(address) } else { Err(format!("{instead}, like {example}")) }
+}
+
 /// An address and port. The error shows one like `example`.
-pub(super) fn address(text: &str, example: SocketAddr) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str, example: SocketAddr) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         if let Ok(port) = text.parse::<u16>() {
             let whole = SocketAddr::new(example.ip(), port);
@@ -57,7 +70,7 @@ pub(super) fn address(text: &str, example: SocketAddr) -> Result<SocketAddr, Str
 }
 
 /// The name that an interface can have.
-pub(super) fn interface(name: &str) -> Result<String, String> {
+pub(crate) fn interface(name: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the name is empty: leave it out".to_owned());
     }
@@ -70,6 +83,7 @@ pub(super) fn interface(name: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::listener::DEFAULT_ADDRESS;
 
     #[test]
     fn an_error_says_what_to_write() {
@@ -84,13 +98,24 @@ mod tests {
             assert_eq!(listen(text).unwrap_err(), expected, "{text}");
         }
         assert_eq!(
-            metrics_or_off("9000").unwrap_err(),
+            metrics_or_off(DEFAULT_ADDRESS)("9000").unwrap_err(),
             "write an address before the port, like 127.0.0.1:9000, or off"
         );
         assert_eq!(
             announced("5252").unwrap_err(),
             "write an address before the port, like 192.0.2.1:5252"
         );
+    }
+
+    #[test]
+    fn one_program_has_the_address() {
+        for text in ["0.0.0.0:5252", "192.0.2.1:0", "[ff02::1]:5252", "255.255.255.255:5252"] {
+            let said = announced(text).unwrap_err();
+            assert_eq!(said, "write an address of this machine and a port, like 192.0.2.1:5252");
+            let said = proxy(text).unwrap_err();
+            assert_eq!(said, "write an address of the proxy and its port, like 192.0.2.1:5252");
+        }
+        assert_eq!(proxy("[2001:db8::1]:9"), Ok("[2001:db8::1]:9".parse().unwrap()));
     }
 
     #[test]

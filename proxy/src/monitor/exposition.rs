@@ -91,40 +91,47 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
     let name = "sidekick_build_info";
     page.family(name, "gauge", "The version of the program; always 1.");
     page.sample(name, &[("version", &status.version)], 1);
-    page.one(
-        "process_start_time_seconds",
-        "gauge",
-        "When the program started, in seconds since 1970.",
-        status.started,
-    );
-    if let Some(resident) = resident {
-        page.one(
-            "process_resident_memory_bytes",
-            "gauge",
-            "Resident memory of the program, in bytes.",
-            resident,
-        );
-    }
-    page.0
+    page.finish(status.started, resident)
 }
 
 /// A page that grows line by line.
 #[derive(Default)]
-struct Page(String);
+pub(crate) struct Page(String);
 
 impl Page {
     /// A family of one sample.
-    fn one(&mut self, name: &str, kind: &str, help: &str, number: impl Display) {
+    pub(crate) fn one(&mut self, name: &str, kind: &str, help: &str, number: impl Display) {
         self.family(name, kind, help);
         self.sample(name, &[], number);
     }
 
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// The page, with what every program says of its process.
+    pub(crate) fn finish(mut self, started: f64, resident: Option<u64>) -> String {
+        self.one(
+            "process_start_time_seconds",
+            "gauge",
+            "When the program started, in seconds since 1970.",
+            started,
+        );
+        if let Some(resident) = resident {
+            self.one(
+                "process_resident_memory_bytes",
+                "gauge",
+                "Resident memory of the program, in bytes.",
+                resident,
+            );
+        }
+        self.0
+    }
+
+    /// Begins a family, whose samples follow.
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], number: impl Display) {
+    /// A sample of the family that began last.
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], number: impl Display) {
         self.0.push_str(name);
         for (index, (label, value)) in labels.iter().enumerate() {
             let _ = write!(self.0, "{}{label}=\"", if index == 0 { '{' } else { ',' });
@@ -143,7 +150,7 @@ impl Page {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::monitor::status::tests::example;
     use crate::summary::Summary;
@@ -181,10 +188,10 @@ mod tests {
         }
     }
 
-    type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
+    pub(crate) type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
 
     /// Holds every line to the format, and gives the samples.
-    fn parse(page: &str) -> Series {
+    pub(crate) fn parse(page: &str) -> Series {
         assert!(page.ends_with('\n'));
         let (mut series, mut families) = (Series::new(), BTreeSet::new());
         let (mut helped, mut typed) = (String::new(), String::new());

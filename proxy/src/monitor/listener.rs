@@ -8,6 +8,8 @@ use std::str::FromStr;
 use thiserror::Error;
 use tracing::warn;
 
+use super::subject::Program;
+
 /// Where the proxy serves metrics by default.
 pub(crate) const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9252);
@@ -47,7 +49,7 @@ impl fmt::Display for MetricsAddress {
     }
 }
 
-/// Why the proxy cannot serve metrics.
+/// Why a program cannot serve metrics.
 #[derive(Debug, Error)]
 pub(crate) enum MonitorError {
     /// Another program uses the port.
@@ -73,16 +75,19 @@ pub(crate) enum MonitorError {
     },
 }
 
-/// Opens the TCP port, unless metrics are off. For `None`, tries [`DEFAULT_ADDRESS`], and only
-/// warns if that fails.
+/// Opens the TCP port, unless metrics are off. For `None`, tries the program's default address, and
+/// only warns if that fails.
 ///
 /// # Errors
 /// [`MonitorError`] says why the port that the operator chose cannot be opened.
-pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>, MonitorError> {
+pub(crate) fn open(
+    choice: Option<MetricsAddress>,
+    program: Program,
+) -> Result<Option<TcpListener>, MonitorError> {
     let address = match choice {
         Some(MetricsAddress::Off) => return Ok(None),
         Some(MetricsAddress::At(address)) => address,
-        None => DEFAULT_ADDRESS,
+        None => program.address,
     };
     let opened = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -93,7 +98,8 @@ pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>
             if !address.ip().is_loopback() {
                 warn!(
                     "everyone who can reach {address} can read the metrics and the list of \
-                     sessions: keep strangers away from that port"
+                     {}: keep strangers away from that port",
+                    program.rows
                 );
             }
             return Ok(Some(listener));
@@ -108,13 +114,15 @@ pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>
     if choice.is_some() {
         return Err(error);
     }
-    warn!("the proxy serves no metrics: {error}");
+    warn!("the {} serves no metrics: {error}", program.what);
     Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::status::Status;
+    use crate::monitor::subject::ProgramStatus;
 
     #[test]
     fn metrics_have_an_address_or_are_off() {
@@ -129,10 +137,10 @@ mod tests {
 
     #[test]
     fn errors_name_a_remedy() {
-        let taken =
-            open(Some(MetricsAddress::At("127.0.0.1:0".parse().unwrap()))).unwrap().unwrap();
+        let open = |choice| open(Some(choice), Status::PROGRAM);
+        let taken = open(MetricsAddress::At("127.0.0.1:0".parse().unwrap())).unwrap().unwrap();
         let address = taken.local_addr().unwrap();
-        let error = open(Some(MetricsAddress::At(address))).unwrap_err().to_string();
+        let error = open(MetricsAddress::At(address)).unwrap_err().to_string();
         let port = address.port();
         assert_eq!(
             error,
@@ -141,13 +149,12 @@ mod tests {
                  another port with --metrics, or off"
             )
         );
-        let error = open(Some(MetricsAddress::At("192.0.2.1:9252".parse().unwrap())))
-            .unwrap_err()
-            .to_string();
+        let error =
+            open(MetricsAddress::At("192.0.2.1:9252".parse().unwrap())).unwrap_err().to_string();
         assert_eq!(
             error,
             "192.0.2.1 is not an address of this machine: choose one with --metrics, or off"
         );
-        assert!(open(Some(MetricsAddress::Off)).unwrap().is_none());
+        assert!(open(MetricsAddress::Off).unwrap().is_none());
     }
 }

@@ -1,5 +1,5 @@
 //! The HTTP server. It trusts no client: it bounds their number, their bytes and their time. It
-//! asks the workers one question at a time, however many clients there are.
+//! asks the program's threads one question at a time, however many clients there are.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,8 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::exposition;
-use super::status::{Status, StatusReader};
+use super::exposition::CONTENT_TYPE as METRICS_TYPE;
+use super::subject::{ProgramStatus, StatusSource};
 use crate::runtime::{clock, spawn};
 
 /// Most connections at once. The server closes the oldest for a further one: it has had its time,
@@ -35,18 +35,18 @@ const HEAD_LEN: usize = 8192;
 const MAX_AGE: Duration = Duration::from_millis(100);
 /// How long the server pauses after it failed to accept a connection, as for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Sessions that a status describes.
-const SOME_SESSIONS: usize = 50;
-/// Sessions that a status describes if the client requests all.
-const ALL_SESSIONS: usize = 10_000;
+/// Sessions or flows that a status describes.
+const SOME_ROWS: usize = 50;
+/// Sessions or flows that a status describes if the client requests all.
+const ALL_ROWS: usize = 10_000;
 
 /// Starts the thread of the server, which ends with the program.
 ///
 /// # Errors
 /// When the system has no more threads or descriptors.
-pub fn serve(listener: TcpListener, reader: StatusReader) -> Result<()> {
+pub fn serve(listener: TcpListener, source: impl StatusSource) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // One thread that blocks while it waits for the workers.
+    // One thread that blocks while it waits for the program's others.
     let runtime = builder.enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.context("cannot serve metrics")?;
     let local_ip = listener.local_addr().context("cannot serve metrics")?.ip();
@@ -54,12 +54,12 @@ pub fn serve(listener: TcpListener, reader: StatusReader) -> Result<()> {
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener).context("cannot serve metrics")?
     };
-    let cache = Arc::new(Mutex::new(Cache { reader, last: None }));
+    let cache = Arc::new(Mutex::new(Cache { source, last: None }));
     let site = Site { cache, local: local_ip.is_loopback() };
     spawn("metrics".to_owned(), move || runtime.block_on(accept(listener, Arc::new(site))))
 }
 
-async fn accept(listener: tokio::net::TcpListener, site: Arc<Site>) {
+async fn accept<S: StatusSource>(listener: tokio::net::TcpListener, site: Arc<Site<S>>) {
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -92,42 +92,42 @@ async fn accept(listener: tokio::net::TcpListener, site: Arc<Site>) {
 }
 
 /// The last status.
-struct Cache {
-    reader: StatusReader,
-    last: Option<Answer>,
+struct Cache<S: StatusSource> {
+    source: S,
+    last: Option<Answer<S::Status>>,
 }
 
-struct Answer {
+struct Answer<T> {
     at: Instant,
-    /// The limit of sessions in the status.
-    sessions: usize,
-    status: Arc<Status>,
+    /// The limit of sessions or flows in the status.
+    rows: usize,
+    status: Arc<T>,
 }
 
-impl Cache {
+impl<S: StatusSource> Cache<S> {
     /// The last status if it is fresh, or a new one.
-    fn status(&mut self, sessions: usize) -> Arc<Status> {
-        let fresh = |answer: &&Answer| {
-            answer.sessions >= sessions && clock().saturating_duration_since(answer.at) < MAX_AGE
+    fn status(&mut self, rows: usize) -> Arc<S::Status> {
+        let fresh = |answer: &&Answer<S::Status>| {
+            answer.rows >= rows && clock().saturating_duration_since(answer.at) < MAX_AGE
         };
         if let Some(answer) = self.last.as_ref().filter(fresh) {
             return Arc::clone(&answer.status);
         }
-        let status = Arc::new(self.reader.read(sessions));
-        self.last = Some(Answer { at: clock(), sessions, status: Arc::clone(&status) });
+        let status = Arc::new(self.source.read(rows));
+        self.last = Some(Answer { at: clock(), rows, status: Arc::clone(&status) });
         status
     }
 }
 
 type Page = Response<Full<Bytes>>;
 
-struct Site {
-    cache: Arc<Mutex<Cache>>,
+struct Site<S: StatusSource> {
+    cache: Arc<Mutex<Cache<S>>>,
     /// The server listens only for this machine.
     local: bool,
 }
 
-impl Site {
+impl<S: StatusSource> Site<S> {
     async fn answer(&self, request: &Request<Incoming>) -> Page {
         if self.local && !request.headers().get(HOST).is_none_or(is_local_name) {
             // DNS rebinding: a browser on this machine shows a foreign page, whose name now
@@ -146,20 +146,17 @@ impl Site {
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
-        let sessions = match (path, request.uri().query()) {
-            ("/status", Some("sessions=all")) => ALL_SESSIONS,
-            ("/status", _) => SOME_SESSIONS,
+        let all = request.uri().query().and_then(|query| query.strip_suffix("=all"));
+        let rows = match path {
+            "/status" if all == Some(S::Status::PROGRAM.rows) => ALL_ROWS,
+            "/status" => SOME_ROWS,
             _ => 0,
         };
-        let Some(status) = self.status(sessions).await else {
+        let Some(status) = self.status(rows).await else {
             return plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the status\n");
         };
         match path {
-            "/metrics" => page(
-                StatusCode::OK,
-                exposition::CONTENT_TYPE,
-                exposition::text(&status, resident()),
-            ),
+            "/metrics" => page(StatusCode::OK, METRICS_TYPE, status.metrics(resident())),
             "/status" => match serde_json::to_string(&*status) {
                 Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
                 Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the status\n"),
@@ -172,10 +169,10 @@ impl Site {
     }
 
     /// The status now, or a moment ago.
-    async fn status(&self, sessions: usize) -> Option<Arc<Status>> {
+    async fn status(&self, rows: usize) -> Option<Arc<S::Status>> {
         let mut cache = Arc::clone(&self.cache).lock_owned().await;
         // The question owns the lock: a client that disconnects meanwhile allows no second one.
-        tokio::task::spawn_blocking(move || cache.status(sessions)).await.ok()
+        tokio::task::spawn_blocking(move || cache.status(rows)).await.ok()
     }
 }
 

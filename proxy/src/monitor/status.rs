@@ -4,14 +4,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
+use super::listener::DEFAULT_ADDRESS;
+use super::subject::{Program, ProgramStatus, Start, StatusSource, links_complaint};
+use super::{exposition, show};
 use crate::config::Config;
 use crate::pool::{WorkerPool, sum};
-use crate::runtime::clock;
 use crate::summary::Summary;
 use crate::worker::Report;
 
@@ -124,10 +126,15 @@ impl Session {
     }
 }
 
-impl Status {
+impl ProgramStatus for Status {
+    const PROGRAM: Program = Program { what: "proxy", rows: "sessions", address: DEFAULT_ADDRESS };
+
+    fn metrics(&self, resident: Option<u64>) -> String {
+        exposition::text(self, resident)
+    }
+
     /// A sentence about what prevents the proxy from counting, or hides whether it counts.
-    #[must_use]
-    pub fn complaint(&self) -> Option<String> {
+    fn complaint(&self) -> Option<String> {
         let silent = self.threads.saturating_sub(self.threads_answering);
         if silent > 0 {
             return Some(format!(
@@ -135,20 +142,12 @@ impl Status {
                 self.threads
             ));
         }
-        if self.interfaces.iter().any(|interface| interface.up) {
-            return None;
-        }
-        let captured: Vec<_> =
-            self.interfaces.iter().filter(|interface| interface.backend.is_some()).collect();
-        let names = |of: &[&Interface]| {
-            of.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        Some(if captured.is_empty() {
-            let all: Vec<_> = self.interfaces.iter().collect();
-            format!("the proxy captures on no interface: there is no {}", names(&all))
-        } else {
-            format!("all interfaces are down: {}", names(&captured))
-        })
+        let links = self.interfaces.iter().map(|of| (&*of.name, of.backend.is_some(), of.up));
+        links_complaint(Self::PROGRAM.what, links)
+    }
+
+    fn show(&self) -> String {
+        show::show(self)
     }
 }
 
@@ -195,10 +194,7 @@ impl Limits {
 pub struct StatusReader {
     pool: WorkerPool,
     info: ProxyInfo,
-    /// When the proxy started, by the monotonic clock.
-    begun: Instant,
-    /// When the proxy started, in seconds since 1970.
-    started: f64,
+    start: Start,
     /// The last report of each worker. Totals must not shrink because a worker is silent.
     last: Vec<Option<Report>>,
 }
@@ -206,17 +202,35 @@ pub struct StatusReader {
 impl StatusReader {
     /// A reader for a proxy that starts now.
     #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "the start time is one of the wall clock")]
     pub fn new(pool: WorkerPool, info: ProxyInfo) -> Self {
-        let started = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(Duration::ZERO, |since| since);
-        Self { pool, info, begun: clock(), started: started.as_secs_f64(), last: Vec::new() }
+        Self { pool, info, start: Start::now(), last: Vec::new() }
     }
+
+    /// The sum of all workers' captures on an interface.
+    fn interface(&self, name: &str) -> Interface {
+        let mut whole = Interface { name: name.to_owned(), ..Interface::default() };
+        let reports = self.last.iter().flatten();
+        for share in reports.flat_map(|report| &report.captures).filter(|share| share.name == name)
+        {
+            whole.up = share.up && (whole.up || whole.backend.is_none());
+            whole.backend.get_or_insert_with(|| share.backend.to_owned());
+            whole.captured += share.counters.datagrams;
+            whole.dropped += share.counters.dropped;
+            whole.malformed += share.counters.malformed;
+            whole.fragments += share.counters.fragments;
+            whole.merged_split += share.counters.split;
+            whole.merged_uncounted += share.counters.unsplit;
+        }
+        whole
+    }
+}
+
+impl StatusSource for StatusReader {
+    type Status = Status;
 
     /// Reads the status, with at most `sessions` sessions. Blocks until the workers answer, or for
     /// two seconds.
-    pub(crate) fn read(&mut self, sessions: usize) -> Status {
+    fn read(&mut self, sessions: usize) -> Status {
         let answers = self.pool.all_reports(sessions);
         let threads = answers.len();
         let threads_answering = answers.iter().flatten().count();
@@ -239,8 +253,8 @@ impl StatusReader {
         let copies = Copies { sessions: keeping, bytes, max_bytes };
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: self.started,
-            uptime: clock().saturating_duration_since(self.begun).as_secs(),
+            started: self.start.wall,
+            uptime: self.start.uptime(),
             address: self.info.address,
             public_key: self.info.public_key.map(|key| key.to_string()),
             threads,
@@ -252,24 +266,6 @@ impl StatusReader {
             copies: sessions_open.map(|_| copies),
             sessions: described.take(sessions).collect(),
         }
-    }
-
-    /// The sum of all workers' captures on an interface.
-    fn interface(&self, name: &str) -> Interface {
-        let mut whole = Interface { name: name.to_owned(), ..Interface::default() };
-        let reports = self.last.iter().flatten();
-        for share in reports.flat_map(|report| &report.captures).filter(|share| share.name == name)
-        {
-            whole.up = share.up && (whole.up || whole.backend.is_none());
-            whole.backend.get_or_insert_with(|| share.backend.to_owned());
-            whole.captured += share.counters.datagrams;
-            whole.dropped += share.counters.dropped;
-            whole.malformed += share.counters.malformed;
-            whole.fragments += share.counters.fragments;
-            whole.merged_split += share.counters.split;
-            whole.merged_uncounted += share.counters.unsplit;
-        }
-        whole
     }
 }
 

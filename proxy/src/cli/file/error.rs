@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::Keys;
+
 /// Why a configuration file cannot be used, as a sentence for the operator.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -35,12 +37,15 @@ pub(crate) enum FileError {
 }
 
 impl FileError {
-    /// The operator's sentence for an error in `text`, the contents of the file.
-    pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+    /// The operator's sentence for an error in `text`, the contents of a file with keys `K`.
+    pub(super) fn wrong<K: Keys>(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count();
         let (key, message) = match unknown(error.message()) {
-            Some((name, keys)) => (Some(name.to_owned()), advice(name, &keys)),
+            Some((name, keys)) => {
+                let advice = K::advice(name).unwrap_or_else(|| advice(name, &keys));
+                (Some(name.to_owned()), advice)
+            }
             None => (text.lines().nth(line).and_then(key), error.message().replace('\n', ", ")),
         };
         Self::Wrong { path: path.to_owned(), line: line + 1, key, message }
@@ -57,16 +62,11 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
 /// What to write in place of the unknown key `name`.
 fn advice(name: &str, keys: &[&str]) -> String {
     match name {
-        "compat" | "quack-to" | "quack-every" | "threshold" => {
-            return "this is a flag, and no key of a file: with --compat, use flags alone"
-                .to_owned();
-        }
         "json" | "config" => {
             return format!(
                 "this is a flag, and no key of a file: add --{name} to the command line"
             );
         }
-        "no-discovery" => return "this is not a key: write discovery = false".to_owned(),
         "verbose" => return "this is not a key: write log = \"info\"".to_owned(),
         _ => {}
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
@@ -14,7 +14,7 @@ use crate::size::Size;
 
 /// A whole number from `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Number<const LEAST: u64, const MOST: u64>(pub(in crate::cli) u64);
+pub(crate) struct Number<const LEAST: u64, const MOST: u64>(pub(crate) u64);
 
 impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -41,7 +41,7 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, 
 
 /// A number of bytes, as a number or a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Bytes(pub(in crate::cli) Size);
+pub(crate) struct Bytes(pub(crate) Size);
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Bytes {
 
 /// Values in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct ValueList<T>(pub(in crate::cli) Vec<T>);
+pub(crate) struct ValueList<T>(pub(crate) Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ValueList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -101,17 +101,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ValueList<T> {
 
 /// Reads a value from a text, as the flag of the same name does. `wanted` names what a text should
 /// be, for an error about a value of another type.
-fn from_text<'de, D: Deserializer<'de>, T>(
+pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
     deserializer: D,
-    wanted: &'static str,
+    wanted: &str,
     read: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, D::Error> {
-    struct Text<F> {
-        wanted: &'static str,
+    struct Text<'a, F> {
+        wanted: &'a str,
         read: F,
     }
 
-    impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
+    impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<'_, F> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +128,7 @@ fn from_text<'de, D: Deserializer<'de>, T>(
 
 /// The name of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Interface(pub(in crate::cli) String);
+pub(crate) struct Interface(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Interface {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Interface {
 
 /// An address and a port to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Listen(pub(in crate::cli) SocketAddr);
+pub(crate) struct Listen(pub(crate) SocketAddr);
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for Listen {
 
 /// An address and a port that the proxy can announce to senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Announced(pub(in crate::cli) SocketAddr);
+pub(crate) struct Announced(pub(crate) SocketAddr);
 
 impl<'de> Deserialize<'de> for Announced {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -158,20 +158,21 @@ impl<'de> Deserialize<'de> for Announced {
     }
 }
 
-/// Where to serve metrics.
+/// Where to serve metrics. By default that is `PORT` on this machine alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Metrics(pub(in crate::cli) MetricsAddress);
+pub(crate) struct Metrics<const PORT: u16>(pub(crate) MetricsAddress);
 
-impl<'de> Deserialize<'de> for Metrics {
+impl<'de, const PORT: u16> Deserialize<'de> for Metrics<PORT> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wanted = "an address and port in quotes, like \"127.0.0.1:9252\", or \"off\"";
-        from_text(deserializer, wanted, metrics_or_off).map(Self)
+        let default = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        let wanted = format!("an address and port in quotes, like \"{default}\", or \"off\"");
+        from_text(deserializer, &wanted, metrics_or_off(default)).map(Self)
     }
 }
 
 /// The file of the secret key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct KeyFile(pub(in crate::cli) PathBuf);
+pub(crate) struct KeyFile(pub(crate) PathBuf);
 
 impl<'de> Deserialize<'de> for KeyFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,0 +1,124 @@
+//! What the programs of this crate do at the terminal: log, print, and end.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Error, Result, bail};
+use sd_notify::NotifyState;
+use tracing::warn;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::LogLevel;
+use crate::monitor::ask::ask;
+use crate::monitor::listener::MetricsAddress;
+use crate::monitor::subject::ProgramStatus;
+
+/// Begins to log to standard error. From then on, a panic of any thread ends the process.
+///
+/// Returns what changes the level. The environment overrides both levels.
+pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level.as_str()));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        // An internal error also goes to stderr, and the write would panic on a full disk. That is
+        // no reason to end.
+        .log_internal_errors(false)
+        .with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+
+    // A daemon with a dead thread would still look alive. Exit, so that the service manager starts
+    // another.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::exit(101);
+    }));
+    move |level| {
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+            handle.reload(EnvFilter::new(level.as_str()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints text to standard output.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot write to standard output"),
+    }
+}
+
+/// Prints a line to standard output at once. The program continues if standard output is closed.
+pub(crate) fn print_line(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        warn!("stdout is closed; this line is lost: {line}");
+    }
+}
+
+/// Notifies systemd, or another service manager with the same protocol, if there is one.
+pub(crate) fn notify_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        warn!("cannot notify the service manager: {error}");
+    }
+}
+
+/// What a program returns to its caller. Prints an error to standard error.
+pub(crate) fn exit_code(program: &str, outcome: &Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Stderr may be closed, or a full disk.
+            let _ = writeln!(std::io::stderr(), "{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The sentence of an error in a command line that was correct when the program started.
+pub(crate) fn first_sentence(error: &clap::Error) -> Error {
+    // The first line says what is wrong. The others explain the usage.
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    Error::msg(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+}
+
+/// Prints the status of the running program `S`, as JSON or for people.
+///
+/// # Errors
+/// Why there is no status, and a remedy.
+pub(crate) fn print_status<S: ProgramStatus>(
+    address: SocketAddr,
+    all: bool,
+    json: bool,
+) -> Result<()> {
+    let (text, status) = ask::<S>(address, all)?;
+    print(&if json { text } else { status.show() })
+}
+
+/// Where the program `S` serves its metrics by the setting in this file.
+///
+/// # Errors
+/// When the file has metrics off.
+pub(crate) fn metrics_address<S: ProgramStatus>(
+    file: &Path,
+    setting: Option<MetricsAddress>,
+) -> Result<SocketAddr> {
+    match setting {
+        Some(MetricsAddress::At(address)) => Ok(address),
+        None => Ok(S::PROGRAM.address),
+        Some(MetricsAddress::Off) => bail!(
+            "{} has metrics off: its {} has no status to show",
+            file.display(),
+            S::PROGRAM.what
+        ),
+    }
+}
