@@ -21,8 +21,12 @@
 //! gives up the capabilities that the proxy needs no more. `daemon` starts and ends all this, and
 //! `pool` controls the workers for it. `program`, `cli`, `summary` and `monitor` are for the
 //! operator.
+//!
+//! [`run_agent`] runs the other end of this: an agent, which helps the flows of programs that know
+//! nothing of it. It is in `agent`, and shares the captures and what is for the operator.
 
 mod addresses;
+mod agent;
 mod capture;
 mod cli;
 mod compat;
@@ -50,6 +54,10 @@ mod terminal;
 pub mod testing;
 mod worker;
 
+pub use agent::config::{AgentConfig, AgentConfigError};
+pub use agent::filter::{NotASelector, Selector};
+#[doc(hidden)]
+pub use agent::program::main as agent_main;
 pub use capture::settings::Backend;
 pub use compat::nsdi24::settings as nsdi24;
 pub use config::{Config, ConfigError, LogLevel, MAX_INTERFACES};
@@ -67,4 +75,14 @@ pub use size::{NotASize, Size};
 /// One sentence for the operator: why the proxy cannot start or continue.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     daemon::run(config, None)
+}
+
+/// Runs an agent until SIGINT, SIGTERM or SIGHUP ends it.
+///
+/// Call this before the process starts any other thread, as [`run`].
+///
+/// # Errors
+/// One sentence for the operator: why the agent cannot start or continue.
+pub fn run_agent(config: &AgentConfig) -> anyhow::Result<()> {
+    agent::daemon::run(config, None)
 }

@@ -15,6 +15,14 @@ pub use crate::replay::counter::Replay;
 pub use crate::summary::Summary;
 pub use crate::worker::{Report, Sockets, WorkerEvent};
 
+/// An agent.
+pub mod agent {
+    pub use crate::agent::exposition;
+    pub use crate::agent::filter::{Filter, UNHELPED_PORTS};
+    pub use crate::agent::report::{FlowReport, InterfaceReport, Report, Totals};
+    pub use crate::agent::status::{AgentLimits, AgentStatus, AgentStatusReader};
+}
+
 /// The metrics page.
 pub mod exposition {
     pub use crate::monitor::exposition::*;

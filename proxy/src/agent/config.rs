@@ -1,16 +1,27 @@
 //! The settings of an agent, independent of how the operator gives them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use nix::sys::sysinfo::sysinfo;
 use sidekick_protocol::PublicKey;
 use thiserror::Error;
 
-use super::filter::Selector;
+use super::filter::{Filter, Selector};
 use crate::capture::settings::{Backend, Settings};
 use crate::config::{LogLevel, MAX_INTERFACES};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
+
+/// Where an agent serves metrics by default: beside a proxy on the same machine.
+pub(crate) const DEFAULT_METRICS: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9253);
+
+/// The keys of a file that take effect only at a restart.
+pub(crate) const AT_RESTART: [&str; 4] = ["interfaces", "capture", "buffer", "metrics"];
+
+/// Captures on each interface: of what leaves, and of what arrives.
+const DIRECTIONS: u64 = 2;
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
@@ -94,6 +105,66 @@ impl AgentConfig {
         }
     }
 
+    /// Which flows get help.
+    #[must_use]
+    pub fn filter(&self) -> Filter {
+        Filter { only: self.only.clone(), except: self.except.clone() }
+    }
+
+    /// A sentence if waiting packets and copies could fill more than half of the machine's memory.
+    #[must_use]
+    pub fn memory_shortage(&self) -> Option<String> {
+        let memory = sysinfo().ok()?.ram_total() >> 20;
+        let [buffers, copies] = self.memory();
+        (buffers.saturating_add(copies) > memory / 2).then(|| {
+            format!(
+                "waiting packets can fill {buffers} MiB (buffer for each interface and direction), \
+                 copies {copies} MiB (memory), and this machine has {memory} MiB: make buffer or \
+                 memory less"
+            )
+        })
+    }
+
+    /// A sentence if a selector is both in `only` and in `except`.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<String> {
+        let both = self.only.iter().find(|selector| self.except.contains(selector))?;
+        Some(format!("{both} is both in only and in except: the agent does not help these flows"))
+    }
+
+    /// The most mebibytes of waiting packets, and of copies.
+    fn memory(&self) -> [u64; 2] {
+        let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
+        let captures = interfaces.saturating_mul(DIRECTIONS);
+        [captures.saturating_mul(self.buffer.into()), self.memory.get() >> 20]
+    }
+
+    /// The settings as the lines of a configuration file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let list = |texts: Vec<String>| {
+            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
+        };
+        let selectors = |of: &[Selector]| list(of.iter().map(Selector::to_string).collect());
+        let mut lines = vec![format!("interfaces = [{}]", list(self.interfaces.clone()))];
+        lines.extend(self.proxy.map(|proxy| format!("proxy = \"{proxy}\"")));
+        lines.extend(self.proxy_key.map(|key| format!("proxy-key = \"{key}\"")));
+        let metrics = self.metrics.unwrap_or(MetricsAddress::At(DEFAULT_METRICS));
+        lines.extend([
+            format!("only = [{}]", selectors(&self.only)),
+            format!("except = [{}]", selectors(&self.except)),
+            format!("min-packets = {}", self.min_packets),
+            format!("max-flows = {}", self.max_flows),
+            format!("memory = \"{}\"", self.memory),
+            format!("idle-timeout = {}", self.idle_timeout.as_secs()),
+            format!("capture = \"{}\"", self.backend.as_str()),
+            format!("buffer = {}", self.buffer),
+            format!("metrics = \"{metrics}\""),
+            format!("log = \"{}\"", self.log.as_str()),
+        ]);
+        lines.join("\n") + "\n"
+    }
+
     /// How to capture on each interface.
     pub(crate) fn capture(&self) -> Settings {
         Settings {
@@ -102,5 +173,55 @@ impl AgentConfig {
             buffer: usize::from(self.buffer) << 20,
             threads: 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_have_a_limit() {
+        let with = |number: usize| AgentConfig {
+            interfaces: (0..number).map(|number| format!("eth{number}")).collect(),
+            ..AgentConfig::default()
+        };
+        assert_eq!(with(0).check(), Err(AgentConfigError::NoInterface));
+        assert_eq!(with(MAX_INTERFACES).check(), Ok(()));
+        let error = with(MAX_INTERFACES + 1).check().unwrap_err();
+        assert_eq!(error.to_string(), "33 interfaces: the limit is 32");
+    }
+
+    #[test]
+    fn keys_of_a_restart_are_keys_of_a_file() {
+        let config = AgentConfig::default().to_toml();
+        for key in AT_RESTART {
+            assert!(config.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_selector_in_both_lists_is_named() {
+        let list = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let with = |only, except| AgentConfig {
+            only: list(only),
+            except: list(except),
+            ..AgentConfig::default()
+        };
+        assert_eq!(with(&["443", "10.0.0.0/8"], &["10.1.0.0/16"]).contradiction(), None);
+        assert_eq!(
+            with(&["443", "10.0.0.0/8"], &["443"]).contradiction().unwrap(),
+            "443 is both in only and in except: the agent does not help these flows"
+        );
+    }
+
+    #[test]
+    fn memory_that_the_machine_lacks_is_named() {
+        let interfaces = ["wlan0".to_owned(), "eth0".to_owned()].to_vec();
+        let usual = AgentConfig { interfaces, ..AgentConfig::default() };
+        assert_eq!(usual.memory(), [2 * 2 * 4, 32]);
+        let greedy = AgentConfig { memory: Size::mebibytes(1 << 20), ..usual };
+        let sentence = greedy.memory_shortage().unwrap();
+        assert!(sentence.contains("copies 1048576 MiB (memory)"), "{sentence}");
     }
 }

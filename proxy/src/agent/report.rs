@@ -1,5 +1,6 @@
 //! What an agent has done, for the operator.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,35 @@ pub struct Totals {
     pub capture_drops: u64,
     /// Packets that the system did not accept.
     pub unsent: u64,
+}
+
+impl fmt::Display for Totals {
+    /// The main totals, then the others that are not 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "captured {}, flows {}, assisted {}, sent {}, lost {}, resent {}",
+            self.captured, self.flows, self.flows_assisted, self.sent, self.lost, self.resent
+        )?;
+        for (what, number) in [
+            ("too far", self.withheld_far),
+            ("too late", self.withheld_late),
+            ("in a growing queue", self.withheld_congested),
+            ("flows refused", self.flows_refused),
+            ("messages malformed", self.malformed),
+            ("frames malformed", self.malformed_frames),
+            ("fragments", self.fragments),
+            ("merged frames split", self.merged_split),
+            ("merged frames not split", self.merged_unsplit),
+            ("dropped by the kernel", self.capture_drops),
+            ("unsent", self.unsent),
+        ] {
+            if number != 0 {
+                write!(f, ", {what} {number}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An interface whose leaving flows are helped.
@@ -119,4 +149,18 @@ pub struct Report {
     pub interfaces: Vec<InterfaceReport>,
     /// As many of the flows as were requested, the busiest first.
     pub flows: Vec<FlowReport>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_without_zeros() {
+        let quiet = Totals { captured: 9, flows: 1, resent: 2, ..Totals::default() };
+        let expected = "captured 9, flows 1, assisted 0, sent 0, lost 0, resent 2";
+        assert_eq!(quiet.to_string(), expected);
+        let busy = Totals { withheld_far: 4, unsent: 3, ..quiet };
+        assert_eq!(busy.to_string(), format!("{expected}, too far 4, unsent 3"));
+    }
 }

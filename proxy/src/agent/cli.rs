@@ -1,0 +1,433 @@
+//! The agent's command line.
+
+mod file;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{
+    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser,
+};
+use sidekick_protocol::PublicKey;
+
+use super::config::{AgentConfig, DEFAULT_METRICS};
+use super::filter::Selector;
+use crate::cli::file::{FileError, distinct, read as read_keys};
+use crate::cli::values::{interface, metrics, metrics_or_off, proxy};
+use crate::cli::{Capture, absent_interfaces, error, log_level};
+use crate::monitor::listener::MetricsAddress;
+use crate::size::Size;
+use file::File;
+
+/// Fixed, because clap's own repeats every given flag in an error.
+const USAGE: &str = "\
+sidekick-agent --interface <IF> [OPTIONS]
+       sidekick-agent <COMMAND>";
+
+const EXAMPLES: &str = "\
+Examples:
+  A laptop on Wi-Fi, whose access point runs a proxy:
+      sidekick-agent --interface wlan0
+  A router in front of a train's network, whose modem is wwan0; the ground station runs a proxy:
+      sidekick-agent -i wwan0 --max-flows 4096 --memory 256M
+  With a proxy whose address and key are known:
+      sidekick-agent -i wwan0 --proxy 192.0.2.1:5252 --proxy-key 9f0c...
+  Help WebRTC calls and QUIC, but nothing inside the own network:
+      sidekick-agent -i wlan0 --only 443,3478,49152-65535 --except 192.168.0.0/16
+  A router with a configuration file, after a check of that file:
+      sidekick-agent check /etc/sidekick-agent.toml
+      sidekick-agent --config /etc/sidekick-agent.toml
+  The status of the running agent:
+      sidekick-agent status
+
+Name the interfaces by which packets leave over the lossy link. A proxy (sidekick-proxy) runs at the
+other end of that link. The agent delays and alters no packet. It sends only to the destinations of
+the flows, and to their proxies: copies of what was lost before the proxy, markers that look for a
+proxy, and messages to proxies. It helps no flow to a multicast or broadcast address. Nor does it
+help DNS, DHCP, NTP, SSDP, multicast DNS and the messages of other programs to proxies, unless
+--only names their ports.
+
+A SELECTOR is a destination of flows:
+      443                         a port
+      5000-5999                   ports
+      192.0.2.1                   an address
+      10.0.0.0/8                  a network
+      10.0.0.0/8:443              ports behind an address or a network
+      [2001:db8::]/32:5000-5999   the same of IPv6, in brackets
+
+The agent requires CAP_NET_RAW: run it as root, or grant the capability once:
+      setcap cap_net_raw+ep $(command -v sidekick-agent)
+
+On SIGINT or SIGTERM the agent ends its sessions, prints a summary and exits with 0. The flows go on
+without help. On SIGHUP it rereads the file of --config. Without a file, SIGHUP ends it, too.";
+
+/// Helps the UDP flows of programs that know nothing of it: QUIC, calls, tunnels. If a packet is
+/// lost between this host and a Sidekick proxy on the path, the agent sends it again at once, byte
+/// for byte.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "sidekick-agent",
+    version,
+    after_help = EXAMPLES,
+    override_usage = USAGE,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
+struct Options {
+    /// What to do instead of running
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// Read this file (TOML). Its keys are the names of the flags, and flags override it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Interface by which the packets leave that may be lost. Repeat the flag, or separate names by
+    /// commas, for several
+    #[arg(
+        short,
+        long = "interface",
+        value_name = "IF",
+        value_delimiter = ',',
+        value_parser = interface
+    )]
+    interfaces: Vec<String>,
+
+    /// Address and UDP port of the proxy of all flows [default: look for a proxy on the path of
+    /// each flow]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
+    proxy: Option<SocketAddr>,
+
+    /// Accept only the proxy with this public key: 64 hexadecimal digits, which the proxy prints
+    /// when it starts [default: accept any proxy on the path]
+    #[arg(long, value_name = "KEY")]
+    proxy_key: Option<PublicKey>,
+
+    /// Help only these flows, by their destination. Repeat the flag, or separate selectors by
+    /// commas, for several [default: all flows]
+    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
+    only: Vec<Selector>,
+
+    /// Never help these flows. This flag overrides --only
+    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
+    except: Vec<Selector>,
+
+    /// Help a flow from this packet on, so that short exchanges cost nothing
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = defaults().min_packets,
+        value_parser = value_parser!(u32).range(1..=1_000_000)
+    )]
+    min_packets: u32,
+
+    /// Most flows helped at once
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = defaults().max_flows,
+        value_parser = value_parser!(u32).range(1..=65_536)
+    )]
+    max_flows: u32,
+
+    /// Memory for copies of the last packets that left, of all flows together, such as 64M. The
+    /// agent writes no packet to disk
+    #[arg(long, value_name = "BYTES", default_value_t = defaults().memory)]
+    memory: Size,
+
+    /// Forget a flow this many seconds after its last packet
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = defaults().idle_timeout.as_secs(),
+        value_parser = value_parser!(u64).range(1..=86_400)
+    )]
+    idle_timeout: u64,
+
+    /// How to capture packets
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    capture: Capture,
+
+    /// Mebibytes of packets that may wait on each interface, for each direction: enough for a short
+    /// pause at the rate of the link (4 hold 2048 packets)
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = defaults().buffer,
+        value_parser = value_parser!(u16).range(1..=1024)
+    )]
+    buffer: u16,
+
+    /// Address and TCP port where the agent serves metrics, health and status over HTTP to everyone
+    /// who can reach it, or `off` [default: 127.0.0.1:9253, or nowhere if that port is in use]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_METRICS))]
+    metrics: Option<MetricsAddress>,
+
+    /// Print the final summary as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Log more to stderr: -v progress, -vv what the agent dropped and why (RUST_LOG overrides
+    /// this)
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+enum Command {
+    /// Check a configuration file, and print the effective settings. This starts nothing
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+
+    /// Show the status of the agent that runs on this machine: interfaces, totals and flows
+    Status {
+        /// Print the status as one JSON object
+        #[arg(long)]
+        json: bool,
+
+        /// Show all flows, not only the busiest
+        #[arg(long)]
+        all: bool,
+
+        /// Where that agent serves its metrics
+        #[arg(
+            long,
+            value_name = "ADDR:PORT",
+            conflicts_with = "config",
+            default_value_t = DEFAULT_METRICS,
+            value_parser = metrics(DEFAULT_METRICS)
+        )]
+        metrics: SocketAddr,
+
+        /// The configuration file of that agent, which names the address of the metrics
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// What the program does.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// Run an agent.
+    Run(Box<Run>),
+    /// Check a configuration file.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Show the status of a running agent.
+    Status {
+        /// Whether to print JSON.
+        json: bool,
+        /// Whether to show all flows.
+        all: bool,
+        /// Where that agent serves its metrics.
+        metrics: SocketAddr,
+        /// The file that names this address instead.
+        config: Option<PathBuf>,
+    },
+}
+
+/// An agent to run.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Its settings, which have passed [`AgentConfig::check`].
+    pub(super) config: AgentConfig,
+    /// Whether some of them come from a file, which the agent can reread.
+    pub(super) has_file: bool,
+}
+
+fn defaults() -> AgentConfig {
+    AgentConfig::default()
+}
+
+/// Reads a command line, which begins with the program's name.
+///
+/// # Errors
+/// The text to print: what is wrong, or the help that the operator requested.
+pub(super) fn read(
+    line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<Action, clap::Error> {
+    let matches = Options::command().try_get_matches_from(line)?;
+    let options = Options::from_arg_matches(&matches)?;
+    Ok(match options.command {
+        Some(Command::Check { file }) => Action::Check { file },
+        Some(Command::Status { json, all, metrics, config }) => {
+            Action::Status { json, all, metrics, config }
+        }
+        None => Action::Run(Box::new(options.run(&matches)?)),
+    })
+}
+
+/// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
+///
+/// # Errors
+/// [`FileError`] says what is wrong with the file.
+pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileError> {
+    let mut config = AgentConfig::default();
+    read_keys::<File>(path)?.apply(&mut config, |_| false);
+    let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
+    remarks.extend(config.memory_shortage());
+    remarks.extend(config.contradiction());
+    Ok((config, remarks))
+}
+
+impl Options {
+    /// The agent to run: the flags, and the file that they name. `flags` says which were given.
+    fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
+        let file = self.config.as_deref().map(read_keys::<File>).transpose();
+        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, &cause))?;
+        let has_file = file.is_some();
+        let mut config = self.into_config();
+        if let Some(file) = file {
+            let given = |flag: &str| flags.value_source(flag) == Some(ValueSource::CommandLine);
+            file.apply(&mut config, given);
+        }
+        config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
+        Ok(Run { config, has_file })
+    }
+
+    fn into_config(self) -> AgentConfig {
+        AgentConfig {
+            interfaces: distinct(self.interfaces),
+            proxy: self.proxy,
+            proxy_key: self.proxy_key,
+            only: self.only,
+            except: self.except,
+            min_packets: self.min_packets,
+            max_flows: self.max_flows,
+            memory: self.memory,
+            idle_timeout: Duration::from_secs(self.idle_timeout),
+            backend: self.capture.into(),
+            buffer: self.buffer,
+            metrics: self.metrics,
+            json: self.json,
+            log: log_level(self.verbose),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LogLevel;
+
+    fn config(line: &str) -> Result<AgentConfig, clap::Error> {
+        match read(line.split_whitespace())? {
+            Action::Run(run) => Ok(run.config),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn with_file(text: &str, flags: &str) -> Result<AgentConfig, clap::Error> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sidekick-agent.toml");
+        std::fs::write(&path, text).unwrap();
+        config(&format!("sidekick-agent --config {} {flags}", path.display()))
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_configuration() {
+        Options::command().debug_assert();
+        let expected =
+            AgentConfig { interfaces: vec!["wlan0".to_owned()], ..AgentConfig::default() };
+        let config = config("sidekick-agent -i wlan0").unwrap();
+        assert_eq!(format!("{config:?}"), format!("{expected:?}"));
+    }
+
+    const SAMPLE: &str = include_str!("../../sidekick-agent.toml");
+
+    #[test]
+    fn the_sample_file_has_every_key_at_its_default() {
+        let defaults = config("sidekick-agent -i wlan0").unwrap();
+        assert_eq!(with_file(SAMPLE, "").unwrap().to_toml(), defaults.to_toml());
+        let lines = SAMPLE.lines().map(|line| {
+            line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line)
+        });
+        let sample = lines.collect::<Vec<_>>().join("\n");
+        // These two have no default that could be written down.
+        let key = "0".repeat(64);
+        let given = format!("sidekick-agent -i wlan0 --proxy 192.0.2.1:5252 --proxy-key {key}");
+        let whole = with_file(&sample, "").unwrap().to_toml();
+        assert_eq!(whole, config(&given).unwrap().to_toml());
+        let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
+        assert_eq!((keys(&whole), keys(&sample)), (13, 13));
+    }
+
+    #[test]
+    fn flags_override_the_file() {
+        let key = "ab".repeat(32);
+        let text = format!(
+            "interfaces = [\"a\"]\nproxy = \"192.0.2.1:1\"\nproxy-key = \"{key}\"\n\
+             only = [443, \"10.0.0.0/8\"]\nexcept = [\"10.1.0.0/16:1-9\"]\nmin-packets = 2\n\
+             max-flows = 3\nmemory = \"4M\"\nidle-timeout = 5\ncapture = \"pnet\"\nbuffer = 6\n\
+             metrics = \"off\"\nlog = \"debug\""
+        );
+        let file = with_file(&text, "").unwrap();
+        assert_eq!(
+            file.to_toml(),
+            with_file(&file.to_toml(), "").unwrap().to_toml(),
+            "it can be read again"
+        );
+        assert_eq!(file.proxy, "192.0.2.1:1".parse().ok());
+        assert_eq!(file.proxy_key, key.parse().ok());
+        let texts = |of: &[Selector]| of.iter().map(Selector::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&file.only), ["443", "10.0.0.0/8"]);
+        assert_eq!(texts(&file.except), ["10.1.0.0/16:1-9"]);
+        assert_eq!((file.min_packets, file.max_flows, file.buffer), (2, 3, 6));
+        assert_eq!((file.memory, file.idle_timeout), (Size::mebibytes(4), Duration::from_secs(5)));
+        assert_eq!((file.metrics, file.log), (Some(MetricsAddress::Off), LogLevel::Debug));
+        let other = "cd".repeat(32);
+        let flags = format!(
+            "-i b --proxy 192.0.2.2:2 --proxy-key {other} --only 80,81 --only 82 --except 8.8.8.8 \
+             --min-packets 8 --max-flows 9 --memory 1G --idle-timeout 30 --capture auto --buffer 4 \
+             --metrics [::1]:7 -v"
+        );
+        let both = with_file(&text, &flags).unwrap();
+        assert_eq!(both.to_toml(), config(&format!("p {flags}")).unwrap().to_toml());
+        assert_eq!(texts(&both.only), ["80", "81", "82"]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_to_write() {
+        for (line, said) in [
+            ("p", "no interface to help on: name one with --interface IF"),
+            ("p -i a --bogus", "--bogus"),
+            ("p -i a,", "the name is empty"),
+            ("p -i a --proxy 192.0.2.1", "add a port to it, like 192.0.2.1:5252"),
+            ("p -i a --proxy 0.0.0.0:5252", "write an address of the proxy and its port"),
+            ("p -i a --proxy-key 12", "expected 64 hexadecimal digits"),
+            ("p -i a --only https", "expected a port like 443"),
+            ("p -i a --except 10.0.0.1/8", "write 10.0.0.0/8"),
+            ("p -i a --min-packets 0", "1..=1000000"),
+            ("p -i a --max-flows 0", "1..=65536"),
+            ("p -i a --max-flows 65537", "1..=65536"),
+            ("p -i a --memory many", "expected a number of bytes like 64M"),
+            ("p -i a --idle-timeout 0", "1..=86400"),
+            ("p -i a --buffer 0", "1..=1024"),
+            ("p -i a --metrics 9253", "like 127.0.0.1:9253, or off"),
+            ("p status --config f --metrics 127.0.0.1:1", "cannot be used with"),
+            ("p check f --interface a", "--interface"),
+            ("p --config /nonexistent -i a", "cannot read /nonexistent"),
+        ] {
+            let error = read(line.split_whitespace()).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+        let said = with_file("max-flows = 0", "-i a").unwrap_err().to_string();
+        assert!(said.contains(":1: max-flows: ") && said.contains("from 1 to 65536"), "{said}");
+    }
+
+    #[test]
+    fn help_shows_examples_and_defaults() {
+        let help = Options::command().render_help().to_string();
+        for wanted in ["Examples:", "setcap", "[default: 256]", "[default: 30]", "2001:db8::"] {
+            assert!(help.contains(wanted), "{wanted} in {help}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The agent's metrics.
+
+use super::report::{InterfaceReport, Totals};
+use super::status::AgentStatus;
+use crate::monitor::exposition::Page;
+
+/// A counter of an interface.
+type Number = fn(&InterfaceReport) -> u64;
+
+/// The counters of each interface since its capture began: name, help and number of each.
+const BY_INTERFACE: [(&str, &str, Number); 2] = [
+    (
+        "sidekick_agent_interface_packets_captured_total",
+        "Leaving UDP datagrams captured on the interface.",
+        |of| of.captured,
+    ),
+    (
+        "sidekick_agent_interface_packets_dropped_total",
+        "Packets of the interface that the kernel had no room for.",
+        |of| of.dropped,
+    ),
+];
+
+/// The metrics of a status. `resident`: the resident memory of the process in bytes, if known.
+#[must_use]
+pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
+    let (mut page, report) = (Page::default(), &status.report);
+    for (name, help, number) in totals(&report.totals) {
+        page.one(name, "counter", help, number);
+    }
+    for (name, help, number) in BY_INTERFACE {
+        page.family(name, "counter", help);
+        for of in &report.interfaces {
+            // An interface that is gone has no counters.
+            if let Some(backend) = &of.backend {
+                page.sample(name, &[("interface", &of.name), ("backend", backend)], number(of));
+            }
+        }
+    }
+    let name = "sidekick_agent_interface_up";
+    page.family(name, "gauge", "Whether the interface exists and is up.");
+    for of in &report.interfaces {
+        page.sample(name, &[("interface", &of.name)], u8::from(of.up));
+    }
+    let mut gauge = |name, help, number: u64| page.one(name, "gauge", help, number);
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    gauge(
+        "sidekick_agent_flows",
+        "Flows that have enough packets to be helped.",
+        count(report.flows_open),
+    );
+    gauge(
+        "sidekick_agent_flows_with_proxy",
+        "Flows that a proxy reports.",
+        count(report.flows_assisted),
+    );
+    gauge("sidekick_agent_flows_max", "Most flows helped at once.", status.flows_max);
+    gauge(
+        "sidekick_agent_copies_bytes",
+        "Copies of leaving packets, in bytes.",
+        report.memory_bytes,
+    );
+    gauge("sidekick_agent_copies_max_bytes", "Most bytes of these copies.", status.memory_max);
+    gauge(
+        "sidekick_agent_answering",
+        "Whether the agent answered the last request for a report.",
+        status.answering.into(),
+    );
+    let name = "sidekick_agent_build_info";
+    page.family(name, "gauge", "The version of the program; always 1.");
+    page.sample(name, &[("version", &status.version)], 1);
+    page.finish(status.started, resident)
+}
+
+/// The totals since the start: name, help and number of each. The pattern names every field, so a
+/// new field does not compile until it is here.
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 24] {
+    let Totals {
+        captured,
+        captured_bytes,
+        arrived,
+        flows,
+        flows_refused,
+        flows_assisted,
+        sent,
+        lost,
+        resent,
+        resent_bytes,
+        withheld_congested,
+        withheld_far,
+        withheld_late,
+        quacks,
+        markers,
+        messages,
+        message_bytes,
+        malformed,
+        malformed_frames,
+        fragments,
+        merged_split,
+        merged_unsplit,
+        capture_drops,
+        unsent,
+    } = *totals;
+    [
+        (
+            "sidekick_agent_packets_captured_total",
+            "Leaving UDP datagrams captured, of any flow.",
+            captured,
+        ),
+        ("sidekick_agent_captured_bytes_total", "Bytes of these datagrams.", captured_bytes),
+        ("sidekick_agent_packets_arrived_total", "Arriving UDP datagrams captured.", arrived),
+        ("sidekick_agent_flows_opened_total", "Flows that had enough packets to be helped.", flows),
+        (
+            "sidekick_agent_flows_refused_total",
+            "Flows not helped because too many were.",
+            flows_refused,
+        ),
+        (
+            "sidekick_agent_flows_assisted_total",
+            "Flows that a proxy reported at least once.",
+            flows_assisted,
+        ),
+        ("sidekick_agent_packets_sent_total", "Datagrams of these flows.", sent),
+        (
+            "sidekick_agent_packets_lost_total",
+            "Of these, datagrams that were lost before the proxy.",
+            lost,
+        ),
+        ("sidekick_agent_packets_resent_total", "Datagrams sent again.", resent),
+        ("sidekick_agent_resent_bytes_total", "Bytes of the datagrams sent again.", resent_bytes),
+        (
+            "sidekick_agent_resends_withheld_congested_total",
+            "Lost datagrams not sent again, because a queue grew before the proxy.",
+            withheld_congested,
+        ),
+        (
+            "sidekick_agent_resends_withheld_far_total",
+            "Lost datagrams not sent again, because the proxy is too far away for their flow.",
+            withheld_far,
+        ),
+        (
+            "sidekick_agent_resends_withheld_late_total",
+            "Lost datagrams not sent again, because they were too old or too many.",
+            withheld_late,
+        ),
+        ("sidekick_agent_quacks_processed_total", "quACKs processed.", quacks),
+        ("sidekick_agent_markers_sent_total", "Markers sent.", markers),
+        ("sidekick_agent_messages_sent_total", "Messages to proxies sent.", messages),
+        (
+            "sidekick_agent_messages_sent_bytes_total",
+            "Bytes of these messages, without UDP and IP headers.",
+            message_bytes,
+        ),
+        (
+            "sidekick_agent_messages_malformed_total",
+            "Datagrams at the agent's port that were no message of a proxy of its flows.",
+            malformed,
+        ),
+        (
+            "sidekick_agent_frames_malformed_total",
+            "Captured frames with headers that contradict themselves.",
+            malformed_frames,
+        ),
+        (
+            "sidekick_agent_fragments_captured_total",
+            "Captured IP fragments of UDP datagrams, which get no help.",
+            fragments,
+        ),
+        (
+            "sidekick_agent_merged_frames_split_total",
+            "Merged frames that the agent split into their datagrams.",
+            merged_split,
+        ),
+        (
+            "sidekick_agent_merged_frames_unsplit_total",
+            "Merged frames that this kernel cannot describe.",
+            merged_unsplit,
+        ),
+        (
+            "sidekick_agent_packets_dropped_total",
+            "Packets that the kernel had no room for.",
+            capture_drops,
+        ),
+        ("sidekick_agent_packets_unsent_total", "Packets that the system did not accept.", unsent),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::status::tests::example;
+    use crate::monitor::exposition::tests::parse;
+
+    #[test]
+    fn every_line_is_of_the_format() {
+        let series = parse(&text(&example(), Some(4096)));
+        let number = |name: &str, labels: &[(&str, &str)]| {
+            let labels =
+                labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            series.get(&(name.to_owned(), labels.collect())).copied()
+        };
+        let captured = "sidekick_agent_interface_packets_captured_total";
+        assert_eq!(number(captured, &[("interface", "wlan0"), ("backend", "ring")]), Some(900.0));
+        let up = "sidekick_agent_interface_up";
+        assert_eq!(number(up, &[("interface", "wlan0")]), Some(1.0));
+        assert_eq!(number(up, &[("interface", "a\"b\\c")]), Some(0.0));
+        for (name, value) in [
+            ("sidekick_agent_packets_lost_total", 30.0),
+            ("sidekick_agent_flows", 3.0),
+            ("sidekick_agent_flows_with_proxy", 2.0),
+            ("sidekick_agent_flows_max", 256.0),
+            ("sidekick_agent_copies_bytes", 65_536.0),
+            ("sidekick_agent_copies_max_bytes", f64::from(32 << 20)),
+            ("sidekick_agent_answering", 1.0),
+            ("process_start_time_seconds", 1_700_000_000.25),
+            ("process_resident_memory_bytes", 4096.0),
+        ] {
+            assert_eq!(number(name, &[]), Some(value), "{name}");
+        }
+        assert_eq!(number("sidekick_agent_build_info", &[("version", "1.2.3")]), Some(1.0));
+    }
+
+    /// Numbers that all differ come out under names that all differ.
+    #[test]
+    fn every_total_has_its_own_metric() {
+        let fields = serde_json::to_value(Totals::default()).unwrap();
+        let numbers = (101_u64..).map(serde_json::Value::from);
+        let fields: serde_json::Map<_, _> =
+            fields.as_object().unwrap().keys().cloned().zip(numbers).collect();
+        let mut status = example();
+        status.report.totals = serde_json::from_value(fields.clone().into()).unwrap();
+        let series = parse(&text(&status, None));
+        for (field, number) in fields {
+            let number = u32::try_from(number.as_u64().unwrap()).unwrap();
+            let of = series
+                .iter()
+                .filter(|((_, labels), value)| labels.is_empty() && **value == f64::from(number));
+            assert_eq!(of.count(), 1, "{field}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The status of an agent as text for people.
+
+use std::fmt::Write as _;
+
+use super::report::FlowReport;
+use super::status::AgentStatus;
+use crate::monitor::subject::ProgramStatus;
+use crate::monitor::text::{duration, harmless, link_state, table};
+use crate::size::Size;
+
+/// The status as text for people.
+pub(super) fn show(status: &AgentStatus) -> String {
+    let mut text = format!("sidekick-agent {}, up {}\n", status.version, duration(status.uptime));
+    let report = &status.report;
+    let mut say = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
+    say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
+    say("totals", report.totals.to_string());
+    say(
+        "flows",
+        format!(
+            "{} open, {} with a proxy, {} at most",
+            report.flows_open, report.flows_assisted, status.flows_max
+        ),
+    );
+    let (held, most) = (Size::bytes(report.memory_bytes), Size::bytes(status.memory_max));
+    say("copies", format!("{held}, {most} at most"));
+    let interfaces = report.interfaces.iter().map(|of| {
+        let backend = of.backend.as_deref();
+        vec![
+            of.name.clone(),
+            backend.unwrap_or("-").to_owned(),
+            link_state(backend, of.up).to_owned(),
+            of.captured.to_string(),
+            of.dropped.to_string(),
+        ]
+    });
+    text += "\n";
+    text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
+    if !report.flows.is_empty() {
+        let headings = [
+            "destination",
+            "source",
+            "kind",
+            "state",
+            "near RTT",
+            "RTT",
+            "sent",
+            "lost",
+            "resent",
+            "packet",
+        ];
+        text += "\n";
+        text += &table(&headings, 4, report.flows.iter().map(row));
+        let more = report.flows_open.saturating_sub(report.flows.len());
+        if more > 0 {
+            let _ = writeln!(text, "and {more} more flows (--all shows them)");
+        }
+    }
+    harmless(&text)
+}
+
+fn row(flow: &FlowReport) -> Vec<String> {
+    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
+    vec![
+        flow.destination.to_string(),
+        flow.source.to_string(),
+        flow.kind.clone(),
+        flow.state.clone(),
+        time(flow.near_rtt_ms),
+        time(flow.rtt_ms),
+        flow.sent.to_string(),
+        flow.lost.to_string(),
+        flow.resent.to_string(),
+        format!("{:.1}s ago", flow.last_packet_ago),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::status::tests::example;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut status = example();
+        status.report.flows[1].state = "far\x1b[2J".to_owned();
+        let expected = "\
+sidekick-agent 1.2.3, up 1 h 1 min
+health      ok
+totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2
+flows       3 open, 2 with a proxy, 256 at most
+copies      64K, 32M at most
+
+interface  backend  state  captured  dropped
+wlan0      ring     up          900        0
+a\"b\\c      -        gone          0        0
+
+destination        source         kind  state    near RTT      RTT  sent  lost  resent    packet
+192.0.2.1:443      10.0.0.2:4000  QUIC  helped     3.2 ms  41.0 ms   700    30      28  0.0s ago
+[2001:db8::1]:443  [fd00::2]:9    UDP   far?[2J         -        -     0     0       0  2.5s ago
+and 1 more flows (--all shows them)
+";
+        assert_eq!(show(&status), expected);
+    }
+}
