@@ -37,22 +37,22 @@ pub(super) fn show(status: &AgentStatus) -> String {
         ]
     });
     text += "\n";
-    text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
+    text += &table(&["interface", "backend", "state", "captured", "dropped"], "lllrr", interfaces);
     if !report.flows.is_empty() {
         let headings = [
             "destination",
             "source",
             "kind",
-            "state",
             "near RTT",
             "RTT",
             "sent",
             "lost",
             "resent",
             "packet",
+            "state",
         ];
         text += "\n";
-        text += &table(&headings, 4, report.flows.iter().map(row));
+        text += &table(&headings, "lllrrrrrrl", report.flows.iter().map(row));
         let more = report.flows_open.saturating_sub(report.flows.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more flows (--all shows them)");
@@ -67,13 +67,13 @@ fn row(flow: &FlowReport) -> Vec<String> {
         flow.destination.to_string(),
         flow.source.to_string(),
         flow.kind.clone(),
-        flow.state.clone(),
         time(flow.near_rtt_ms),
         time(flow.rtt_ms),
         flow.sent.to_string(),
         flow.lost.to_string(),
         flow.resent.to_string(),
         format!("{:.1}s ago", flow.last_packet_ago),
+        flow.state.clone(),
     ]
 }
 
@@ -97,9 +97,9 @@ interface  backend  state  captured  dropped
 wlan0      ring     up          900        0
 a\"b\\c      -        gone          0        0
 
-destination        source         kind  state    near RTT      RTT  sent  lost  resent    packet
-192.0.2.1:443      10.0.0.2:4000  QUIC  helped     3.2 ms  41.0 ms   700    30      28  0.0s ago
-[2001:db8::1]:443  [fd00::2]:9    UDP   far?[2J         -        -     0     0       0  2.5s ago
+destination        source         kind  near RTT      RTT  sent  lost  resent    packet  state
+192.0.2.1:443      10.0.0.2:4000  QUIC    3.2 ms  41.0 ms   700    30      28  0.0s ago  helped
+[2001:db8::1]:443  [fd00::2]:9    UDP          -        -     0     0       0  2.5s ago  far?[2J
 and 1 more flows (--all shows them)
 ";
         assert_eq!(show(&status), expected);

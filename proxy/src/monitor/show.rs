@@ -44,7 +44,7 @@ pub(super) fn show(status: &Status) -> String {
         ]
     });
     text += "\n";
-    text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
+    text += &table(&["interface", "backend", "state", "captured", "dropped"], "lllrr", interfaces);
     if !status.sessions.is_empty() {
         let headings = [
             "source",
@@ -58,7 +58,7 @@ pub(super) fn show(status: &Status) -> String {
             "heard",
         ];
         text += "\n";
-        text += &table(&headings, 3, status.sessions.iter().map(row));
+        text += &table(&headings, "lllrrrrrr", status.sessions.iter().map(row));
         let more = status.sessions_open.unwrap_or(0).saturating_sub(status.sessions.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more sessions (--all shows them)");

@@ -16,10 +16,10 @@ pub(crate) fn link_state(backend: Option<&str>, up: bool) -> &'static str {
     }
 }
 
-/// A table. The first `left` columns are aligned left, the others right.
+/// A table. `alignment` has a letter for each column: `l` left, `r` right.
 pub(crate) fn table(
     headings: &[&str],
-    left: usize,
+    alignment: &str,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> String {
     let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
@@ -34,8 +34,8 @@ pub(crate) fn table(
     let mut text = String::new();
     for row in &rows {
         let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if column < left {
+        for ((cell, width), aligned) in row.iter().zip(&widths).zip(alignment.chars()) {
+            let _ = if aligned == 'l' {
                 write!(line, "{cell:<width$}  ")
             } else {
                 write!(line, "{cell:>width$}  ")
