@@ -21,7 +21,7 @@ help:
 	@echo "make interop      run against other HTTP/3 stacks (15 minutes); docs/interop-results.md is the table"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
-	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in $(BUILT)/deb"
+	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
 	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
@@ -110,8 +110,10 @@ deb: build-deps
 	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
 	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
 	@rm -rf $(BUILT)/deb
-	@proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/sidekick-proxy $(BUILT)/deb
-	@proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/sidekick-proxy $(BUILT)/deb
+	@for program in sidekick-proxy sidekick-agent; do \
+		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/deb && \
+		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/deb || exit; \
+	done
 
 # Nothing is installed on this machine.
 test-deb: deb

@@ -1,32 +1,67 @@
-//! The packaged alerts, dashboard and notes name only metrics that exist.
+//! The packaged alerts, dashboard and notes name only metrics that exist. The units grant what the
+//! programs need, and no more.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use serde_json::{Value, json};
-use sidekick_proxy::testing::{Status, exposition};
+use sidekick_proxy::testing::agent::AgentStatus;
+use sidekick_proxy::testing::{ProgramStatus, Status};
 
-const ALERTS: &str = include_str!("../packaging/alerts.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana.json");
-const NOTES: &str = include_str!("../../docs/operate.md");
 
-/// All metrics that a proxy may export, with any wire format.
-fn exported() -> BTreeSet<String> {
+/// A program with what is packaged for it.
+struct Packaged {
+    alerts: &'static str,
+    notes: &'static str,
+    unit: &'static str,
+    /// All metrics that it may export.
+    exported: BTreeSet<String>,
+}
+
+/// The metrics of a page.
+fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
+    status
+        .metrics(Some(1))
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|rest| rest.split(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+/// The proxy, with any wire format.
+fn proxy() -> Packaged {
     let status: Status = serde_json::from_value(json!({
         "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
         "threads_answering": 1, "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1,
         "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0}, "sessions": []
     }))
     .unwrap();
-    let page = exposition::text(&status, Some(1));
-    page.lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "))
-        .map(|rest| rest.split(' ').next().unwrap().to_owned())
-        .collect()
+    Packaged {
+        alerts: include_str!("../packaging/alerts.yml"),
+        notes: include_str!("../../docs/operate.md"),
+        unit: include_str!("../packaging/sidekick-proxy.service"),
+        exported: families(&status),
+    }
 }
 
-/// The words of a text that can only be metrics of a proxy.
+fn agent() -> Packaged {
+    let status: AgentStatus = serde_json::from_value(json!({
+        "version": "1", "started": 0.0, "uptime": 0, "answering": true, "flows_max": 1, "memory_max": 1,
+        "totals": {}, "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
+    }))
+    .unwrap();
+    Packaged {
+        alerts: include_str!("../packaging/agent-alerts.yml"),
+        notes: include_str!("../../docs/agent.md"),
+        unit: include_str!("../packaging/sidekick-agent.service"),
+        exported: families(&status),
+    }
+}
+
+/// The words of a text that can only be metrics.
 fn named(text: &str) -> BTreeSet<String> {
     text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_' && char != ':')
         .filter(|word| word.starts_with("sidekick_") || word.starts_with("process_"))
@@ -34,19 +69,27 @@ fn named(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn assert_exported(names: &BTreeSet<String>) {
-    let unknown: Vec<_> = names.difference(&exported()).cloned().collect();
+fn assert_exported(names: &BTreeSet<String>, by: &Packaged) {
+    let unknown: Vec<_> = names.difference(&by.exported).cloned().collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 /// As far as this test can check without a parser. Promtool checks the rest.
 #[test]
 fn alerts_are_about_metrics_that_there_are_and_say_what_to_do() {
-    assert_exported(&named(ALERTS));
-    let rules: Vec<_> = ALERTS.split("- alert: ").skip(1).collect();
-    assert!(rules.len() >= 7);
     let mut names = BTreeSet::new();
-    for rule in rules {
+    for program in [proxy(), agent()] {
+        let alerts = program.alerts;
+        assert_exported(&named(alerts), &program);
+        assert!(alerts.matches("- alert: ").count() >= 7);
+        assert!(alerts.lines().all(|line| !line.contains('\t') && line.trim_end() == line));
+        check_rules(alerts, &mut names);
+    }
+}
+
+/// Checks the rules of a file. Each has a name of its own, which enters `names`.
+fn check_rules<'a>(alerts: &'a str, names: &mut BTreeSet<&'a str>) {
+    for rule in alerts.split("- alert: ").skip(1) {
         let name = rule.lines().next().unwrap();
         assert!(name.starts_with("Sidekick") && names.insert(name), "{name}");
         let value = |key: &str| {
@@ -65,13 +108,12 @@ fn alerts_are_about_metrics_that_there_are_and_say_what_to_do() {
         assert!(value("summary").ends_with('.'), "{name}");
         assert_eq!(value("action"), ">-", "{name}");
     }
-    assert!(ALERTS.lines().all(|line| !line.contains('\t') && line.trim_end() == line));
 }
 
 #[test]
 fn the_dashboard_is_of_metrics_that_there_are() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
-    assert_exported(&named(DASHBOARD));
+    assert_exported(&named(DASHBOARD), &proxy());
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     assert!(variables.iter().any(|variable| {
         variable["name"] == "datasource"
@@ -93,14 +135,59 @@ fn the_dashboard_is_of_metrics_that_there_are() {
 
 #[test]
 fn every_metric_is_explained() {
-    let explained: Vec<_> = NOTES
+    for Packaged { notes, exported, .. } in [proxy(), agent()] {
+        let rows = notes.lines().filter_map(|line| line.strip_prefix("| `"));
+        let explained: Vec<_> = rows
+            .filter(|rest| rest.starts_with("sidekick_") || rest.starts_with("process_"))
+            .map(|rest| {
+                assert_eq!(rest.matches(" | ").count(), 2, "{rest}");
+                rest.split('`').next().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(explained.iter().cloned().collect::<BTreeSet<_>>(), exported);
+        assert_eq!(explained.len(), exported.len(), "each once");
+    }
+}
+
+#[test]
+fn every_flag_of_the_agent_is_explained() {
+    let help = Command::new(env!("CARGO_BIN_EXE_sidekick-agent")).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let flag = |line: &str| {
+        let (_, rest) = line.split_once("--")?;
+        let end = rest.find(|char: char| !char.is_ascii_lowercase() && char != '-');
+        Some(format!("--{}", &rest[..end.unwrap_or(rest.len())]))
+    };
+    // Of the lines that begin with a flag.
+    let flags: BTreeSet<_> = help
         .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .map(|rest| {
-            assert_eq!(rest.matches(" | ").count(), 2, "{rest}");
-            rest.split('`').next().unwrap().to_owned()
-        })
+        .filter(|line| line.starts_with("  -") || line.starts_with("      --"))
+        .filter_map(flag)
+        .filter(|flag| flag != "--help" && flag != "--version")
         .collect();
-    assert_eq!(explained.iter().cloned().collect::<BTreeSet<_>>(), exported());
-    assert_eq!(explained.len(), exported().len(), "each once");
+    assert!(flags.len() >= 15, "{flags:?}");
+    let notes = agent().notes;
+    let rows = notes.lines().filter_map(|line| line.strip_prefix("| `-"));
+    let explained: BTreeSet<_> = rows.filter_map(|rest| flag(&format!("-{rest}"))).collect();
+    assert_eq!(explained, flags);
+}
+
+#[test]
+fn a_unit_grants_raw_sockets_and_nothing_else() {
+    for Packaged { unit, .. } in [proxy(), agent()] {
+        let values = |key: &str| {
+            let mut lines = unit.lines().filter_map(|line| line.strip_prefix(key));
+            let value = lines.next().unwrap_or_else(|| panic!("no {key} in {unit}"));
+            assert_eq!(lines.next(), None, "{key}");
+            value.split(' ').collect::<BTreeSet<_>>()
+        };
+        for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
+            assert_eq!(values(key), BTreeSet::from(["CAP_NET_RAW"]));
+        }
+        let families = ["AF_PACKET", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_UNIX"];
+        assert_eq!(values("RestrictAddressFamilies="), BTreeSet::from(families));
+        for key in ["DynamicUser=", "NoNewPrivileges="] {
+            assert_eq!(values(key), BTreeSet::from(["yes"]));
+        }
+    }
 }

@@ -247,14 +247,16 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
     });
 }
 
-/// The exposure that systemd reports for the unit, in tenths.
+/// The exposure that systemd reports for each unit, in tenths.
 #[test]
-fn the_unit_leaves_little_open() {
-    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/sidekick-proxy.service");
-    let mut analyze = Command::new("systemd-analyze");
-    let output =
-        analyze.args(["security", "--offline=yes", "--threshold=20", unit]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+fn the_units_leave_little_open() {
+    for unit in ["sidekick-proxy.service", "sidekick-agent.service"] {
+        let unit = format!("{}/packaging/{unit}", env!("CARGO_MANIFEST_DIR"));
+        let mut analyze = Command::new("systemd-analyze");
+        let output =
+            analyze.args(["security", "--offline=yes", "--threshold=20", &unit]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
 }
 
 #[test]
