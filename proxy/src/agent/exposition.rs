@@ -209,7 +209,7 @@ mod tests {
             ("sidekick_agent_flows", 3.0),
             ("sidekick_agent_flows_with_proxy", 2.0),
             ("sidekick_agent_flows_max", 256.0),
-            ("sidekick_agent_copies_bytes", 65_536.0),
+            ("sidekick_agent_copies_bytes", 65_529.0),
             ("sidekick_agent_copies_max_bytes", f64::from(32 << 20)),
             ("sidekick_agent_answering", 1.0),
             ("process_start_time_seconds", 1_700_000_000.25),

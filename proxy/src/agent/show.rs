@@ -24,7 +24,9 @@ pub(super) fn show(status: &AgentStatus) -> String {
             report.flows_open, report.flows_assisted, status.flows_max
         ),
     );
-    let (held, most) = (Size::bytes(report.memory_bytes), Size::bytes(status.memory_max));
+    // In whole kibibytes: the exact number of bytes is of no use to people.
+    let held = Size::bytes(report.memory_bytes.next_multiple_of(1024));
+    let most = Size::bytes(status.memory_max);
     say("copies", format!("{held}, {most} at most"));
     let interfaces = report.interfaces.iter().map(|of| {
         let backend = of.backend.as_deref();

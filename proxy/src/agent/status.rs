@@ -198,7 +198,7 @@ pub(super) mod tests {
                 totals,
                 flows_open: 3,
                 flows_assisted: 2,
-                memory_bytes: 1 << 16,
+                memory_bytes: (1 << 16) - 7,
                 interfaces: vec![wlan0, gone],
                 flows: vec![helped, alone],
             },

@@ -173,8 +173,8 @@ impl<'a, 'f> Datagrams<'a, 'f> {
 pub(super) fn count_unsplit(name: &str, counters: &mut Counters) {
     if counters.unsplit == 0 {
         warn!(
-            "{name} delivers merged frames that this kernel cannot split, so the proxy does not \
-             count their datagrams: {}",
+            "{name} delivers merged frames that this kernel cannot split, and their datagrams get \
+             no help: {}",
             offload::advice(name)
         );
     }

@@ -212,7 +212,7 @@ impl Interface {
                     Some(interface) if interface.is_up() => self.set_up(),
                     Some(_) if !self.down => {
                         self.down = true;
-                        warn!("{} is down: the proxy counts nothing until it is up", self.name);
+                        warn!("{} is down: nothing is captured there until it is up", self.name);
                     }
                     Some(_) => {}
                 }
