@@ -116,7 +116,8 @@ struct Options {
     #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     except: Vec<Selector>,
 
-    /// Help a flow from this packet on, so that short exchanges cost nothing
+    /// Help a flow from this packet on, so that short exchanges cost nothing. QUIC gets help from
+    /// its second packet at the latest
     #[arg(
         long,
         value_name = "N",
