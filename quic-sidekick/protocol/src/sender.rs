@@ -23,7 +23,7 @@ use crate::flow::{Flow, canonical};
 use crate::identify::Payload;
 use crate::keys::PublicKey;
 use crate::transmit::{Route, Transmit};
-use crate::wire::discovery::{Answer, HANDLE_LEN};
+use crate::wire::discovery::{Answer, HANDLE_LEN, Marker};
 use crate::wire::{Datagram, ParseError, REPEAT_HEADER_LEN};
 pub use config::SenderConfig;
 use effects::Effects;
@@ -245,6 +245,13 @@ impl Sender {
     #[must_use]
     pub fn is_answer(datagram: &[u8]) -> bool {
         Answer::is_one(datagram)
+    }
+
+    /// Whether a datagram that leaves may be a marker, by its first bytes. Its flow then has a
+    /// sender of its own.
+    #[must_use]
+    pub fn is_marker(datagram: &[u8]) -> bool {
+        Marker::is_one(datagram)
     }
 
     /// Handles a datagram that arrived at the flow's own socket and may be a proxy's answer to a

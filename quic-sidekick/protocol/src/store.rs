@@ -132,6 +132,23 @@ impl Store {
         self.allowance.refund(len);
     }
 
+    /// Bytes of the datagrams that are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Removes the datagrams that are too old to be sent again at `now`.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(oldest) = self.kept.front()
+            && now.saturating_duration_since(oldest.sent) > self.max_age
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.bytes -= oldest.datagram.len();
+            self.spare = oldest.datagram;
+        }
+    }
+
     /// Removes all datagrams, because the flow left their path. The budget stays.
     pub fn clear(&mut self) {
         self.kept.clear();
@@ -165,13 +182,18 @@ mod tests {
             (0..30).filter(|tag| store.get_for_resend(*tag, now).is_some()).collect();
         assert_eq!(kept, [14, 16, 18]);
         assert!(store.get_for_resend(18, now + AGE).is_some());
+        store.expire(now + AGE);
+        assert_eq!(store.bytes(), 3000, "none is too old yet");
         assert!(store.get_for_resend(18, now + AGE + Duration::from_nanos(1)).is_none());
         store.push(18, vec![8; 1], now);
         store.push(5, vec![8; 1], now);
         store.push(20, Vec::new(), now);
         assert_eq!(store.get_for_resend(18, now), Some(&[7; 1000][..]), "tags ascend");
+        store.expire(now + AGE + Duration::from_nanos(1));
+        assert_eq!(store.bytes(), 0);
+        store.push(21, vec![8; 1], now);
         store.clear();
-        assert!(store.get_for_resend(18, now).is_none());
+        assert_eq!((store.bytes(), store.get_for_resend(21, now)), (0, None));
         store.push(1, vec![1; 3001], now);
         assert!(store.get_for_resend(1, now).is_none(), "a datagram larger than the store");
     }

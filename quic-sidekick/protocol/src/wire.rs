@@ -21,7 +21,6 @@ pub use datagram::{
 };
 pub(crate) use datagram::{hello_payload, parse_hello_payload};
 pub use error::{BufferTooShort, ParseError};
-#[cfg(test)]
 pub(crate) use header::VERSION;
 pub use header::{Cookie, SEAL_LEN, SessionNumber};
 pub(crate) use header::{KEY_LEN, TAG_LEN};

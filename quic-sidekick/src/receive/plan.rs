@@ -35,13 +35,7 @@ const COPY_MORE: Duration = Duration::from_millis(2);
 /// Parity repairs sooner than requests from this near round trip on. Below, a request takes about
 /// as long as parity, and it costs fewer bytes.
 const FAR_AWAY: Duration = Duration::from_millis(10);
-/// A queue before the proxy: the near round trip exceeds this multiple of its minimum, the time
-/// that follows, and so many times its jitter. A radio that keeps the packets in order delays a
-/// fast flow nearly always by its greatest delay.
-const QUEUE_FACTOR: f64 = 1.5;
-const QUEUE_MORE: Duration = Duration::from_millis(4);
-const QUEUE_JITTERS: u32 = 5;
-/// How long help pauses after such a queue was seen.
+/// How long help pauses after a queue grew before the proxy.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What to do for received datagrams.
@@ -76,31 +70,18 @@ pub(super) struct RoundTrips {
 #[derive(Clone, Copy, Debug)]
 struct NearRoundTrip {
     smoothed: Duration,
-    /// The shortest of the last ten seconds.
-    minimum: Duration,
     /// As the flow's packets take it, without a queue.
     usual: Duration,
-    /// The least of the latest few.
-    latest: Option<Duration>,
-    jitter: Duration,
-}
-
-impl NearRoundTrip {
-    /// Whether a queue grows before the proxy.
-    fn is_congested(&self) -> bool {
-        let most = self.minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE + QUEUE_JITTERS * self.jitter;
-        self.latest.is_some_and(|latest| latest > most)
-    }
+    /// A queue grows before the proxy.
+    queue_grows: bool,
 }
 
 impl RoundTrips {
     pub(super) fn of(sender: &Sender, whole: Option<Duration>) -> Self {
         let near = sender.keeper_rtt().map(|smoothed| NearRoundTrip {
             smoothed,
-            minimum: smoothed.saturating_sub(sender.keeper_queueing().unwrap_or_default()),
             usual: smoothed.saturating_sub(sender.keeper_standing_queue().unwrap_or_default()),
-            latest: sender.keeper_rtt_of_late(),
-            jitter: sender.keeper_jitter().unwrap_or_default(),
+            queue_grows: sender.keeper_queue_grows(),
         });
         Self { near, future_near: sender.future_keeper_rtt(), whole }
     }
@@ -125,7 +106,7 @@ impl Planner {
             let parity = rtts.future_near.is_some_and(|near| self.wants_parity(near, parity));
             return Plan { parity, ..Plan::nothing(ReceiveState::NotKept) };
         };
-        if near.is_congested() {
+        if near.queue_grows {
             self.congested_until = Some(now + PAUSE);
         }
         if self.congested_until.is_some_and(|until| now < until) {
@@ -213,16 +194,9 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// The plan past a proxy at this near round trip, of which so much is a queue.
-    fn plan(repair: ReceiveRepair, near: u64, queue: u64, whole: u64, parity: ParityState) -> Plan {
-        let (near, minimum) = (ms(near), ms(near - queue));
-        let near = NearRoundTrip {
-            smoothed: near,
-            minimum,
-            usual: minimum,
-            latest: Some(near),
-            jitter: Duration::ZERO,
-        };
+    /// The plan past a proxy at this near round trip.
+    fn plan(repair: ReceiveRepair, near: u64, whole: u64, parity: ParityState) -> Plan {
+        let near = NearRoundTrip { smoothed: ms(near), usual: ms(near), queue_grows: false };
         let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(whole)) };
         Planner::new(repair).plan(rtts, parity, epoch())
     }
@@ -233,7 +207,7 @@ mod tests {
     }
 
     fn auto(near: u64, whole: u64) -> Plan {
-        plan(ReceiveRepair::Auto, near, 0, whole, ParityState::Lossy)
+        plan(ReceiveRepair::Auto, near, whole, ParityState::Lossy)
     }
 
     #[test]
@@ -264,71 +238,43 @@ mod tests {
     #[test]
     fn nothing_waits_for_parity_that_does_not_suffice() {
         let parity = ParityState::Overwhelmed;
-        let far = plan(ReceiveRepair::Auto, 200, 0, 260, parity);
+        let far = plan(ReceiveRepair::Auto, 200, 260, parity);
         assert!(far.parity && far.hold.is_none() && far.request_after.is_none(), "{far:?}");
-        let near = plan(ReceiveRepair::Auto, 20, 0, 80, parity);
+        let near = plan(ReceiveRepair::Auto, 20, 80, parity);
         assert!(near.hold.is_some() && near.request_after.is_some(), "{near:?}");
     }
 
     #[test]
     fn a_user_may_choose() {
         let lossy = ParityState::Lossy;
-        assert!(plan(ReceiveRepair::Both, 2, 0, 80, lossy).parity);
-        assert_eq!(plan(ReceiveRepair::Parity, 20, 0, 80, lossy).request_after, None);
-        assert!(!plan(ReceiveRepair::Requests, 20, 0, 80, lossy).parity);
-        let far = plan(ReceiveRepair::Requests, 60, 0, 160, lossy);
+        assert!(plan(ReceiveRepair::Both, 2, 80, lossy).parity);
+        assert_eq!(plan(ReceiveRepair::Parity, 20, 80, lossy).request_after, None);
+        assert!(!plan(ReceiveRepair::Requests, 20, 80, lossy).parity);
+        let far = plan(ReceiveRepair::Requests, 60, 160, lossy);
         assert_eq!((far.state, far.hold.is_none()), (ReceiveState::TooFar, true));
         // The proxy sends none, and the user wants no requests.
-        let none = plan(ReceiveRepair::Parity, 20, 0, 80, ParityState::Unanswered);
+        let none = plan(ReceiveRepair::Parity, 20, 80, ParityState::Unanswered);
         assert_eq!((none.state, none.parity), (ReceiveState::NoParity, false));
     }
 
     #[test]
-    fn without_losses_nothing_waits_and_behind_a_queue_nothing_is_repaired() {
-        let watching = plan(ReceiveRepair::Auto, 20, 0, 80, ParityState::Lossless);
+    fn without_losses_nothing_waits() {
+        let watching = plan(ReceiveRepair::Auto, 20, 80, ParityState::Lossless);
         assert_eq!((watching.state, watching.parity), (ReceiveState::Watching, true));
         assert!(watching.hold.is_none() && watching.request_after.is_none());
-        // 1.5 times the minimum and 4 ms.
-        for (queue, state) in [(10, ReceiveState::Protected), (15, ReceiveState::Congested)] {
-            let plan = plan(ReceiveRepair::Auto, 20 + queue, queue, 100, ParityState::Lossy);
-            assert_eq!(plan.state, state, "{queue}");
-        }
     }
 
     #[test]
     fn help_pauses_after_a_queue() {
         let start = epoch();
         let mut planner = Planner::new(ReceiveRepair::Auto);
-        let mut state = |latest, jitter, at| {
-            let near = NearRoundTrip {
-                smoothed: ms(20),
-                minimum: ms(20),
-                usual: ms(20),
-                latest: Some(ms(latest)),
-                jitter: ms(jitter),
-            };
+        let mut state = |queue_grows, at| {
+            let near = NearRoundTrip { smoothed: ms(20), usual: ms(20), queue_grows };
             let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(80)) };
             planner.plan(rtts, ParityState::Lossy, start + ms(at)).state
         };
-        assert_eq!(state(35, 0, 0), ReceiveState::Congested);
-        assert_eq!(state(20, 0, 99), ReceiveState::Congested);
-        assert_eq!(state(20, 0, 100), ReceiveState::Protected);
-        // A radio is no queue.
-        assert_eq!(state(38, 1, 200), ReceiveState::Protected);
-        assert_eq!(state(40, 1, 300), ReceiveState::Congested);
-    }
-
-    #[test]
-    fn a_radios_jitter_leaves_the_proxy_as_far_away_as_it_is() {
-        let near = NearRoundTrip {
-            smoothed: ms(20),
-            minimum: ms(3),
-            usual: ms(16),
-            latest: Some(ms(20)),
-            jitter: ms(3),
-        };
-        let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(80)) };
-        let plan = Planner::new(ReceiveRepair::Auto).plan(rtts, ParityState::Lossy, epoch());
-        assert_eq!(plan.state, ReceiveState::Protected);
+        assert_eq!(state(true, 0), ReceiveState::Congested);
+        assert_eq!(state(false, 99), ReceiveState::Congested);
+        assert_eq!(state(false, 100), ReceiveState::Protected);
     }
 }

@@ -127,6 +127,11 @@ pub(super) struct Established {
 }
 
 impl Established {
+    /// The session's number at the sender.
+    pub(super) fn number(&self) -> SessionNumber {
+        self.local_number
+    }
+
     /// A session before its first epoch. The caller must call [`Self::begin_epoch`] next.
     pub(super) fn new(
         seal: Seal,

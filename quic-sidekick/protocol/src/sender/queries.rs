@@ -2,11 +2,13 @@
 
 use super::Sender;
 use super::last_quack::LastQuack;
+use super::rtt::NearRtt;
 use super::selector::Selection;
 use super::session::ProxySession;
 use super::status::{Assistance, Reason, SenderStats};
 use crate::keys::PublicKey;
 use crate::terms::Terms;
+use crate::wire::VERSION;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -76,6 +78,35 @@ impl Sender {
     #[must_use]
     pub fn near_standing_queue(&self) -> Option<Duration> {
         self.leading()?.near_rtt()?.standing()
+    }
+
+    /// Whether a queue grows before the proxy: each of the last three samples of the near RTT
+    /// exceeds the shortest of the last ten seconds by half, 4 ms and five times the jitter
+    /// (SPEC.md, section 7.10). Then losses are congestion, and the flow should hear of them.
+    #[must_use]
+    pub fn near_queue_grows(&self) -> bool {
+        self.leading().and_then(ProxySession::near_rtt).is_some_and(NearRtt::queue_grows)
+    }
+
+    /// The numbers of the sessions with proxies, as [`Sender::session_number`] reads them from
+    /// their datagrams. They change when a session begins or ends.
+    pub fn session_numbers(&self) -> impl Iterator<Item = u32> {
+        self.sessions.iter().filter_map(ProxySession::number)
+    }
+
+    /// The session's number in a datagram from a proxy, or `None` if it is none of this version. A
+    /// caller with many senders and one adjacent socket finds the sender of a datagram by it.
+    ///
+    /// ```
+    /// use sidekick_protocol::Sender;
+    ///
+    /// assert_eq!(Sender::session_number(&[0x13, 0, 0, 1, 2, 9]), Some(258));
+    /// assert_eq!(Sender::session_number(b"GET / HTTP/1.1"), None);
+    /// ```
+    #[must_use]
+    pub fn session_number(datagram: &[u8]) -> Option<u32> {
+        let [first, number @ ..] = datagram.first_chunk::<5>()?;
+        (first >> 4 == VERSION).then_some(u32::from_be_bytes(*number))
     }
 
     /// The terms granted, during a session.

@@ -29,17 +29,11 @@ impl Sender {
         established.find(|session| session.may_keep()).map(|session| session.near_rtt.rough())
     }
 
-    /// The excess of [`keeper_rtt`](Self::keeper_rtt) over the shortest of the last ten seconds.
+    /// Whether a queue grows before the proxy that keeps copies, as [`Sender::near_queue_grows`]
+    /// says it of the leading proxy.
     #[must_use]
-    pub fn keeper_queueing(&self) -> Option<Duration> {
-        self.keeper()?.queueing()
-    }
-
-    /// The least of the last three round-trip times that the quACKs of the proxy gave which keeps
-    /// copies. It follows a queue sooner than the smoothed one.
-    #[must_use]
-    pub fn keeper_rtt_of_late(&self) -> Option<Duration> {
-        self.keeper()?.of_late()
+    pub fn keeper_queue_grows(&self) -> bool {
+        self.keeper().is_some_and(NearRtt::queue_grows)
     }
 
     /// The least excess of the last 16 round-trip times to the proxy that keeps copies over the
@@ -47,14 +41,6 @@ impl Sender {
     #[must_use]
     pub fn keeper_standing_queue(&self) -> Option<Duration> {
         self.keeper()?.standing()
-    }
-
-    /// The jitter of the round-trip times to the proxy that keeps copies: the mean difference of
-    /// successive ones, smoothed as in RFC 3550, section 6.4.1. A queue adds to it for some time,
-    /// so this is the least of the last ten seconds.
-    #[must_use]
-    pub fn keeper_jitter(&self) -> Option<Duration> {
-        self.keeper()?.jitter()
     }
 
     fn keeper(&self) -> Option<&NearRtt> {

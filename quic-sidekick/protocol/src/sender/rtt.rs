@@ -13,6 +13,12 @@ const LAST: usize = 16;
 /// The assumed value before the first measurement.
 const INITIAL: Duration = Duration::from_millis(100);
 
+/// A queue grows when the latest samples exceed one and a half times the shortest, the time that
+/// follows, and so many times the jitter. A radio that keeps the packets in order delays a fast
+/// flow nearly always by its greatest delay.
+const QUEUE_MORE: Duration = Duration::from_millis(4);
+const QUEUE_JITTERS: u32 = 5;
+
 /// A measurement of the round-trip time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
@@ -168,6 +174,14 @@ impl NearRtt {
     /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
     pub(super) fn jitter(&self) -> Option<Duration> {
         self.jitter.recent.least()
+    }
+
+    /// Whether a queue grows (SPEC.md, section 7.10).
+    pub(super) fn queue_grows(&self) -> bool {
+        let Some(least) = self.recent.least() else { return false };
+        let most =
+            scale(least, 3, 2) + QUEUE_MORE + QUEUE_JITTERS * self.jitter().unwrap_or_default();
+        self.of_late().is_some_and(|late| late > most)
     }
 
     fn bound(&self) -> Duration {

@@ -98,6 +98,15 @@ impl ProxySession {
         session
     }
 
+    /// The number that the sender chose for the session, if there is one.
+    pub(super) fn number(&self) -> Option<u32> {
+        match &self.state {
+            State::Closed => None,
+            State::Handshaking(state) => Some(state.number.0),
+            State::Established(state) => Some(state.number().0),
+        }
+    }
+
     /// Records a datagram of the flow with this identifier, which was sent.
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         match &mut self.state {

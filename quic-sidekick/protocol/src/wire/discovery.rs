@@ -37,6 +37,13 @@ fn mask(bytes: &mut [u8], cookie: &Cookie) {
     }
 }
 
+/// Whether a datagram begins with this byte, and has the protocol's name in its place. Every packet
+/// of a connection is checked; the first byte decides nearly all.
+fn is_of_kind(datagram: &[u8], first: u8) -> bool {
+    datagram.first() == Some(&first)
+        && datagram.get(1 + HANDLE_LEN..).is_some_and(|rest| rest.starts_with(&MAGIC))
+}
+
 /// Which way a proxy sends its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -105,6 +112,13 @@ fn write_head(
 }
 
 impl Marker {
+    /// Whether a datagram is a marker, by its first byte and the protocol's name in its place.
+    /// [`Marker::parse`] may still reject it.
+    #[must_use]
+    pub fn is_one(datagram: &[u8]) -> bool {
+        is_of_kind(datagram, MARKER_BYTE)
+    }
+
     /// Reads a marker from a complete datagram of at least [`MARKER_LEN`] bytes. Bytes after the
     /// fields are ignored.
     ///
@@ -145,9 +159,7 @@ impl Answer {
     /// [`Answer::parse`] may still reject it.
     #[must_use]
     pub fn is_one(datagram: &[u8]) -> bool {
-        // A proxy checks every packet; the first byte decides nearly all.
-        datagram.first() == Some(&ANSWER_BYTE)
-            && datagram.get(1 + HANDLE_LEN..).is_some_and(|rest| rest.starts_with(&MAGIC))
+        is_of_kind(datagram, ANSWER_BYTE)
     }
 
     /// Reads an answer from a complete datagram.

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 /// The longest silence of the sender; the proxy ends a session after a minute of it.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// If the proxy's own timer for a quACK is as short, the sender waits for that quACK instead of
+/// polling after each lone packet.
+const SOON: Duration = Duration::from_millis(5);
+
 impl Established {
     /// When [`Established::on_timeout`] is due.
     pub(in crate::sender) fn next_timeout(&self, config: &SenderConfig) -> Option<Instant> {
@@ -50,8 +54,11 @@ impl Established {
         }
         // Poll when the last packet is unreported for a probe timeout, or a quACK is overdue. Poll
         // also when a suspect is due to be declared lost, because the proxy may still report it.
-        let patience = probe.patience(self.near_rtt.probe_timeout());
-        let tail = self.history.last_sent().map(|sent| sent + patience);
+        let timeout = self.near_rtt.probe_timeout();
+        let patience = probe.patience(timeout);
+        let soon = timeout.min(SOON);
+        let scheduled = self.granted.every.filter(|every| *every <= soon).unwrap_or_default();
+        let tail = self.history.last_sent().map(|sent| sent + scheduled + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());

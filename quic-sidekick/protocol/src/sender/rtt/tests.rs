@@ -105,3 +105,25 @@ fn a_queue_adds_nothing_to_the_jitter_for_long() {
     let radio = (0..4000).map(|i| sample(20 + i * 7 % 9)).last().unwrap().unwrap();
     assert!((2 * MS..=5 * MS).contains(&radio), "{radio:?}");
 }
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn a_queue_grows_beyond_half_the_near_rtt_and_the_jitter() {
+    let grows = |samples: &[u32]| {
+        let (mut now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
+        for ms in samples {
+            now += 10 * MS;
+            rtt.sample(Sample::Answer(*ms * MS), now);
+        }
+        rtt.queue_grows()
+    };
+    let steady = [20; 40];
+    for (late, expected) in [([34, 34, 34], false), ([35, 35, 35], true), ([35, 20, 35], false)] {
+        assert_eq!(grows(&[&steady[..], &late].concat()), expected, "{late:?}");
+    }
+    // A radio that delays the packets by 0 to 8 ms, in no order.
+    let radio: Vec<u32> = (0..400).map(|i| 20 + i * 7 % 9).collect();
+    for (late, expected) in [([44, 44, 44], false), ([60, 60, 60], true)] {
+        assert_eq!(grows(&[&radio[..], &late].concat()), expected, "{late:?}");
+    }
+}
