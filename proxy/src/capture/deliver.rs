@@ -169,6 +169,57 @@ impl<'a, 'f> Datagrams<'a, 'f> {
     }
 }
 
+/// The datagram of a frame, or those of a merged one, with the frame itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole<'a> {
+    pub(crate) link: Link,
+    /// The datagram. For a merged frame: all of its datagrams, one after the other.
+    pub(crate) datagram: Datagram<'a>,
+    /// The length of each datagram of a merged frame but the last.
+    pub(crate) each: Option<usize>,
+    /// The frame that the datagram lies in.
+    pub(crate) frame: &'a [u8],
+}
+
+/// Passes the datagram of each frame to `handle`.
+pub(super) fn each_whole<'a>(
+    frames: &Frames<'a>,
+    name: &str,
+    link: Link,
+    counters: &mut Counters,
+    mut handle: impl FnMut(Whole<'a>),
+) {
+    for frame in (0..frames.len()).filter_map(|index| frames.get(index)) {
+        let datagram = match packet::parse(link, frame.bytes, frame.len) {
+            Ok(datagram) => datagram,
+            Err(Skip::NotUdp) => continue,
+            Err(Skip::Fragment) => {
+                counters.fragments += 1;
+                continue;
+            }
+            Err(Skip::Malformed | Skip::Cut) => {
+                counters.malformed += 1;
+                continue;
+            }
+        };
+        let each = match frame.merging {
+            Merging::Single => None,
+            Merging::Datagrams { each } => Some(each),
+            Merging::Fragments => {
+                counters.fragments += 1;
+                continue;
+            }
+            Merging::Other => {
+                count_unsplit(name, counters);
+                continue;
+            }
+        };
+        counters.split += u64::from(each.is_some());
+        counters.datagrams += datagram.len.div_ceil(each.unwrap_or(datagram.len).max(1)) as u64;
+        handle(Whole { link, datagram, each, frame: frame.bytes });
+    }
+}
+
 /// Counts a merged frame whose datagrams the sums lack. The first time, it logs the remedy.
 pub(super) fn count_unsplit(name: &str, counters: &mut Counters) {
     if counters.unsplit == 0 {

@@ -9,7 +9,7 @@ use pnet_datalink::NetworkInterface;
 use tracing::{info, warn};
 
 use super::counters::Counters;
-use super::deliver::{Datagrams, count_unsplit};
+use super::deliver::{Datagrams, Whole, count_unsplit, each_whole};
 use super::error::CaptureError;
 use super::source::{Frames, Read, Source};
 use crate::packet::Link;
@@ -152,6 +152,37 @@ impl Capture {
         }
         let Interface { name, link, counters, .. } = interface;
         Ok(Datagrams::new(name, *link, counters, frames, read, missed))
+    }
+
+    /// Reads waiting frames, at most [`BATCH`](super::BATCH), and passes their datagrams to
+    /// `handle`, with the frames. Returns how many frames there were. Never blocks.
+    ///
+    /// # Errors
+    /// Why the capture has ended.
+    pub(crate) fn read_whole(
+        &mut self,
+        handle: impl FnMut(Whole<'_>),
+    ) -> Result<usize, CaptureError> {
+        let Self { source, interface } = self;
+        let mut frames = Frames::default();
+        let read = match source.read(&mut frames) {
+            Ok(Read::Frames) => frames.len(),
+            Ok(Read::Gap { discarded, .. }) => {
+                interface.discarded += discarded as u64;
+                discarded
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
+                interface.recover(errno)?;
+                usize::from(errno == Errno::EINVAL)
+            }
+        };
+        if read > 0 {
+            interface.set_up();
+        }
+        each_whole(&frames, &interface.name, interface.link, &mut interface.counters, handle);
+        self.source.release();
+        Ok(read)
     }
 
     /// Returns the memory of the frames read last to the kernel.

@@ -52,6 +52,11 @@ pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, Captu
 pub(super) struct ForCopies(Unbound);
 
 impl ForCopies {
+    /// Whether a virtio header precedes each packet, also those that are sent by the socket.
+    pub(super) fn has_vnet_header(&self) -> bool {
+        self.0.granted.vnet_header
+    }
+
     /// Opens one for the interface called `name`. That takes the kernel milliseconds.
     pub(super) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
         let unbound = find(name).and_then(|interface| {

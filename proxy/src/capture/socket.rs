@@ -223,7 +223,7 @@ pub(super) fn pending_error(fd: &impl AsFd) -> Errno {
 
 /// A coarse filter. All IPv6 packets but TCP and ICMPv6 pass, since UDP may follow an extension
 /// header. Frames with VLAN tags pass, too. The parser decides about these.
-fn filter(link: Link) -> Vec<libc::sock_filter> {
+pub(super) fn filter(link: Link) -> Vec<libc::sock_filter> {
     const WHOLE_PACKET: u32 = u32::MAX;
 
     // The test of the IP version jumps to the IPv4 test, to the IPv6 test, or past both.

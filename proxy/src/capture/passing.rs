@@ -1,0 +1,108 @@
+//! Captures of whole packets in one direction, for an agent.
+//!
+//! An agent sends by the capture of what leaves: a packet socket does not see what it sends itself.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::libc::{PACKET_OUTGOING, sock_filter};
+use nix::sys::socket::{MsgFlags, sendmsg};
+
+use super::bpf::{IF_EQUAL, LOAD_BYTE, PACKET_TYPE, RETURN, op};
+use super::error::CaptureError;
+use super::interface::Capture;
+use super::open::ForCopies;
+use super::settings::Settings;
+use super::socket;
+use crate::offload::HEADER_LEN;
+use crate::packet::Link;
+
+/// Which packets of an interface a capture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Those that leave, behind the interface's queueing discipline.
+    Leaving,
+    /// Those that arrive.
+    Arriving,
+}
+
+/// A capture of the packets in one direction.
+#[derive(Debug)]
+pub(crate) struct PassingCapture {
+    /// The capture.
+    pub(crate) capture: Capture,
+    vnet_header: bool,
+}
+
+impl PassingCapture {
+    /// Opens one on the interface called `name`.
+    ///
+    /// # Errors
+    /// As for [`open`](super::open).
+    pub(crate) fn open(
+        name: &str,
+        settings: Settings,
+        direction: Direction,
+    ) -> Result<Self, CaptureError> {
+        let unbound = ForCopies::open(name, settings)?;
+        let vnet_header = unbound.has_vnet_header();
+        let (interface, link, source) = unbound.bind()?;
+        let capture = Capture::new(&interface, link, source);
+        let refused = |cause| CaptureError::Filter { name: name.to_owned(), cause };
+        socket::filter_by(&capture.as_fd(), &mut filter(link, direction)).map_err(refused)?;
+        Ok(Self { capture, vnet_header })
+    }
+
+    /// Sends a frame by the interface, as it is. Never blocks.
+    ///
+    /// # Errors
+    /// When the system does not accept the frame.
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // A virtio header of zeros: one packet, whose checksum is complete.
+        let header = [0; HEADER_LEN];
+        let header = header.get(..if self.vnet_header { HEADER_LEN } else { 0 });
+        let parts = [IoSlice::new(header.unwrap_or_default()), IoSlice::new(frame)];
+        let fd = self.capture.as_fd().as_raw_fd();
+        sendmsg::<()>(fd, &parts, &[], MsgFlags::MSG_DONTWAIT, None)?;
+        Ok(())
+    }
+}
+
+/// The program that keeps what may be UDP, in one direction.
+fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
+    let (leaving, arriving) = match direction {
+        Direction::Leaving => (1, 0),
+        Direction::Arriving => (0, 1),
+    };
+    let mut program = vec![
+        op(LOAD_BYTE, PACKET_TYPE, 0, 0),
+        op(IF_EQUAL, u32::from(PACKET_OUTGOING), leaving, arriving),
+        op(RETURN, 0, 0, 0),
+    ];
+    program.extend(socket::filter(link));
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::libc::{PACKET_HOST, PACKET_OTHERHOST};
+
+    use super::super::bpf::run_for;
+    use super::*;
+
+    #[test]
+    fn each_direction_shows_its_own_datagrams() {
+        for (direction, shown) in
+            [(Direction::Leaving, [true, false, false]), (Direction::Arriving, [false, true, true])]
+        {
+            let program = filter(Link::Ip, direction);
+            for (protocol, udp) in [(17, true), (6, false)] {
+                let mut packet = vec![0; 40];
+                (packet[0], packet[9]) = (0x45, protocol);
+                let kinds = [PACKET_OUTGOING, PACKET_HOST, PACKET_OTHERHOST];
+                let passes = kinds.map(|kind| run_for(&program, &packet, 0x0800, kind) != 0);
+                assert_eq!(passes, shown.map(|shown| shown && udp), "{direction:?} {protocol}");
+            }
+        }
+    }
+}
