@@ -3,6 +3,10 @@
 //! It captures what leaves by an interface, looks for a proxy on the path of each flow, and sends
 //! again what was lost before the proxy, byte for byte.
 //!
+//! The walk of a packet: `daemon` reads it from a capture, `flows` finds its flow, and `flow` names
+//! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was
+//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it.
+//!
 //! `program`, `cli`, `status`, `exposition` and `show` are for the operator, as those of the proxy.
 
 mod cli;
@@ -10,7 +14,13 @@ pub(crate) mod config;
 pub(crate) mod daemon;
 pub mod exposition;
 pub(crate) mod filter;
+mod flow;
+mod flows;
+mod frame;
+mod kind;
+mod outbox;
 pub(crate) mod program;
+pub(crate) mod replay;
 pub(crate) mod report;
 mod show;
 pub(crate) mod status;

@@ -19,6 +19,7 @@ pub use crate::worker::{Report, Sockets, WorkerEvent};
 pub mod agent {
     pub use crate::agent::exposition;
     pub use crate::agent::filter::{Filter, UNHELPED_PORTS};
+    pub use crate::agent::replay::AgentReplay;
     pub use crate::agent::report::{FlowReport, InterfaceReport, Report, Totals};
     pub use crate::agent::status::{AgentLimits, AgentStatus, AgentStatusReader};
 }

@@ -6,12 +6,16 @@
 mod allocator;
 #[path = "common/frames.rs"]
 mod frames;
+#[path = "common/long_frames.rs"]
+mod long_frames;
 
 use allocator::requests_during;
 use frames::Frames;
+use long_frames::LongFrames;
 use sidekick_protocol::Terms;
-use sidekick_proxy::testing::Replay;
+use sidekick_proxy::testing::agent::AgentReplay;
 use sidekick_proxy::testing::packet::{self, Link};
+use sidekick_proxy::testing::{BATCH, Replay};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
@@ -36,4 +40,29 @@ fn nothing_is_allocated_once_the_sessions_are_open() {
     let (requests, stats) = round(1);
     assert_eq!((requests, stats.counted, stats.sessions_opened), (0, 200_000, 1000));
     assert!(stats.quacks_sent > 6000, "{stats:?}");
+}
+
+/// One frame in fifty is lost, and sent again.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+fn an_agent_allocates_nothing_once_its_flow_is_helped() {
+    let (mut replay, mut now) = (AgentReplay::new(), Instant::now());
+    let mut round = |turn: u64| {
+        let frames = LongFrames::new(20_000, turn);
+        let mut requests = 0;
+        for (number, batch) in frames.together(BATCH).enumerate() {
+            now += Duration::from_micros(11 * BATCH as u64);
+            requests += requests_during(|| replay.leave(batch.iter().map(|it| &it[..]), now));
+            let arrived = batch.iter().skip(usize::from(turn > 0 && number % 2 == 0));
+            replay.pass(arrived.map(|frame| &frame[..]), now);
+            requests += requests_during(|| replay.hear(now));
+        }
+        (requests, replay.totals())
+    };
+    assert!(round(0).0 > 100, "the instrument works: a flow takes memory");
+    // Queues grow to what they once need.
+    (1..5).for_each(|turn| drop(round(turn)));
+    let (requests, totals) = round(5);
+    assert!(totals.resent > 500 && totals.quacks > 300, "{totals:?}");
+    assert_eq!(requests, 0, "{totals:?}");
 }

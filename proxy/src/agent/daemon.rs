@@ -1,19 +1,456 @@
-//! Runs an agent.
+//! Runs an agent: one thread reads and sends packets, others receive signals and serve metrics.
 
-use anyhow::{Result, bail};
-use tracing::debug;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeSpec;
+use sd_notify::NotifyState;
+use sidekick_protocol::SenderConfig;
+use tracing::{error, info, warn};
 
 use super::config::{AT_RESTART, AgentConfig};
+use super::flows::{Agent, Leaving, Limits};
+use super::outbox::To;
+use super::report::{InterfaceReport, Report, Totals};
+use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
+use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
+use crate::key;
+use crate::monitor::subject::ProgramStatus as _;
+use crate::monitor::{listener, server};
+use crate::packet_info::PacketInfo;
+use crate::port::Port;
+use crate::privileges;
+use crate::reload::{changes, warn_unapplied};
+use crate::runtime::{clock, spawn};
+use crate::signals::Signals;
+use crate::terminal::{notify_manager, print_line};
 
-/// Runs an agent until a signal ends it.
+/// How often the agent checks its captures, and looks for interfaces that are missing.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Most frames that are read from a capture in one turn.
+const FRAMES_PER_TURN: usize = 256;
+/// Most messages that are read in one turn: a flood of them must not delay packets.
+const MESSAGES_PER_TURN: usize = 32;
+/// How long a report may take.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// More than any message has.
+const RECEIVE_LEN: usize = 2048;
+
+/// Reads the configuration again.
+pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<AgentConfig>;
+
+/// What other threads ask of the loop.
+enum Command {
+    Stop,
+    Reload,
+    /// A report with so many flows at most.
+    Report(usize, SyncSender<Report>),
+}
+
+/// Asks the loop from another thread.
+#[derive(Clone)]
+struct Handle {
+    commands: Sender<Command>,
+    waker: Arc<UnixStream>,
+}
+
+impl Handle {
+    /// Returns false if the loop has ended.
+    fn send(&self, command: Command) -> bool {
+        // A full pipe wakes the loop as well.
+        self.commands.send(command).is_ok() && {
+            let _ = (&*self.waker).write(&[1]);
+            true
+        }
+    }
+}
+
+impl Handle {
+    /// Asks the loop for a report. `None` if it does not answer in time.
+    fn report(&self, flows: usize) -> Option<Report> {
+        let (reply, answer) = sync_channel(1);
+        self.send(Command::Report(flows, reply)).then_some(())?;
+        answer.recv_timeout(REPORT_PATIENCE).ok()
+    }
+}
+
+/// The captures on an interface.
+struct Captures {
+    leaving: PassingCapture,
+    arriving: PassingCapture,
+}
+
+impl Captures {
+    fn open(name: &str, config: &AgentConfig) -> Result<Self, CaptureError> {
+        let open = |direction| PassingCapture::open(name, config.capture(), direction);
+        let (leaving, arriving) = (open(Direction::Leaving)?, open(Direction::Arriving)?);
+        info!("helping what leaves by {name}, captured by {}", leaving.capture.backend());
+        Ok(Self { leaving, arriving })
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.leaving.capture.counters();
+        counters.add(&self.arriving.capture.counters());
+        counters
+    }
+}
+
+/// An interface that may be missing.
+struct Interface {
+    number: u32,
+    name: String,
+    captures: Option<Captures>,
+}
+
+/// Runs an agent until SIGINT or SIGTERM ends it, or its port fails. With `reread`, SIGHUP applies
+/// the settings that it returns. Otherwise SIGHUP ends the agent, too.
 ///
 /// # Errors
 /// One sentence for the operator: why the agent cannot start or continue.
-pub(crate) fn run(
-    config: &AgentConfig,
-    _reread: Option<&dyn Fn() -> Result<AgentConfig>>,
-) -> Result<()> {
+pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()> {
     config.check()?;
-    debug!("captures by {:?}; a restart for {AT_RESTART:?}", config.capture());
-    bail!("this build cannot run an agent")
+    // Before any other thread starts, which would handle a signal in its own way.
+    let signals = Signals::block().context("cannot handle signals")?;
+    let interfaces = open_interfaces(config)?;
+    if let Some(sentence) = config.memory_shortage() {
+        bail!("{sentence}");
+    }
+    let port = open_port()?;
+    let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
+    // Everything is open, and no other thread has started.
+    privileges::confine()?;
+    let (commands, inbox) = channel();
+    let (waker, wakes) = UnixStream::pair().context("cannot open a pipe")?;
+    waker.set_nonblocking(true).context("cannot open a pipe")?;
+    wakes.set_nonblocking(true).context("cannot open a pipe")?;
+    let handle = Handle { commands, waker: Arc::new(waker) };
+    let reloads = reread.is_some();
+    let on_signal = handle.clone();
+    spawn("signals".to_owned(), move || {
+        signals.each(|signal| {
+            let reload = reloads && signal == Signal::SIGHUP;
+            on_signal.send(if reload { Command::Reload } else { Command::Stop })
+        });
+    })?;
+    let agent = Agent::new(limits(config), port.address().port(), || key::random().ok());
+    let known = Arc::new(AgentLimits::of(config));
+    if let Some(listener) = metrics {
+        let asked = handle.clone();
+        let reader = AgentStatusReader::new(move |flows| asked.report(flows), Arc::clone(&known));
+        server::serve(listener, reader)?;
+    }
+    let mut agent = Loop {
+        agent,
+        interfaces,
+        port,
+        inbox,
+        wakes,
+        closed: Counters::default(),
+        unsent: 0,
+        checked: clock(),
+        started: config,
+        current: config.clone(),
+        known,
+    };
+    print_line(&format!("ready: helping what leaves by {}", config.interfaces.join(", ")));
+    notify_manager(&[NotifyState::Ready]);
+    let outcome = agent.work(reread);
+    notify_manager(&[NotifyState::Stopping]);
+    agent.agent.close(clock());
+    agent.send_all();
+    let totals = agent.report(0).totals;
+    print_line(&if config.json {
+        serde_json::to_string(&totals)?
+    } else {
+        format!("stopped: {totals}")
+    });
+    outcome
+}
+
+/// The state of the loop.
+struct Loop<'a> {
+    agent: Agent,
+    interfaces: Vec<Interface>,
+    port: Port,
+    inbox: Receiver<Command>,
+    wakes: UnixStream,
+    /// What captures have seen that are closed.
+    closed: Counters,
+    unsent: u64,
+    checked: Instant,
+    /// The settings of the start, and those that hold now.
+    started: &'a AgentConfig,
+    current: AgentConfig,
+    /// The limits that the status shows.
+    known: Arc<AgentLimits>,
+}
+
+impl Loop<'_> {
+    fn work(&mut self, reread: Option<Reread<'_>>) -> Result<()> {
+        let mut buffer = [0; RECEIVE_LEN];
+        loop {
+            self.wait()?;
+            if self.checked + CHECK_INTERVAL <= clock() {
+                self.check();
+            }
+            self.read_captures();
+            self.read_port(&mut buffer)?;
+            let now = clock();
+            if self.agent.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                self.agent.on_timeout(now);
+            }
+            self.send_all();
+            loop {
+                match self.inbox.try_recv() {
+                    Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
+                    Ok(Command::Reload) => self.reload(reread),
+                    Ok(Command::Report(flows, reply)) => {
+                        // Who asked may have stopped waiting.
+                        let _ = reply.try_send(self.report(flows));
+                    }
+                    Err(TryRecvError::Empty) => break,
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) -> Result<()> {
+        let check = self.checked + CHECK_INTERVAL;
+        let until = self.agent.poll_timeout().map_or(check, |deadline| deadline.min(check));
+        let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
+        let mut fds: Vec<PollFd<'_>> =
+            self.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno).context("cannot wait for packets"),
+        }
+        // The commands follow in any case.
+        while matches!(self.wakes.read(&mut [0; 64]), Ok(1..)) {}
+        Ok(())
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
+        let captures =
+            captures.flat_map(|it| [it.leaving.capture.as_fd(), it.arriving.capture.as_fd()]);
+        [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(captures)
+    }
+
+    /// Reads frames that wait in each capture.
+    fn read_captures(&mut self) {
+        let Self { agent, interfaces, .. } = self;
+        // Allocates only when a capture ends.
+        let mut ended = Vec::new();
+        for interface in interfaces {
+            let number = interface.number;
+            let Some(Captures { leaving, arriving }) = &mut interface.captures else { continue };
+            let outcome = read(&mut arriving.capture, |whole, now| {
+                agent.on_arriving(&whole.datagram, now);
+            })
+            .and_then(|()| {
+                read(&mut leaving.capture, |whole, now| {
+                    let Whole { link, datagram, each, frame } = whole;
+                    agent.on_leaving(
+                        Leaving { interface: number, link, datagram, each, frame },
+                        now,
+                    );
+                })
+            });
+            if let Err(cause) = outcome {
+                ended.push((number, cause));
+            }
+        }
+        self.end_captures(ended);
+        self.send_all();
+    }
+
+    fn end_captures(&mut self, ended: Vec<(u32, CaptureError)>) {
+        for (number, cause) in ended {
+            let interface = self.interfaces.iter_mut().find(|it| it.number == number);
+            if let Some(captures) = interface.and_then(|it| it.captures.take()) {
+                error!("{cause}; help resumes when that is possible");
+                self.closed.add(&captures.counters());
+            }
+        }
+    }
+
+    /// Checks the captures, and opens those of interfaces that have appeared.
+    fn check(&mut self) {
+        self.checked = clock();
+        let mut ended = Vec::new();
+        for interface in &mut self.interfaces {
+            match &mut interface.captures {
+                Some(captures) => {
+                    let checks = captures.leaving.capture.check();
+                    if let Err(cause) = checks.and_then(|()| captures.arriving.capture.check()) {
+                        ended.push((interface.number, cause));
+                    }
+                }
+                None => interface.captures = Captures::open(&interface.name, self.started).ok(),
+            }
+        }
+        self.end_captures(ended);
+    }
+
+    /// Reads some messages of proxies.
+    fn read_port(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut receiver = self.port.receiver();
+        for _ in 0..MESSAGES_PER_TURN {
+            let arrival = receiver.receive(buffer).context("the agent's port failed")?;
+            let Some(arrival) = arrival else { break };
+            let message = buffer.get(..arrival.len).unwrap_or_default();
+            self.agent.on_message(arrival.from, message, clock());
+        }
+        Ok(())
+    }
+
+    /// Sends everything that is ready.
+    fn send_all(&mut self) {
+        while let Some((to, buffer)) = self.agent.pop() {
+            let sent = match to {
+                To::Proxy(proxy) => self.port.send(&buffer, proxy, PacketInfo::default()),
+                To::Interface(number) => {
+                    let interface = self.interfaces.iter().find(|it| it.number == number);
+                    match interface.and_then(|it| it.captures.as_ref()) {
+                        Some(captures) => captures.leaving.send(&buffer),
+                        None => Err(ErrorKind::NotConnected.into()),
+                    }
+                }
+            };
+            self.unsent += u64::from(sent.is_err());
+            self.agent.give_back(buffer);
+        }
+    }
+
+    /// Applies what can change while the agent runs.
+    fn reload(&mut self, reread: Option<Reread<'_>>) {
+        let Some(reread) = reread else { return };
+        let mut states = vec![NotifyState::Reloading];
+        states.extend(NotifyState::monotonic_usec_now());
+        notify_manager(&states);
+        match reread() {
+            Ok(new) => {
+                let text = new.to_toml();
+                print_line(&format!(
+                    "reloaded: {}",
+                    changes(&self.current.to_toml(), &text, &AT_RESTART)
+                ));
+                warn_unapplied(&self.started.to_toml(), &text, &AT_RESTART);
+                self.known.set(&new);
+                self.agent.set_limits(limits(&new));
+                self.current = new;
+            }
+            Err(error) => error!("{error:#}; the agent keeps all of its settings"),
+        }
+        notify_manager(&[NotifyState::Ready]);
+    }
+
+    fn report(&self, flows: usize) -> Report {
+        let mut counters = self.closed;
+        let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
+        captures.for_each(|captures| counters.add(&captures.counters()));
+        let totals = Totals {
+            malformed_frames: counters.malformed,
+            fragments: counters.fragments,
+            merged_split: counters.split,
+            merged_unsplit: counters.unsplit,
+            capture_drops: counters.dropped,
+            unsent: self.unsent,
+            ..self.agent.totals()
+        };
+        let (flows_open, flows_assisted, memory_bytes) = self.agent.counts();
+        let interfaces = self.interfaces.iter().map(|interface| {
+            let captures = interface.captures.as_ref();
+            let counters = captures.map(|it| it.leaving.capture.counters()).unwrap_or_default();
+            InterfaceReport {
+                name: interface.name.clone(),
+                backend: captures.map(|it| it.leaving.capture.backend().to_owned()),
+                up: captures.is_some_and(|it| it.leaving.capture.is_up()),
+                captured: counters.datagrams,
+                dropped: captures.map_or(0, |it| it.counters().dropped),
+            }
+        });
+        let name = |number| {
+            let interface = self.interfaces.iter().find(|it| it.number == number);
+            interface.map_or_else(String::new, |it| it.name.clone())
+        };
+        Report {
+            totals,
+            flows_open,
+            flows_assisted,
+            memory_bytes,
+            interfaces: interfaces.collect(),
+            flows: self.agent.flows(flows, name, clock()),
+        }
+    }
+}
+
+/// Reads frames that wait in a capture.
+fn read(
+    capture: &mut Capture,
+    mut handle: impl FnMut(Whole<'_>, Instant),
+) -> Result<(), CaptureError> {
+    let mut read = 0;
+    while read < FRAMES_PER_TURN {
+        let now = clock();
+        match capture.read_whole(|whole| handle(whole, now))? {
+            0 => break,
+            frames => read += frames,
+        }
+    }
+    Ok(())
+}
+
+/// Opens the captures. An interface may appear later, as that of a modem does, but at least one
+/// must exist.
+fn open_interfaces(config: &AgentConfig) -> Result<Vec<Interface>> {
+    let mut missing = None;
+    let mut interfaces = Vec::new();
+    for (number, name) in (0..).zip(&config.interfaces) {
+        let captures = match Captures::open(name, config) {
+            Ok(captures) => Some(captures),
+            Err(error @ CaptureError::NoSuchInterface { .. }) => {
+                missing.get_or_insert(error);
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        interfaces.push(Interface { number, name: name.clone(), captures });
+    }
+    if interfaces.iter().any(|interface| interface.captures.is_some()) {
+        for interface in interfaces.iter().filter(|interface| interface.captures.is_none()) {
+            warn!("there is no interface {}; help starts when it appears", interface.name);
+        }
+        return Ok(interfaces);
+    }
+    missing.map_or_else(|| Ok(interfaces), |error| Err(error.into()))
+}
+
+/// The port at which proxies answer: any, for IPv6 and IPv4 if the machine has both.
+fn open_port() -> Result<Port> {
+    let any = |ip: std::net::IpAddr| Port::open((ip, 0).into());
+    let port = any(std::net::Ipv6Addr::UNSPECIFIED.into());
+    Ok(port.or_else(|_| any(std::net::Ipv4Addr::UNSPECIFIED.into()))?)
+}
+
+fn limits(config: &AgentConfig) -> Limits {
+    let sender =
+        SenderConfig { proxy: config.proxy, key: config.proxy_key, ..SenderConfig::default() };
+    Limits {
+        sender,
+        filter: config.filter(),
+        min_packets: config.min_packets,
+        max_flows: usize::try_from(config.max_flows).unwrap_or(usize::MAX),
+        memory: usize::try_from(config.memory.get()).unwrap_or(usize::MAX),
+        idle_timeout: config.idle_timeout,
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use sidekick_protocol::SenderStats;
 
 /// Totals since the agent started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,14 @@ pub struct Totals {
     pub capture_drops: u64,
     /// Packets that the system did not accept.
     pub unsent: u64,
+}
+
+impl Totals {
+    /// Adds what a flow's sender counted.
+    pub(super) fn add(&mut self, stats: SenderStats) {
+        self.quacks += stats.quacks_received;
+        self.malformed += stats.malformed + stats.other_version + stats.forged;
+    }
 }
 
 impl fmt::Display for Totals {

@@ -1,0 +1,284 @@
+//! A flow that is helped, without I/O.
+
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{
+    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Route, Sender,
+    SenderConfig, Store, Terms,
+};
+
+use super::frame::Template;
+use super::kind::Kind;
+use super::outbox::Outbox;
+use super::report::Totals;
+use crate::packet::{Datagram, Link};
+
+/// A quACK at most this long after the first packet that none has reported. A repair leaves so much
+/// later than the next packets, and a near RTT.
+const QUACK_INTERVAL: Duration = Duration::from_millis(1);
+/// Losses that a quACK can name: at 1 Gbit/s, a fifth of the packets of that time.
+const THRESHOLD: u8 = 20;
+/// With so much loss a repair leaves twice: a repair of a lost repair would be too late. Of a
+/// hundred packets, each percent of loss then costs one more.
+const TWICE: f64 = 0.03;
+/// The tag of a repair's second copy has this bit. Its loss needs no repair.
+const SECOND: u64 = 1 << 63;
+/// The loss is that of about so many of the latest packets.
+const LOSS_WINDOW: u64 = 256;
+/// A receiver takes a packet for lost that arrives after later ones, by more than a part of the
+/// round trip. A loss detection by time allows an eighth (RFC 9002, section 6.1.2).
+const REPAIR_SHARE: u32 = 8;
+/// The longest near RTT for a flow that has not shown its round trip. Few paths are so short that
+/// this is more than their eighth, and the proxy is near then.
+const UNKNOWN_FAR: Duration = Duration::from_millis(10);
+/// The longest near RTT for a flow whose receiver waits for late packets.
+const WAITING_FAR: Duration = Duration::from_millis(80);
+/// How long nothing is sent again after a queue grew before the proxy.
+const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
+const STORE: usize = 1 << 20;
+/// The identifier of any encrypted packet is the end of its authentication tag.
+const IDENTIFICATION: Identification =
+    Identification { position: Position::End, filter: Filter::All };
+
+/// What a flow has shown before it was helped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) kind: Kind,
+    pub(super) packets: u32,
+    pub(super) last: Instant,
+    /// When the first packet left, until the first one arrived.
+    pub(super) began: Option<Instant>,
+    /// The whole path's round trip, as the first answer showed it.
+    pub(super) rtt: Option<Duration>,
+}
+
+impl Candidate {
+    pub(super) fn new(payload: &[u8], now: Instant) -> Self {
+        let kind = Kind::of(payload);
+        Self { kind, packets: 0, last: now, began: Some(now), rtt: None }
+    }
+
+    /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
+    /// cost the most, so help begins with its second packet.
+    pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
+        let few = if self.kind == Kind::Quic { 2 } else { u32::MAX };
+        self.packets >= min_packets.min(few)
+    }
+
+    /// Notes the flow's first packet in the other direction. The time since the flow began is at
+    /// least a round trip.
+    pub(super) fn note_answer(&mut self, now: Instant) {
+        if let Some(began) = self.began.take() {
+            self.rtt = Some(now.saturating_duration_since(began));
+        }
+    }
+}
+
+/// A flow that is helped.
+#[derive(Debug)]
+pub(super) struct HelpedFlow {
+    pub(super) flow: Flow,
+    /// The interface by which it leaves.
+    pub(super) interface: u32,
+    pub(super) kind: Kind,
+    /// The whole path's round trip, if the flow showed it.
+    pub(super) rtt: Option<Duration>,
+    pub(super) last: Instant,
+    pub(super) sender: Sender,
+    template: Template,
+    store: Store,
+    next_tag: u64,
+    congested_until: Option<Instant>,
+    /// A proxy reported it at least once.
+    was_assisted: bool,
+    pub(super) sent: u64,
+    pub(super) lost: u64,
+    pub(super) resent: u64,
+    /// Of the latest packets: how many left, and how many of them were lost.
+    recent: [u64; 2],
+    /// When the agent's heap of timers will wake it.
+    pub(super) armed: Option<Instant>,
+    /// The sessions' numbers that the agent's map has.
+    pub(super) numbers: Vec<u32>,
+}
+
+/// Why lost packets are not sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Withheld {
+    /// A queue grows before the proxy: the flow must hear of its losses.
+    Congested,
+    /// A repair would arrive too late.
+    Far,
+}
+
+impl HelpedFlow {
+    /// A flow of which this packet is about to be the first that is helped.
+    pub(super) fn begin(
+        config: SenderConfig,
+        seed: [u8; 32],
+        (interface, template): (u32, Template),
+        (flow, candidate): (Flow, Candidate),
+        now: Instant,
+    ) -> Self {
+        let terms = Terms {
+            threshold: THRESHOLD,
+            every_packets: None,
+            every: Some(QUACK_INTERVAL),
+            identification: IDENTIFICATION,
+        };
+        // A link that reorders costs a few needless repairs, and a later packet may be far away.
+        let config = SenderConfig { terms, packet_threshold: 1, keep: None, ..config };
+        let mut sender = Sender::new(config, seed);
+        sender.start(flow, now);
+        Self {
+            flow,
+            interface,
+            kind: candidate.kind,
+            rtt: candidate.rtt,
+            last: now,
+            sender,
+            template,
+            store: Store::new(STORE, candidate.kind.max_age()),
+            next_tag: 0,
+            congested_until: None,
+            was_assisted: false,
+            sent: 0,
+            lost: 0,
+            resent: 0,
+            recent: [0; 2],
+            armed: None,
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Notes the headers of a leaving packet.
+    pub(super) fn note_headers(&mut self, link: Link, datagram: &Datagram<'_>, frame: &[u8]) {
+        self.template.update(link, datagram, frame);
+    }
+
+    /// Notes a datagram that left. `keeps`: whether there is memory for its copy.
+    pub(super) fn on_leaving(&mut self, payload: &[u8], keeps: bool, now: Instant) {
+        self.last = now;
+        self.sent += 1;
+        self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
+        if keeps {
+            self.store.push_copy(self.next_tag, payload, now);
+        }
+        self.next_tag += 1;
+        self.recent[0] += 1;
+        if self.recent[0] >= LOSS_WINDOW {
+            self.recent = self.recent.map(|count| count / 2);
+        }
+    }
+
+    /// The part of the latest packets that was lost before the proxy.
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred packets")]
+    fn loss(&self) -> f64 {
+        let [sent, lost] = self.recent;
+        lost as f64 / sent.max(LOSS_WINDOW / 2) as f64
+    }
+
+    /// Bytes of copies.
+    pub(super) fn memory(&self) -> usize {
+        self.store.bytes()
+    }
+
+    /// Drops copies that are too old to be of use.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.store.expire(now);
+    }
+
+    /// Why nothing is sent again at present, or `None` if losses are repaired.
+    pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
+        if self.congested_until.is_some_and(|until| now < until) {
+            return Some(Withheld::Congested);
+        }
+        let near = self.sender.near_rtt()?;
+        let most = match self.rtt {
+            _ if self.kind.waits() => WAITING_FAR,
+            Some(rtt) => rtt / REPAIR_SHARE,
+            None => UNKNOWN_FAR,
+        };
+        (near > most).then_some(Withheld::Far)
+    }
+
+    /// Completes every input: sends again what was lost, and whatever the sender has ready.
+    pub(super) fn flush(
+        &mut self,
+        outbox: &mut Outbox,
+        scratch: &mut Vec<u64>,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        if self.sender.near_queue_grows() {
+            self.congested_until = Some(now + CONGESTION_PAUSE);
+        }
+        if !self.was_assisted && self.sender.assistance() == Assistance::Assisted {
+            self.was_assisted = true;
+            totals.flows_assisted += 1;
+        }
+        // Nobody needs these.
+        scratch.clear();
+        self.sender.drain_received(scratch);
+        scratch.clear();
+        self.sender.drain_lost(scratch);
+        scratch.retain(|tag| tag & SECOND == 0);
+        let count = scratch.len() as u64;
+        self.lost += count;
+        self.recent[1] += count;
+        totals.lost += count;
+        match self.withheld(now) {
+            None => scratch.iter().for_each(|tag| self.repair(*tag, outbox, totals, now)),
+            Some(Withheld::Congested) => totals.withheld_congested += count,
+            Some(Withheld::Far) => totals.withheld_far += count,
+        }
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some(transmit) = self.sender.poll_transmit(&mut message) {
+            let message = message.get(..transmit.size).unwrap_or_default();
+            match transmit.route {
+                Route::Path { .. } => {
+                    totals.markers += 1;
+                    outbox.push_frame(self.interface, &self.template, message);
+                }
+                Route::Session | Route::Stranger { .. } => {
+                    totals.messages += 1;
+                    totals.message_bytes += message.len() as u64;
+                    outbox.push_message(transmit.destination, message);
+                }
+            }
+        }
+    }
+
+    /// Sends a datagram again, or twice where much is lost.
+    fn repair(&mut self, tag: u64, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
+        let twice = (self.loss() >= TWICE).then_some(tag | SECOND);
+        for name in [Some(tag), twice].into_iter().flatten() {
+            let Some(payload) = self.store.get_for_resend(tag, now) else {
+                totals.withheld_late += u64::from(name == tag);
+                return;
+            };
+            if outbox.push_frame(self.interface, &self.template, payload) {
+                self.resent += 1;
+                totals.resent += 1;
+                totals.resent_bytes += payload.len() as u64;
+                // The proxy counts it as another packet.
+                self.sender.on_sent(name, Payload::whole(payload), now);
+            }
+        }
+    }
+
+    /// Whether it is helped, and if not, why; for the operator.
+    pub(super) fn state(&self, now: Instant) -> String {
+        match (self.sender.assistance(), self.withheld(now)) {
+            (Assistance::Assisted, None) => "helped".to_owned(),
+            (Assistance::Assisted, Some(Withheld::Congested)) => {
+                "a queue grows before the proxy".to_owned()
+            }
+            (Assistance::Assisted, Some(Withheld::Far)) => {
+                "the proxy is too far away for a repair in time".to_owned()
+            }
+            (other, _) => other.to_string(),
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The agent's state machine: all flows, without I/O.
+//!
+//! Call [`Agent::on_leaving`] for each captured datagram that leaves, [`Agent::on_arriving`] for
+//! each that arrives, [`Agent::on_message`] for each message at the agent's port, and
+//! [`Agent::on_timeout`] at [`Agent::poll_timeout`]. After each, send what [`Agent::pop`] returns,
+//! until it has no more.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::mem;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
+
+use super::filter::Filter;
+use super::flow::{Candidate, HelpedFlow};
+use super::frame::Template;
+use super::outbox::{Outbox, To};
+use super::report::{FlowReport, Totals};
+use crate::packet::{Datagram, Link};
+
+/// Most flows with too few packets to be helped.
+const CANDIDATES: usize = 4096;
+/// Such a flow is forgotten after this silence, if there are too many.
+const CANDIDATE_AGE: Duration = Duration::from_secs(5);
+/// How often idle flows and old copies are dropped.
+const SWEEP: Duration = Duration::from_secs(1);
+/// If too many are helped, a new flow replaces the one that is silent for the longest time, and at
+/// least this long.
+const REPLACED: Duration = Duration::from_secs(2);
+
+/// The limits of an agent.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// The proxy to use, or how to find one.
+    pub(super) sender: SenderConfig,
+    pub(super) filter: Filter,
+    /// A flow is helped from this packet on.
+    pub(super) min_packets: u32,
+    pub(super) max_flows: usize,
+    /// Most bytes of copies.
+    pub(super) memory: usize,
+    pub(super) idle_timeout: Duration,
+}
+
+/// A datagram that leaves, and the frame in which it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving<'a> {
+    /// The caller's number of the interface.
+    pub(super) interface: u32,
+    pub(super) link: Link,
+    /// The frame's datagram, or all datagrams of a merged frame.
+    pub(super) datagram: Datagram<'a>,
+    /// The length of each datagram of a merged frame but the last.
+    pub(super) each: Option<usize>,
+    pub(super) frame: &'a [u8],
+}
+
+/// What the agent knows of a flow.
+enum Entry {
+    /// It has too few packets to be helped.
+    Candidate(Candidate),
+    Helped(Box<HelpedFlow>),
+    /// Its program has a sender of its own, or its packets have headers that the agent does not
+    /// write. Since its last packet.
+    LeftAlone(Instant),
+}
+
+/// All flows, and what the agent does for them.
+pub(super) struct Agent {
+    limits: Limits,
+    /// The port at which proxies answer. What leaves from it is the agent's own.
+    port: u16,
+    random: Box<dyn FnMut() -> Option<[u8; 32]> + Send>,
+    flows: HashMap<Flow, Entry>,
+    /// Those of the flows that are helped.
+    helped: usize,
+    /// The flow of a session's number.
+    numbers: HashMap<u32, Flow>,
+    timers: BinaryHeap<Reverse<(Instant, [SocketAddr; 2])>>,
+    sweep_at: Option<Instant>,
+    /// When there was last no room for a flow.
+    purged: Option<Instant>,
+    /// Bytes of copies.
+    memory: usize,
+    outbox: Outbox,
+    scratch: Vec<u64>,
+    pub(super) totals: Totals,
+}
+
+impl Agent {
+    /// An agent without flows. `port` is its own. `random` draws the secrets of each flow; a flow
+    /// without secrets gets no help.
+    pub(super) fn new(
+        limits: Limits,
+        port: u16,
+        random: impl FnMut() -> Option<[u8; 32]> + Send + 'static,
+    ) -> Self {
+        Self {
+            limits,
+            port,
+            random: Box::new(random),
+            flows: HashMap::new(),
+            helped: 0,
+            numbers: HashMap::new(),
+            timers: BinaryHeap::new(),
+            sweep_at: None,
+            purged: None,
+            memory: 0,
+            outbox: Outbox::default(),
+            scratch: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Applies other limits to flows that begin from now on.
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Notes a datagram that leaves, or all datagrams of a merged frame.
+    pub(super) fn on_leaving(&mut self, leaving: Leaving<'_>, now: Instant) {
+        let Leaving { datagram, each, .. } = leaving;
+        self.sweep_at.get_or_insert(now + SWEEP);
+        // The checksum and the identifier need all bytes.
+        let is_whole = datagram.payload.len() == datagram.len && !datagram.payload.is_empty();
+        let is_own = datagram.flow.source.port() == self.port;
+        if !is_whole || is_own {
+            return;
+        }
+        for payload in datagram.payload.chunks(each.unwrap_or(datagram.len).max(1)) {
+            self.totals.captured += 1;
+            self.totals.captured_bytes += payload.len() as u64;
+            self.on_datagram(&leaving, payload, now);
+        }
+        if let Some(Entry::Helped(flow)) = self.flows.get_mut(&datagram.flow) {
+            flow.note_headers(leaving.link, &datagram, leaving.frame);
+            self.settle(datagram.flow, now);
+        }
+    }
+
+    fn on_datagram(&mut self, leaving: &Leaving<'_>, payload: &[u8], now: Instant) {
+        let flow = leaving.datagram.flow;
+        match self.flows.get_mut(&flow) {
+            Some(Entry::LeftAlone(last)) => *last = now,
+            Some(entry) if Sender::is_marker(payload) => {
+                // The program has a sender of its own.
+                if let Entry::Helped(mut helped) = mem::replace(entry, Entry::LeftAlone(now)) {
+                    self.helped -= 1;
+                    helped.sender.stop();
+                    helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
+                    self.totals.add(helped.sender.stats());
+                    forget_numbers(&mut self.numbers, &helped);
+                }
+            }
+            Some(Entry::Helped(helped)) => {
+                let before = helped.memory();
+                helped.on_leaving(payload, self.memory < self.limits.memory, now);
+                self.memory = (self.memory + helped.memory()).saturating_sub(before);
+                self.totals.sent += 1;
+            }
+            Some(Entry::Candidate(candidate)) => {
+                candidate.packets += 1;
+                candidate.last = now;
+                if candidate.is_worth_it(self.limits.min_packets) {
+                    let candidate = *candidate;
+                    self.help(leaving, candidate, payload, now);
+                }
+            }
+            None if !self.limits.filter.allows(&flow) => {}
+            None => {
+                if self.has_room(now) {
+                    let mut candidate = Candidate::new(payload, now);
+                    candidate.packets = 1;
+                    self.flows.insert(flow, Entry::Candidate(candidate));
+                    if candidate.is_worth_it(self.limits.min_packets) {
+                        self.help(leaving, candidate, payload, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to help a flow, from this payload on.
+    fn help(&mut self, leaving: &Leaving<'_>, candidate: Candidate, payload: &[u8], now: Instant) {
+        let Leaving { interface, link, datagram, frame, .. } = *leaving;
+        if self.helped >= self.limits.max_flows && !self.replace(now) {
+            self.totals.flows_refused += 1;
+            // It is asked again after as many packets.
+            if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&datagram.flow) {
+                candidate.packets = 0;
+            }
+            return;
+        }
+        let template = Template::of(link, &datagram, frame);
+        let Some((template, seed)) = template.and_then(|it| Some((it, (self.random)()?))) else {
+            self.flows.insert(datagram.flow, Entry::LeftAlone(now));
+            return;
+        };
+        let mut helped = Box::new(HelpedFlow::begin(
+            self.limits.sender.clone(),
+            seed,
+            (interface, template),
+            (datagram.flow, candidate),
+            now,
+        ));
+        helped.on_leaving(payload, true, now);
+        self.memory += helped.memory();
+        self.totals.flows += 1;
+        self.totals.sent += 1;
+        self.helped += 1;
+        self.flows.insert(datagram.flow, Entry::Helped(helped));
+    }
+
+    /// Makes room for a flow: stops to help the one that is silent for the longest time. Returns
+    /// false if none is silent.
+    fn replace(&mut self, now: Instant) -> bool {
+        let helped = self.flows.iter().filter_map(|(flow, entry)| match entry {
+            Entry::Helped(helped) => Some((helped.last, *flow)),
+            _ => None,
+        });
+        let oldest = helped.min_by_key(|(last, _)| *last);
+        let Some((_, flow)) = oldest.filter(|(last, _)| *last + REPLACED <= now) else {
+            return false;
+        };
+        self.end(flow, now);
+        true
+    }
+
+    /// Ends the help for a flow, and forgets it.
+    fn end(&mut self, flow: Flow, now: Instant) {
+        if let Some(Entry::Helped(mut helped)) = self.flows.remove(&flow) {
+            self.helped -= 1;
+            helped.sender.stop();
+            helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
+            self.totals.add(helped.sender.stats());
+            forget_numbers(&mut self.numbers, &helped);
+        }
+    }
+
+    /// Whether there is room for another flow with too few packets.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.flows.len() - self.helped < CANDIDATES {
+            return true;
+        }
+        // A flood must not look through all of them for each packet.
+        if self.purged.is_some_and(|purged| now < purged + SWEEP) {
+            return false;
+        }
+        self.purged = Some(now);
+        self.flows.retain(|_, entry| match entry {
+            Entry::Helped(_) => true,
+            Entry::Candidate(Candidate { last, .. }) | Entry::LeftAlone(last) => {
+                now < *last + CANDIDATE_AGE
+            }
+        });
+        self.flows.len() - self.helped < CANDIDATES
+    }
+
+    /// Notes a datagram that arrives.
+    pub(super) fn on_arriving(&mut self, datagram: &Datagram<'_>, now: Instant) {
+        self.totals.arrived += 1;
+        let Flow { source, destination } = datagram.flow;
+        let flow = Flow { source: destination, destination: source };
+        match self.flows.get_mut(&flow) {
+            Some(Entry::Candidate(candidate)) => candidate.note_answer(now),
+            Some(Entry::Helped(helped)) if Sender::is_answer(datagram.payload) => {
+                // An error changes only the sender's counters.
+                let _ = helped.sender.handle_on_path(datagram.payload, now);
+                self.settle(flow, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles a datagram that arrived at the agent's port.
+    pub(super) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) {
+        let number = Sender::session_number(message);
+        let flow = number.and_then(|number| self.numbers.get(&number)).copied();
+        let Some((flow, Entry::Helped(helped))) =
+            flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?)))
+        else {
+            self.totals.malformed += 1;
+            return;
+        };
+        // An error changes only the sender's counters.
+        let _ = helped.sender.handle_input(from, message, now);
+        self.settle(flow, now);
+    }
+
+    /// When [`Agent::on_timeout`] is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        timer.into_iter().chain(self.sweep_at).min()
+    }
+
+    /// Does what is due at `now`.
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        while let Some(Reverse((at, _))) = self.timers.peek()
+            && *at <= now
+            && let Some(Reverse((at, [source, destination]))) = self.timers.pop()
+        {
+            let flow = Flow { source, destination };
+            // The timer may be an earlier one of the flow.
+            if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow)
+                && helped.armed == Some(at)
+            {
+                helped.armed = None;
+                if helped.sender.poll_timeout().is_some_and(|due| due <= now) {
+                    helped.sender.on_timeout(now);
+                }
+                self.settle(flow, now);
+            }
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+    }
+
+    /// Drops old copies and idle flows.
+    fn sweep(&mut self, now: Instant) {
+        let idle = self.limits.idle_timeout;
+        let mut memory = 0;
+        // Allocates only if a flow ends.
+        let mut ended = Vec::new();
+        for (flow, entry) in &mut self.flows {
+            match entry {
+                Entry::Helped(helped) => {
+                    helped.expire(now);
+                    memory += helped.memory();
+                    if helped.last + idle <= now {
+                        ended.push(*flow);
+                    }
+                }
+                Entry::Candidate(Candidate { last, .. }) | Entry::LeftAlone(last) => {
+                    if *last + idle <= now {
+                        ended.push(*flow);
+                    }
+                }
+            }
+        }
+        self.memory = memory;
+        for flow in ended {
+            if let Some(Entry::Helped(_)) = self.flows.get(&flow) {
+                self.end(flow, now);
+            } else {
+                self.flows.remove(&flow);
+            }
+        }
+        self.sweep_at = (!self.flows.is_empty()).then(|| now + SWEEP);
+    }
+
+    /// Ends the help for all flows.
+    pub(super) fn close(&mut self, now: Instant) {
+        let helped = self.flows.iter().filter(|(_, entry)| matches!(entry, Entry::Helped(_)));
+        let helped: Vec<_> = helped.map(|(flow, _)| *flow).collect();
+        for flow in helped {
+            self.end(flow, now);
+        }
+    }
+
+    /// Completes an input of a flow: sends what it has ready, and sets its timer.
+    fn settle(&mut self, flow: Flow, now: Instant) {
+        let Self { flows, outbox, scratch, totals, numbers, timers, .. } = self;
+        let Some(Entry::Helped(helped)) = flows.get_mut(&flow) else { return };
+        helped.flush(outbox, scratch, totals, now);
+        if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
+            forget_numbers(numbers, helped);
+            helped.numbers.clear();
+            helped.numbers.extend(helped.sender.session_numbers());
+            numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
+        }
+        if let Some(due) = helped.sender.poll_timeout()
+            && helped.armed.is_none_or(|armed| due < armed)
+        {
+            helped.armed = Some(due);
+            timers.push(Reverse((due, [flow.source, flow.destination])));
+        }
+    }
+
+    /// The next frame or message to send. Give its buffer back.
+    pub(super) fn pop(&mut self) -> Option<(To, Vec<u8>)> {
+        self.outbox.pop()
+    }
+
+    /// Takes a buffer of [`Agent::pop`] back.
+    pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
+        self.outbox.give_back(buffer);
+    }
+
+    /// The totals now.
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = self.totals;
+        for helped in self.helped() {
+            totals.add(helped.sender.stats());
+        }
+        totals
+    }
+
+    fn helped(&self) -> impl Iterator<Item = &HelpedFlow> {
+        self.flows.values().filter_map(|entry| match entry {
+            Entry::Helped(helped) => Some(&**helped),
+            _ => None,
+        })
+    }
+
+    /// Flows that are helped, flows that a proxy reports, and bytes of copies.
+    pub(super) fn counts(&self) -> (usize, usize, u64) {
+        let assisted = |helped: &&HelpedFlow| helped.sender.assistance() == Assistance::Assisted;
+        let memory = self.helped().map(|helped| helped.memory() as u64).sum();
+        (self.helped, self.helped().filter(assisted).count(), memory)
+    }
+
+    /// At most so many of the flows that are helped, the busiest first. `name` gives the name of an
+    /// interface.
+    pub(super) fn flows(
+        &self,
+        most: usize,
+        name: impl Fn(u32) -> String,
+        now: Instant,
+    ) -> Vec<FlowReport> {
+        let mut helped: Vec<_> = self.helped().collect();
+        helped.sort_by_key(|helped| Reverse(helped.sent));
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let described = helped.into_iter().take(most).map(|helped| FlowReport {
+            source: helped.flow.source,
+            destination: helped.flow.destination,
+            interface: name(helped.interface),
+            kind: helped.kind.to_string(),
+            state: helped.state(now),
+            assisted: helped.sender.assistance() == Assistance::Assisted,
+            proxy: helped.sender.proxy().map(|(address, _)| address),
+            near_rtt_ms: helped.sender.near_rtt().map(ms),
+            rtt_ms: helped.rtt.map(ms),
+            sent: helped.sent,
+            lost: helped.lost,
+            resent: helped.resent,
+            last_packet_ago: now.saturating_duration_since(helped.last).as_secs_f64(),
+        });
+        described.collect()
+    }
+}
+
+fn forget_numbers(numbers: &mut HashMap<u32, Flow>, helped: &HelpedFlow) {
+    for number in &helped.numbers {
+        numbers.remove(number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,413 @@
+//! The agent beside a proxy, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
+
+use proptest::prelude::*;
+use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
+
+use super::*;
+use crate::packet::parse;
+use crate::runtime::clock;
+
+const MS: Duration = Duration::from_millis(1);
+const PROXY: &str = "192.0.2.254:5252";
+const AGENT: &str = "192.0.2.1:6000";
+
+fn flow(port: u16) -> Flow {
+    let (source, destination) = (([192, 0, 2, 1], port), ([198, 51, 100, 7], 443));
+    Flow { source: source.into(), destination: destination.into() }
+}
+
+/// A packet of the flow, as a capture shows it.
+fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (flow.source, flow.destination) else {
+        panic!("{flow:?}")
+    };
+    let len = |headers: usize| u16::try_from(headers + payload.len()).unwrap().to_be_bytes();
+    let mut packet = vec![0x45, 0, len(28)[0], len(28)[1], 0, 0, 0x40, 0, 64, 17, 0, 0];
+    packet.extend(from.ip().octets().into_iter().chain(to.ip().octets()));
+    packet.extend(from.port().to_be_bytes().into_iter().chain(to.port().to_be_bytes()));
+    packet.extend([len(8)[0], len(8)[1], 0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Arrival {
+    /// A datagram of a flow, at the proxy.
+    Data([SocketAddr; 2], Vec<u8>),
+    ToProxy(Vec<u8>),
+    ToAgent(Vec<u8>),
+    /// An answer along the path of a flow from this source.
+    AlongPath([SocketAddr; 2], Vec<u8>),
+}
+
+/// A near segment between an agent and a proxy.
+struct Net {
+    now: Instant,
+    agent: Agent,
+    proxy: Observer,
+    delay: Duration,
+    /// What the segment adds to the delay of data.
+    queue: Duration,
+    loss_percent: u64,
+    /// A generator of Lehmer's: enough to choose losses.
+    random: u64,
+    in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
+    order: u64,
+    /// Payloads that passed the proxy.
+    passed: BTreeSet<Vec<u8>>,
+    next: u64,
+    /// Flows of the programs.
+    programs: HashSet<Flow>,
+}
+
+impl Net {
+    fn new(limits: Limits, delay: Duration, loss_percent: u64) -> Self {
+        let mut proxy = Observer::new(ObserverConfig::default(), [7; 32]).unwrap();
+        proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
+        let mut seed = 0;
+        let agent = Agent::new(limits, 6000, move || {
+            seed += 1;
+            Some([seed; 32])
+        });
+        Self {
+            now: clock(),
+            agent,
+            proxy,
+            delay,
+            queue: Duration::ZERO,
+            loss_percent,
+            random: 9,
+            in_flight: BinaryHeap::new(),
+            order: 0,
+            passed: BTreeSet::new(),
+            next: 0,
+            programs: HashSet::new(),
+        }
+    }
+
+    fn launch(&mut self, extra: Duration, arrival: Arrival) {
+        self.random = self.random * 48_271 % 0x7fff_ffff;
+        if self.random % 100 < self.loss_percent {
+            return;
+        }
+        self.order += 1;
+        self.in_flight.push(Reverse((self.now + self.delay + extra, self.order, arrival)));
+    }
+
+    /// A program sends a datagram, which the agent captures.
+    fn send(&mut self, flow: Flow, payload: &[u8]) {
+        self.programs.insert(flow);
+        let frame = packet(flow, payload);
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        let leaving = Leaving { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
+        self.agent.on_leaving(leaving, self.now);
+        let ends = [flow.source, flow.destination];
+        self.launch(self.queue, Arrival::Data(ends, payload.to_vec()));
+        self.drain();
+    }
+
+    /// A datagram of the flow, different from all others.
+    fn send_next(&mut self, flow: Flow) -> Vec<u8> {
+        self.next += 1;
+        let mut payload = vec![0x40; 200];
+        payload[192..]
+            .copy_from_slice(&self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        self.send(flow, &payload);
+        payload
+    }
+
+    /// The receiver answers the flow.
+    fn answer(&mut self, flow: Flow, payload: &[u8]) {
+        let back = Flow { source: flow.destination, destination: flow.source };
+        let frame = packet(back, payload);
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        self.agent.on_arriving(&datagram, self.now);
+        self.drain();
+    }
+
+    /// Sends what both sides have ready.
+    fn drain(&mut self) {
+        while let Some((to, buffer)) = self.agent.pop() {
+            match to {
+                To::Proxy(proxy) => {
+                    assert_eq!(proxy.to_string(), PROXY);
+                    self.launch(Duration::ZERO, Arrival::ToProxy(buffer.clone()));
+                }
+                To::Interface(number) => {
+                    assert_eq!(number, 0);
+                    let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
+                    assert!(self.programs.contains(&datagram.flow), "a flow of its own");
+                    let ends = [datagram.flow.source, datagram.flow.destination];
+                    let payload = datagram.payload.to_vec();
+                    self.launch(self.queue, Arrival::Data(ends, payload));
+                }
+            }
+            self.agent.give_back(buffer);
+        }
+        let mut out = [0; MAX_DATAGRAM_LEN];
+        while let Some(transmit) = self.proxy.poll_transmit(&mut out) {
+            let message = out[..transmit.size].to_vec();
+            let arrival = match transmit.route {
+                Route::Path { source, .. } => {
+                    Arrival::AlongPath([source, transmit.destination], message)
+                }
+                _ => Arrival::ToAgent(message),
+            };
+            self.launch(Duration::ZERO, arrival);
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        loop {
+            let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
+            let timers = [self.agent.poll_timeout(), self.proxy.poll_timeout(), arrival];
+            let next = timers.into_iter().flatten().min().filter(|at| *at <= until);
+            let Some(next) = next else { break };
+            self.now = self.now.max(next);
+            let now = self.now;
+            if self.agent.poll_timeout().is_some_and(|at| at <= now) {
+                self.agent.on_timeout(now);
+            }
+            if self.proxy.poll_timeout().is_some_and(|at| at <= now) {
+                self.proxy.on_timeout(now);
+            }
+            while let Some(Reverse((at, ..))) = self.in_flight.peek()
+                && *at <= now
+                && let Some(Reverse((_, _, arrival))) = self.in_flight.pop()
+            {
+                self.arrive(arrival);
+            }
+            self.drain();
+        }
+        self.now = until;
+    }
+
+    fn arrive(&mut self, arrival: Arrival) {
+        let now = self.now;
+        match arrival {
+            Arrival::Data([source, destination], payload) => {
+                let flow = Flow { source, destination };
+                self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
+                self.passed.insert(payload);
+            }
+            Arrival::ToProxy(message) => {
+                let agent: SocketAddr = AGENT.parse().unwrap();
+                let _ = self.proxy.handle_input(agent, &message, now);
+            }
+            Arrival::ToAgent(message) => {
+                self.agent.on_message(PROXY.parse().unwrap(), &message, now);
+            }
+            Arrival::AlongPath([source, destination], message) => {
+                let frame = packet(Flow { source, destination }, &message);
+                let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+                self.agent.on_arriving(&datagram, now);
+            }
+        }
+    }
+
+    /// The flow sends a datagram each millisecond, after the agent has found the proxy. Returns
+    /// how many of so many did not pass.
+    fn stream(&mut self, flow: Flow, count: usize) -> usize {
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            sent.push(self.send_next(flow));
+            self.run(MS);
+        }
+        self.run(100 * MS);
+        sent.iter().filter(|payload| !self.passed.contains(*payload)).count()
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        sender: SenderConfig::default(),
+        filter: Filter::default(),
+        min_packets: 8,
+        max_flows: 4,
+        memory: 1 << 20,
+        idle_timeout: Duration::from_secs(30),
+    }
+}
+
+#[test]
+fn what_the_near_segment_lost_is_sent_again() {
+    let mut net = Net::new(limits(), MS, 0);
+    assert_eq!(net.stream(flow(4000), 100), 0);
+    assert_eq!(net.agent.counts().1, 1, "assisted");
+    net.loss_percent = 10;
+    let missing = net.stream(flow(4000), 2000);
+    let totals = net.agent.totals();
+    // A repair may be lost, too, and the repair of that.
+    assert!(missing <= 2, "{missing} of 2000, {totals:?}");
+    assert!((150..350).contains(&totals.lost), "{totals:?}");
+    // Each leaves twice once so much loss is known.
+    assert!((totals.lost..=2 * totals.lost).contains(&totals.resent), "{totals:?}");
+    assert!(totals.quacks > 1000, "{totals:?}");
+    assert_eq!(totals.flows, 1);
+    let [report] = &net.agent.flows(9, |_| "eth0".to_owned(), net.now)[..] else { panic!() };
+    assert_eq!((report.state.as_str(), report.near_rtt_ms), ("helped", Some(2.0)));
+}
+
+#[test]
+fn little_loss_is_repaired_by_single_copies() {
+    let mut net = Net::new(limits(), MS, 1);
+    net.stream(flow(4000), 3000);
+    let totals = net.agent.totals();
+    assert!(totals.lost > 10 && totals.resent == totals.lost, "{totals:?}");
+}
+
+#[test]
+fn nothing_lost_costs_markers_and_messages_alone() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 1000);
+    let totals = net.agent.totals();
+    assert_eq!((totals.lost, totals.resent), (0, 0));
+    assert!(totals.markers <= 6 && totals.messages < 40, "{totals:?}");
+}
+
+#[test]
+fn a_repair_that_would_be_late_is_not_sent() {
+    for (near, whole, repairs) in [(2, 100, true), (6, 100, true), (7, 100, false)] {
+        let mut net = Net::new(limits(), near * MS, 0);
+        net.send_next(flow(4000));
+        net.run(whole * MS);
+        net.answer(flow(4000), &[0x40; 50]);
+        net.stream(flow(4000), 300);
+        net.loss_percent = 5;
+        net.stream(flow(4000), 1000);
+        let totals = net.agent.totals();
+        assert!(totals.lost > 20, "{totals:?}");
+        assert_eq!(totals.resent > 0, repairs, "{near} of {whole}: {totals:?}");
+        assert_eq!(totals.withheld_far > 0, !repairs, "{near} of {whole}: {totals:?}");
+    }
+}
+
+#[test]
+fn losses_of_a_queue_are_left_to_the_flow() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 300);
+    // The queue grows to 30 ms, then loses packets.
+    for step in 0..300 {
+        net.queue = MS * step.min(30);
+        net.send_next(flow(4000));
+        net.run(MS);
+    }
+    net.loss_percent = 5;
+    net.stream(flow(4000), 500);
+    let totals = net.agent.totals();
+    assert!(totals.withheld_congested > 10, "{totals:?}");
+    assert_eq!(totals.resent, 0, "{totals:?}");
+}
+
+#[test]
+fn a_program_with_its_own_sender_is_left_alone() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 100);
+    let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
+    sender.start(flow(4000), net.now);
+    sender.on_timeout(net.now);
+    let mut marker = [0; MAX_DATAGRAM_LEN];
+    let size = sender.poll_transmit(&mut marker).unwrap().size;
+    net.send(flow(4000), &marker[..size]);
+    let before = net.agent.totals();
+    net.loss_percent = 10;
+    net.stream(flow(4000), 300);
+    assert_eq!((net.agent.totals().sent, net.agent.counts().0), (before.sent, 0));
+}
+
+#[test]
+fn the_datagrams_of_a_merged_frame_are_told_apart() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 100);
+    let payload: Vec<u8> =
+        (0..25_000_u32).flat_map(|i| (i * 77).to_be_bytes()).take(3500).collect();
+    let frame = packet(flow(4000), &payload);
+    let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+    let leaving =
+        Leaving { interface: 0, link: Link::Ip, datagram, each: Some(1200), frame: &frame };
+    net.agent.on_leaving(leaving, net.now);
+    // All three are lost. Later packets show that.
+    let missing: Vec<_> = payload.chunks(1200).map(<[u8]>::to_vec).collect();
+    net.stream(flow(4000), 20);
+    assert!(missing.iter().all(|payload| net.passed.contains(payload)));
+    assert_eq!(net.agent.totals().resent, 3);
+}
+
+#[test]
+fn a_million_flows_are_bounded() {
+    let mut net = Net::new(limits(), MS, 0);
+    for number in 0..1_000_000_u32 {
+        let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
+        let flow = Flow { source, ..flow(4000) };
+        let frame = packet(flow, &[0x40; 60]);
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        let leaving = Leaving { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
+        for _ in 0..1 + number % 9 {
+            net.agent.on_leaving(leaving, net.now);
+        }
+        net.programs.insert(flow);
+        net.drain();
+        assert!(net.agent.flows.len() <= CANDIDATES + 4);
+        assert!(net.agent.timers.len() <= 4096, "{}", net.agent.timers.len());
+        net.now += MS / 10;
+    }
+    let (helped, _, memory) = net.agent.counts();
+    assert!(helped <= 4 && memory <= 1 << 20, "{helped} {memory}");
+    net.run(Duration::from_secs(40));
+    assert_eq!(net.agent.flows.len(), 0, "all were idle");
+    assert!(net.agent.numbers.is_empty());
+    net.run(Duration::from_secs(40));
+    assert_eq!(net.agent.poll_timeout(), None, "nothing is left to do");
+}
+
+#[test]
+fn a_silent_flow_makes_room_for_another() {
+    let mut net = Net::new(limits(), MS, 0);
+    for port in 1..=6 {
+        net.stream(flow(port), 20);
+    }
+    assert_eq!((net.agent.counts().0, net.agent.totals().flows_refused), (4, 4));
+    net.run(3 * Duration::from_secs(1));
+    net.stream(flow(6), 20);
+    let helped = net.agent.flows(9, |_| String::new(), net.now);
+    assert!(helped.iter().any(|helped| helped.source.port() == 6), "{helped:?}");
+    assert_eq!(helped.len(), 4);
+}
+
+proptest! {
+    #[test]
+    fn nothing_from_the_network_ends_the_agent(
+        message in prop::collection::vec(any::<u8>(), 0..200),
+        number in any::<bool>(),
+        flip in 0_usize..1600,
+    ) {
+        let mut net = Net::new(limits(), MS, 0);
+        net.stream(flow(4000), 40);
+        let mut message = message;
+        if let (true, Some(known)) = (number, net.agent.numbers.keys().next()) {
+            let header: Vec<u8> = [0x13].into_iter().chain(known.to_be_bytes()).collect();
+            message.splice(..0, header);
+        }
+        net.agent.on_message(PROXY.parse().unwrap(), &message, net.now);
+        net.answer(flow(4000), &message);
+        let answer = [&[6][..], &[0; 20], b"Sidekick", &message].concat();
+        net.answer(flow(4000), &answer);
+        let mut frame = packet(flow(4000), &message);
+        let bit = flip % (frame.len() * 8);
+        frame[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(datagram) = parse(Link::Ip, &frame, frame.len()) {
+            net.programs.insert(datagram.flow);
+            let leaving =
+                Leaving { interface: 0, link: Link::Ip, datagram, each: Some(3), frame: &frame };
+            net.agent.on_leaving(leaving, net.now);
+        }
+        net.drain();
+        net.loss_percent = 10;
+        let missing = net.stream(flow(4000), 200);
+        prop_assert!(missing <= 4, "{} {:?}", missing, net.agent.totals());
+    }
+}

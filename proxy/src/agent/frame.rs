@@ -1,0 +1,207 @@
+//! Frames that the agent sends: the headers of a flow's own packet, and another payload.
+//!
+//! A frame goes out as the flow's packets do: with their Ethernet header and VLAN tags, the same
+//! hop limit, traffic class and addresses. The agent computes lengths and checksums itself. A
+//! captured packet may lack its checksum, because the network card would have computed it.
+
+use std::net::SocketAddr;
+
+use pnet_packet::ipv4::{self, MutableIpv4Packet};
+use pnet_packet::ipv6::MutableIpv6Packet;
+use pnet_packet::udp::{self, MutableUdpPacket};
+use sidekick_protocol::Flow;
+
+use crate::packet::{Datagram, Link, MAX_TAGS, TAG_LEN};
+
+const UDP_LEN: usize = 8;
+const IPV6_LEN: usize = 40;
+/// An Ethernet header, three VLAN tags, the longest IPv4 header and a UDP header.
+const MOST: usize = 14 + MAX_TAGS * TAG_LEN + 60 + UDP_LEN;
+
+/// The headers of a flow's latest packet.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    flow: Flow,
+    headers: [u8; MOST],
+    /// Bytes of all headers.
+    len: usize,
+    /// Where the IP header begins.
+    ip_at: usize,
+}
+
+/// The bytes of a frame before its payload, if the payload lies in the frame.
+fn headers<'a>(frame: &'a [u8], payload: &[u8]) -> Option<&'a [u8]> {
+    let len = (payload.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)?;
+    frame.get(..len)
+}
+
+impl Template {
+    /// The headers of a frame in which this datagram was found. `None` if the IP header has
+    /// extensions of IPv6, with which the checksum may cover another destination.
+    pub(super) fn of(link: Link, datagram: &Datagram<'_>, frame: &[u8]) -> Option<Self> {
+        let mut template = Self { flow: datagram.flow, headers: [0; MOST], len: 0, ip_at: 0 };
+        template.update(link, datagram, frame).then_some(template)
+    }
+
+    /// Takes the headers of a later packet, because its route may be another. Returns false, and
+    /// changes nothing, if they are of no use.
+    pub(super) fn update(&mut self, link: Link, datagram: &Datagram<'_>, frame: &[u8]) -> bool {
+        let Some(headers) = headers(frame, datagram.payload) else { return false };
+        let ip_at = match link {
+            Link::Ip => 0,
+            Link::Ethernet => ethernet_len(headers),
+        };
+        let ip_len = match headers.get(ip_at) {
+            Some(first) if first >> 4 == 4 => usize::from(first & 0x0f) * 4,
+            _ => IPV6_LEN,
+        };
+        let room = self.headers.get_mut(..headers.len());
+        match room.filter(|_| ip_at + ip_len + UDP_LEN == headers.len()) {
+            Some(room) => room.copy_from_slice(headers),
+            None => return false,
+        }
+        (self.len, self.ip_at) = (headers.len(), ip_at);
+        true
+    }
+
+    /// Writes the frame with this payload to `out`, after what is there. Returns false, and writes
+    /// nothing, if the payload fits no datagram.
+    pub(super) fn write(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        out.extend_from_slice(self.headers.get(..self.len).unwrap_or_default());
+        out.extend_from_slice(payload);
+        let written = out.get_mut(begin + self.ip_at..).and_then(|packet| self.complete(packet));
+        if written.is_none() {
+            out.truncate(begin);
+        }
+        written.is_some()
+    }
+
+    /// Completes the lengths and checksums of a packet.
+    fn complete(&self, packet: &mut [u8]) -> Option<()> {
+        let whole = packet.len();
+        let (ip, rest) = packet.split_at_mut_checked(self.len - self.ip_at - UDP_LEN)?;
+        let len = u16::try_from(rest.len()).ok()?;
+        let mut udp = MutableUdpPacket::new(rest)?;
+        udp.set_length(len);
+        udp.set_checksum(0);
+        let sum = match (self.flow.source, self.flow.destination) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                let mut ip = MutableIpv4Packet::new(ip)?;
+                ip.set_total_length(u16::try_from(whole).ok()?);
+                ip.set_checksum(0);
+                ip.set_checksum(ipv4::checksum(&ip.to_immutable()));
+                udp::ipv4_checksum(&udp.to_immutable(), from.ip(), to.ip())
+            }
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                MutableIpv6Packet::new(ip)?.set_payload_length(len);
+                udp::ipv6_checksum(&udp.to_immutable(), from.ip(), to.ip())
+            }
+            _ => return None,
+        };
+        // RFC 768: a sum of 0 is sent as its complement, since 0 means that there is no sum.
+        udp.set_checksum(if sum == 0 { u16::MAX } else { sum });
+        Some(())
+    }
+}
+
+/// The length of an Ethernet header with its VLAN tags.
+fn ethernet_len(frame: &[u8]) -> usize {
+    let is_tag = |at: usize| matches!(frame.get(at..at + 2), Some([0x81 | 0x91, 0] | [0x88, 0xa8]));
+    let tags = (0..MAX_TAGS).take_while(|tags| is_tag(12 + tags * TAG_LEN)).count();
+    14 + tags * TAG_LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::parse;
+
+    /// A packet of this flow as a program's socket would have made it, with a wrong checksum.
+    fn packet(v6: bool, options: usize, payload: &[u8]) -> Vec<u8> {
+        let udp = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+        let mut packet = if v6 {
+            let mut ip = vec![0x6a, 0xbc, 0xde, 0xf0, udp[0], udp[1], 17, 63];
+            ip.extend("2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
+            ip.extend("2001:db8::2".parse::<std::net::Ipv6Addr>().unwrap().octets());
+            ip
+        } else {
+            let len = u16::try_from(28 + options + payload.len()).unwrap().to_be_bytes();
+            let first = 0x45 + u8::try_from(options / 4).unwrap();
+            let mut ip = vec![first, 0xb8, len[0], len[1], 9, 9, 0x40, 0, 63, 17, 0xde, 0xad];
+            ip.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+            ip.extend(vec![1; options]);
+            ip
+        };
+        packet.extend([0x10, 0, 0x20, 0, udp[0], udp[1], 0xbe, 0xef]);
+        packet.extend(payload);
+        packet
+    }
+
+    fn link_header(tags: usize, v6: bool) -> Vec<u8> {
+        let ethertype: [u8; 2] = if v6 { [0x86, 0xdd] } else { [0x08, 0x00] };
+        [&[2; 6][..], &[4; 6], &[0x81, 0, 0, 7].repeat(tags), &ethertype].concat()
+    }
+
+    /// The sum of all 16-bit words of a correct packet and its pseudo header, folded.
+    fn folded(bytes: &[u8]) -> u16 {
+        let mut sum: u32 = bytes
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
+            .sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        u16::try_from(sum).unwrap()
+    }
+
+    #[test]
+    fn a_frame_has_the_flows_headers_and_right_sums() {
+        for v6 in [false, true] {
+            for options in if v6 { vec![0] } else { vec![0, 4, 40] } {
+                for header in [vec![], link_header(0, v6), link_header(2, v6)] {
+                    let link = if header.is_empty() { Link::Ip } else { Link::Ethernet };
+                    let frame = [&header[..], &packet(v6, options, b"captured")].concat();
+                    let datagram = parse(link, &frame, frame.len()).unwrap();
+                    let template = Template::of(link, &datagram, &frame).unwrap();
+                    for len in [0, 1, 8, 999, 1400] {
+                        let payload: Vec<u8> = (0..=255).cycle().take(len).collect();
+                        let mut out = vec![7, 7];
+                        assert!(template.write(&payload, &mut out));
+                        let sent = &out[2..];
+                        let again = parse(link, sent, sent.len()).unwrap();
+                        assert_eq!((again.flow, again.payload), (datagram.flow, &payload[..]));
+                        let ip = &sent[header.len()..];
+                        assert_eq!(&sent[..header.len()], &header[..]);
+                        let ip_len = if v6 { 40 } else { 20 + options };
+                        if v6 {
+                            assert_eq!(&ip[..4], &[0x6a, 0xbc, 0xde, 0xf0], "class and label");
+                        } else {
+                            assert_eq!((ip[1], ip[8]), (0xb8, 63), "class and hops");
+                            assert_eq!(folded(&ip[..ip_len]), 0xffff);
+                        }
+                        let addresses = if v6 { &ip[8..40] } else { &ip[12..20] };
+                        let udp_len = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+                        let pseudo = [addresses, &[0, 17], &udp_len].concat();
+                        assert_eq!(folded(&[&pseudo[..], &ip[ip_len..]].concat()), 0xffff);
+                    }
+                    let mut out = Vec::new();
+                    assert!(!template.write(&vec![0; 1 << 16], &mut out) && out.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extension_headers_are_refused() {
+        let inner = packet(true, 0, b"payload");
+        let mut extended = inner[..40].to_vec();
+        extended[6] = 60;
+        let len = u16::try_from(inner.len() - 40 + 8).unwrap().to_be_bytes();
+        extended[4..6].copy_from_slice(&len);
+        extended.extend([17, 0, 1, 4, 0, 0, 0, 0]);
+        extended.extend(&inner[40..]);
+        let datagram = parse(Link::Ip, &extended, extended.len()).unwrap();
+        assert!(Template::of(Link::Ip, &datagram, &extended).is_none());
+    }
+}

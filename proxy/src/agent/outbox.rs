@@ -1,0 +1,72 @@
+//! What waits to be sent. Its buffers are used again, so sending allocates nothing after a while.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::frame::Template;
+
+/// Most datagrams that wait. The caller sends them after each input, so more are a flood.
+const MOST: usize = 4096;
+/// Buffers that are kept for later.
+const SPARE: usize = 64;
+
+/// Where something goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A frame, by the interface with this number.
+    Interface(u32),
+    /// A message to a proxy.
+    Proxy(SocketAddr),
+}
+
+/// Frames and messages in the order in which they became ready.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<(To, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Outbox {
+    /// Adds a frame with the flow's headers. Returns false if it cannot be sent.
+    pub(super) fn push_frame(
+        &mut self,
+        interface: u32,
+        template: &Template,
+        payload: &[u8],
+    ) -> bool {
+        let mut buffer = self.buffer();
+        let fits = self.waiting.len() < MOST && template.write(payload, &mut buffer);
+        if fits {
+            self.waiting.push_back((To::Interface(interface), buffer));
+        } else {
+            self.give_back(buffer);
+        }
+        fits
+    }
+
+    /// Adds a message to a proxy.
+    pub(super) fn push_message(&mut self, proxy: SocketAddr, message: &[u8]) {
+        if self.waiting.len() < MOST {
+            let mut buffer = self.buffer();
+            buffer.extend_from_slice(message);
+            self.waiting.push_back((To::Proxy(proxy), buffer));
+        }
+    }
+
+    /// The next one. Give its buffer back.
+    pub(super) fn pop(&mut self) -> Option<(To, Vec<u8>)> {
+        self.waiting.pop_front()
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn give_back(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+}

@@ -1,0 +1,137 @@
+//! An agent and a proxy side by side, without I/O, for benchmarks and tests of memory.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{
+    Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Route, SenderConfig,
+};
+
+use super::filter::Filter;
+use super::flows::{Agent, Leaving, Limits};
+use super::outbox::To;
+use super::report::Totals;
+use crate::packet::{Link, parse};
+
+const PROXY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 254)), 5252);
+const AGENT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 6000);
+
+/// An agent and a proxy that see the same frames. The caller measures what the agent does alone:
+/// [`AgentReplay::leave`] and [`AgentReplay::hear`].
+pub struct AgentReplay {
+    agent: Agent,
+    proxy: Observer,
+    /// Messages and markers of the agent.
+    sent: Vec<(To, Vec<u8>)>,
+    /// Messages of the proxy, and whether each goes along the path.
+    heard: Vec<(Option<[SocketAddr; 2]>, Vec<u8>)>,
+}
+
+impl fmt::Debug for AgentReplay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentReplay").field("totals", &self.totals()).finish_non_exhaustive()
+    }
+}
+
+impl Default for AgentReplay {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AgentReplay {
+    /// An agent that helps a flow from its first packet, and a proxy on its path.
+    #[must_use]
+    pub fn new() -> Self {
+        let limits = Limits {
+            sender: SenderConfig::default(),
+            filter: Filter::default(),
+            min_packets: 1,
+            max_flows: 256,
+            memory: 64 << 20,
+            idle_timeout: Duration::from_secs(30),
+        };
+        #[allow(clippy::expect_used, reason = "the default configuration is possible")]
+        let mut proxy = Observer::new(ObserverConfig::default(), [7; 32]).expect("a proxy");
+        proxy.set_addresses(Addresses::announcing(0, PROXY));
+        let agent = Agent::new(limits, AGENT.port(), || Some([3; 32]));
+        Self { agent, proxy, sent: Vec::new(), heard: Vec::new() }
+    }
+
+    /// The agent's work for Ethernet frames that leave.
+    pub fn leave<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>, now: Instant) {
+        for frame in frames {
+            let Ok(datagram) = parse(Link::Ethernet, frame, frame.len()) else { continue };
+            let link = Link::Ethernet;
+            self.agent.on_leaving(Leaving { interface: 0, link, datagram, each: None, frame }, now);
+        }
+        if self.agent.poll_timeout().is_some_and(|due| due <= now) {
+            self.agent.on_timeout(now);
+        }
+        self.take_sent();
+    }
+
+    /// The proxy's work for frames that arrive, and for what the agent sent.
+    pub fn pass<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>, now: Instant) {
+        for frame in frames {
+            if let Ok(datagram) = parse(Link::Ethernet, frame, frame.len()) {
+                self.proxy.observe(&datagram.flow, 0, datagram.payload(), now);
+            }
+        }
+        for (to, buffer) in self.sent.drain(..) {
+            match to {
+                To::Proxy(_) => drop(self.proxy.handle_input(AGENT, &buffer, now)),
+                To::Interface(_) => {
+                    if let Ok(datagram) = parse(Link::Ethernet, &buffer, buffer.len()) {
+                        self.proxy.observe(&datagram.flow, 0, datagram.payload(), now);
+                    }
+                }
+            }
+            self.agent.give_back(buffer);
+        }
+        if self.proxy.poll_timeout().is_some_and(|due| due <= now) {
+            self.proxy.on_timeout(now);
+        }
+        let mut out = [0; MAX_DATAGRAM_LEN];
+        while let Some(transmit) = self.proxy.poll_transmit(&mut out) {
+            let along = match transmit.route {
+                Route::Path { source, .. } => Some([source, transmit.destination]),
+                Route::Session | Route::Stranger { .. } => None,
+            };
+            self.heard.push((along, out.get(..transmit.size).unwrap_or_default().to_vec()));
+        }
+    }
+
+    /// The agent's work for what the proxy sent.
+    pub fn hear(&mut self, now: Instant) {
+        for (along, message) in self.heard.drain(..) {
+            match along {
+                None => self.agent.on_message(PROXY, &message, now),
+                Some([source, destination]) => {
+                    let datagram = crate::packet::Datagram {
+                        flow: sidekick_protocol::Flow { source, destination },
+                        payload: &message,
+                        len: message.len(),
+                    };
+                    self.agent.on_arriving(&datagram, now);
+                }
+            }
+        }
+        self.take_sent();
+    }
+
+    fn take_sent(&mut self) {
+        while let Some(sent) = self.agent.pop() {
+            self.sent.push(sent);
+        }
+    }
+
+    /// What the agent has done.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.agent.totals()
+    }
+}

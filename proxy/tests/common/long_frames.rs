@@ -1,0 +1,34 @@
+//! Frames of one flow with long packets.
+
+#![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
+
+/// Bytes of a frame.
+pub const LEN: usize = 14 + 20 + 8 + 1400;
+
+/// Ethernet frames of QUIC-like datagrams over IPv4, one after the other.
+pub struct LongFrames(Vec<[u8; LEN]>);
+
+impl LongFrames {
+    /// So many frames, each with another payload. The seed chooses them.
+    pub fn new(frames: usize, seed: u64) -> Self {
+        let frame = |number: u64| {
+            let mut frame = [0x40; LEN];
+            frame[12..14].copy_from_slice(&[0x08, 0x00]);
+            let total = u16::try_from(LEN - 14).unwrap_or(0).to_be_bytes();
+            frame[14..26]
+                .copy_from_slice(&[0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17, 0, 0]);
+            frame[26..34].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 7]);
+            let len = u16::try_from(LEN - 34).unwrap_or(0).to_be_bytes();
+            frame[34..42].copy_from_slice(&[0x0f, 0xa0, 0x01, 0xbb, len[0], len[1], 0, 0]);
+            let tail = (seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            frame[LEN - 8..].copy_from_slice(&tail.to_be_bytes().map(|byte| byte ^ 0x5a));
+            frame
+        };
+        Self((0..frames as u64).map(frame).collect())
+    }
+
+    /// So many frames at a time.
+    pub fn together(&self, many: usize) -> impl Iterator<Item = &[[u8; LEN]]> {
+        self.0.chunks(many)
+    }
+}
