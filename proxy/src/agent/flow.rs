@@ -8,7 +8,7 @@ use sidekick_protocol::{
 };
 
 use super::frame::Template;
-use super::kind::Kind;
+use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
 use crate::packet::{Datagram, Link};
@@ -35,6 +35,8 @@ const UNKNOWN_FAR: Duration = Duration::from_millis(10);
 const WAITING_FAR: Duration = Duration::from_millis(80);
 /// How long nothing is sent again after a queue grew before the proxy.
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
+/// A packet that is older when its loss shows is not sent again.
+const MAX_AGE: Duration = Duration::from_millis(200);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
 /// The identifier of any encrypted packet is the end of its authentication tag.
@@ -44,7 +46,7 @@ const IDENTIFICATION: Identification =
 /// What a flow has shown before it was helped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    pub(super) kind: Kind,
+    classifier: Classifier,
     pub(super) packets: u32,
     pub(super) last: Instant,
     /// When the first packet left, until the first one arrived.
@@ -54,15 +56,30 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// A flow with this first packet.
     pub(super) fn new(payload: &[u8], now: Instant) -> Self {
-        let kind = Kind::of(payload);
-        Self { kind, packets: 0, last: now, began: Some(now), rtt: None }
+        let mut this = Self {
+            classifier: Classifier::default(),
+            packets: 0,
+            last: now,
+            began: Some(now),
+            rtt: None,
+        };
+        this.note(payload, now);
+        this
+    }
+
+    /// Notes a packet of the flow.
+    pub(super) fn note(&mut self, payload: &[u8], now: Instant) {
+        self.classifier.note(payload);
+        self.packets += 1;
+        self.last = now;
     }
 
     /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
     /// cost the most, so help begins with its second packet.
     pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
-        let few = if self.kind == Kind::Quic { 2 } else { u32::MAX };
+        let few = if self.classifier.kind == Kind::Quic { 2 } else { u32::MAX };
         self.packets >= min_packets.min(few)
     }
 
@@ -81,7 +98,7 @@ pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
     /// The interface by which it leaves.
     pub(super) interface: u32,
-    pub(super) kind: Kind,
+    classifier: Classifier,
     /// The whole path's round trip, if the flow showed it.
     pub(super) rtt: Option<Duration>,
     pub(super) last: Instant,
@@ -134,12 +151,12 @@ impl HelpedFlow {
         Self {
             flow,
             interface,
-            kind: candidate.kind,
+            classifier: candidate.classifier,
             rtt: candidate.rtt,
             last: now,
             sender,
             template,
-            store: Store::new(STORE, candidate.kind.max_age()),
+            store: Store::new(STORE, MAX_AGE),
             next_tag: 0,
             congested_until: None,
             was_assisted: false,
@@ -161,6 +178,7 @@ impl HelpedFlow {
     pub(super) fn on_leaving(&mut self, payload: &[u8], keeps: bool, now: Instant) {
         self.last = now;
         self.sent += 1;
+        self.classifier.note(payload);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         if keeps {
             self.store.push_copy(self.next_tag, payload, now);
@@ -179,6 +197,11 @@ impl HelpedFlow {
         lost as f64 / sent.max(LOSS_WINDOW / 2) as f64
     }
 
+    /// What its packets look like.
+    pub(super) fn kind(&self) -> Kind {
+        self.classifier.kind
+    }
+
     /// Bytes of copies.
     pub(super) fn memory(&self) -> usize {
         self.store.bytes()
@@ -194,9 +217,11 @@ impl HelpedFlow {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
         }
-        let near = self.sender.near_rtt()?;
+        // Without a queue, which is another reason.
+        let queue = self.sender.near_queueing().unwrap_or_default();
+        let near = self.sender.near_rtt()?.saturating_sub(queue);
         let most = match self.rtt {
-            _ if self.kind.waits() => WAITING_FAR,
+            _ if self.kind().waits() => WAITING_FAR,
             Some(rtt) => rtt / REPAIR_SHARE,
             None => UNKNOWN_FAR,
         };

@@ -161,8 +161,7 @@ impl Agent {
                 self.totals.sent += 1;
             }
             Some(Entry::Candidate(candidate)) => {
-                candidate.packets += 1;
-                candidate.last = now;
+                candidate.note(payload, now);
                 if candidate.is_worth_it(self.limits.min_packets) {
                     let candidate = *candidate;
                     self.help(leaving, candidate, payload, now);
@@ -171,8 +170,7 @@ impl Agent {
             None if !self.limits.filter.allows(&flow) => {}
             None => {
                 if self.has_room(now) {
-                    let mut candidate = Candidate::new(payload, now);
-                    candidate.packets = 1;
+                    let candidate = Candidate::new(payload, now);
                     self.flows.insert(flow, Entry::Candidate(candidate));
                     if candidate.is_worth_it(self.limits.min_packets) {
                         self.help(leaving, candidate, payload, now);
@@ -427,7 +425,7 @@ impl Agent {
             source: helped.flow.source,
             destination: helped.flow.destination,
             interface: name(helped.interface),
-            kind: helped.kind.to_string(),
+            kind: helped.kind().to_string(),
             state: helped.state(now),
             assisted: helped.sender.assistance() == Assistance::Assisted,
             proxy: helped.sender.proxy().map(|(address, _)| address),
