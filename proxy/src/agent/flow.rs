@@ -18,13 +18,12 @@ use crate::packet::{Datagram, Link};
 const QUACK_INTERVAL: Duration = Duration::from_millis(1);
 /// Losses that a quACK can name: at 1 Gbit/s, a fifth of the packets of that time.
 const THRESHOLD: u8 = 20;
-/// With so much loss a repair leaves twice: a repair of a lost repair would be too late. Of a
-/// hundred packets, each percent of loss then costs one more.
-const TWICE: f64 = 0.03;
+/// A repair leaves twice for so many of a flow's first packets. A repair of a lost repair would be
+/// late, and one loss then ends the slow start. Later the copies would take a full far segment's
+/// room.
+const TWICE: u64 = 200;
 /// The tag of a repair's second copy has this bit. Its loss needs no repair.
 const SECOND: u64 = 1 << 63;
-/// The loss is that of about so many of the latest packets.
-const LOSS_WINDOW: u64 = 256;
 /// A receiver takes a packet for lost that arrives after later ones, by more than a part of the
 /// round trip. A loss detection by time allows an eighth (RFC 9002, section 6.1.2).
 const REPAIR_SHARE: u32 = 8;
@@ -112,8 +111,6 @@ pub(super) struct HelpedFlow {
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) resent: u64,
-    /// Of the latest packets: how many left, and how many of them were lost.
-    recent: [u64; 2],
     /// When the agent's heap of timers will wake it.
     pub(super) armed: Option<Instant>,
     /// The sessions' numbers that the agent's map has.
@@ -163,7 +160,6 @@ impl HelpedFlow {
             sent: 0,
             lost: 0,
             resent: 0,
-            recent: [0; 2],
             armed: None,
             numbers: Vec::new(),
         }
@@ -184,17 +180,6 @@ impl HelpedFlow {
             self.store.push_copy(self.next_tag, payload, now);
         }
         self.next_tag += 1;
-        self.recent[0] += 1;
-        if self.recent[0] >= LOSS_WINDOW {
-            self.recent = self.recent.map(|count| count / 2);
-        }
-    }
-
-    /// The part of the latest packets that was lost before the proxy.
-    #[allow(clippy::cast_precision_loss, reason = "a few hundred packets")]
-    fn loss(&self) -> f64 {
-        let [sent, lost] = self.recent;
-        lost as f64 / sent.max(LOSS_WINDOW / 2) as f64
     }
 
     /// What its packets look like.
@@ -251,7 +236,6 @@ impl HelpedFlow {
         scratch.retain(|tag| tag & SECOND == 0);
         let count = scratch.len() as u64;
         self.lost += count;
-        self.recent[1] += count;
         totals.lost += count;
         match self.withheld(now) {
             None => scratch.iter().for_each(|tag| self.repair(*tag, outbox, totals, now)),
@@ -275,9 +259,9 @@ impl HelpedFlow {
         }
     }
 
-    /// Sends a datagram again, or twice where much is lost.
+    /// Sends a datagram again, or twice if it was among the first.
     fn repair(&mut self, tag: u64, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
-        let twice = (self.loss() >= TWICE).then_some(tag | SECOND);
+        let twice = (tag < TWICE).then_some(tag | SECOND);
         for name in [Some(tag), twice].into_iter().flatten() {
             let Some(payload) = self.store.get_for_resend(tag, now) else {
                 totals.withheld_late += u64::from(name == tag);

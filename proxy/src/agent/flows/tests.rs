@@ -242,22 +242,14 @@ fn what_the_near_segment_lost_is_sent_again() {
     let missing = net.stream(flow(4000), 2000);
     let totals = net.agent.totals();
     // A repair may be lost, too, and the repair of that.
-    assert!(missing <= 2, "{missing} of 2000, {totals:?}");
+    assert!(missing <= 4, "{missing} of 2000, {totals:?}");
     assert!((150..350).contains(&totals.lost), "{totals:?}");
-    // Each leaves twice once so much loss is known.
-    assert!((totals.lost..=2 * totals.lost).contains(&totals.resent), "{totals:?}");
+    // Of the first hundred with losses, each leaves twice.
+    assert!((totals.lost + 1..totals.lost + 40).contains(&totals.resent), "{totals:?}");
     assert!(totals.quacks > 1000, "{totals:?}");
     assert_eq!(totals.flows, 1);
     let [report] = &net.agent.flows(9, |_| "eth0".to_owned(), net.now)[..] else { panic!() };
     assert_eq!((report.state.as_str(), report.near_rtt_ms), ("helped", Some(2.0)));
-}
-
-#[test]
-fn little_loss_is_repaired_by_single_copies() {
-    let mut net = Net::new(limits(), MS, 1);
-    net.stream(flow(4000), 3000);
-    let totals = net.agent.totals();
-    assert!(totals.lost > 10 && totals.resent == totals.lost, "{totals:?}");
 }
 
 #[test]
@@ -334,7 +326,7 @@ fn the_datagrams_of_a_merged_frame_are_told_apart() {
     let missing: Vec<_> = payload.chunks(1200).map(<[u8]>::to_vec).collect();
     net.stream(flow(4000), 20);
     assert!(missing.iter().all(|payload| net.passed.contains(payload)));
-    assert_eq!(net.agent.totals().resent, 3);
+    assert_eq!(net.agent.totals().resent, 2 * 3, "the first are sent twice");
 }
 
 #[test]
