@@ -1,0 +1,181 @@
+//! `quinn-upload`: an HTTP/3 client on quinn and h3 that uploads a file. It changes no default of
+//! either, and knows nothing of a Sidekick: the lab's example of an unmodified program.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use bytes::{Buf as _, Bytes};
+use clap::Parser;
+use http::{Request, Uri};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncReadExt as _;
+
+/// The size of a read of the file, in bytes.
+const CHUNK: usize = 64 * 1024;
+/// The most bytes of an answer that are read.
+const MAX_ANSWER: usize = 64 * 1024;
+/// The port of a URL that names none.
+const HTTPS: u16 = 443;
+
+type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+
+/// Upload a file by HTTP/3 with quinn and h3, check the server's receipt, and print one JSON object
+#[derive(Debug, Parser)]
+#[command(name = "quinn-upload", version)]
+struct Cli {
+    /// The root certificates to trust (PEM)
+    #[arg(long, value_name = "FILE")]
+    cafile: PathBuf,
+    /// The file to upload
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where to: a PUT of this URL
+    #[arg(value_name = "https://HOST[:PORT]/NAME")]
+    url: Uri,
+}
+
+/// What arrived, as the server says. The program compares it with what it sent.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Receipt {
+    bytes: u64,
+    sha256: String,
+}
+
+/// The report of an upload.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The length of the file.
+    bytes: u64,
+    /// From before the handshake to the receipt, in seconds.
+    time_s: f64,
+    /// The bytes of the file in this time, in Mbit/s.
+    goodput_mbit_s: f64,
+    /// The SHA-256 of the file.
+    sha256: String,
+}
+
+fn main() -> ExitCode {
+    match upload(&Cli::parse()) {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("quinn-upload: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn upload(cli: &Cli) -> anyhow::Result<String> {
+    let host = cli.url.host().context("the URL names no host: use https://HOST[:PORT]/NAME")?;
+    // An IPv6 address stands in brackets, which are not part of it.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = cli.url.port_u16().unwrap_or(HTTPS);
+    let mut addresses = tokio::net::lookup_host((host, port))
+        .await
+        .with_context(|| format!("cannot find the address of {host}"))?;
+    let address = addresses.next().with_context(|| format!("{host} has no address"))?;
+    let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let endpoint = Endpoint::client(any.parse()?).context("cannot open a UDP socket")?;
+    let config = trusting(&cli.cafile)?;
+
+    let start = now();
+    let connection = endpoint
+        .connect_with(config, address, host)?
+        .await
+        .with_context(|| format!("cannot connect to {address}"))?;
+    let (sent, receipt) = put(connection, &cli.url, &cli.file).await?;
+    let time_s = start.elapsed().as_secs_f64();
+    // Otherwise the server would not learn that the connection is closed.
+    endpoint.wait_idle().await;
+
+    ensure!(
+        receipt == sent,
+        "the server has received other content than was sent: {receipt:?} in place of {sent:?}"
+    );
+    let Receipt { bytes, sha256 } = sent;
+    let goodput_mbit_s = bytes as f64 * 8.0 / 1e6 / time_s;
+    Ok(serde_json::to_string(&Report { bytes, time_s, goodput_mbit_s, sha256 })?)
+}
+
+#[allow(clippy::disallowed_methods, reason = "the edge: how long an upload takes")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// quinn's default configuration, with HTTP/3 and these roots.
+fn trusting(roots: &Path) -> anyhow::Result<ClientConfig> {
+    let unreadable = || format!("cannot read certificates from {}", roots.display());
+    let mut trusted = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(roots).with_context(unreadable)? {
+        trusted.add(certificate.with_context(unreadable)?).with_context(unreadable)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(trusted)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
+}
+
+/// Sends the file, and returns what was sent and what the server received.
+async fn put(connection: Connection, url: &Uri, file: &Path) -> anyhow::Result<(Receipt, Receipt)> {
+    let (mut driver, mut requests) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
+    let request = async {
+        let mut stream = requests.send_request(Request::put(url).body(())?).await?;
+        let sent = send(&mut stream, file).await?;
+        let receipt = receipt(&mut stream).await?;
+        anyhow::Ok((sent, receipt))
+    };
+    tokio::select! {
+        ended = request => ended,
+        error = driver.wait_idle() => Err(anyhow!(error).context("the connection broke")),
+    }
+}
+
+/// Sends the body.
+async fn send(stream: &mut Stream, path: &Path) -> anyhow::Result<Receipt> {
+    let unreadable = || format!("cannot read {}", path.display());
+    let mut file = tokio::fs::File::open(path).await.with_context(unreadable)?;
+    let (mut bytes, mut hash) = (0, Sha256::new());
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        (&mut file).take(CHUNK as u64).read_to_end(&mut chunk).await.with_context(unreadable)?;
+        if chunk.is_empty() {
+            break;
+        }
+        hash.update(&chunk);
+        bytes += chunk.len() as u64;
+        stream.send_data(chunk.into()).await?;
+    }
+    stream.finish().await?;
+    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Receipt { bytes, sha256 })
+}
+
+/// Reads the answer.
+async fn receipt(stream: &mut Stream) -> anyhow::Result<Receipt> {
+    let status = stream.recv_response().await?.status();
+    let mut text = Vec::new();
+    while let Some(mut data) = stream.recv_data().await? {
+        ensure!(text.len() + data.remaining() <= MAX_ANSWER, "the server's answer is too long");
+        text.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+    }
+    if !status.is_success() {
+        let reason = String::from_utf8_lossy(&text);
+        bail!("the server refused the upload ({status}): {}", reason.trim().escape_debug());
+    }
+    serde_json::from_slice(&text).context("the server's answer is no receipt")
+}
