@@ -8,11 +8,12 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop demo demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
+.PHONY: help deps build-deps build programs interop demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
+	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (3 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
@@ -41,7 +42,7 @@ build: build-deps
 
 # What the lab starts.
 programs: build-deps
-	$(CARGO) build --locked --bins -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio
+	$(CARGO) build --locked --bins -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio -p quinn-server
 
 # Four tries at a time, which two cores that have nothing else to do can bear. INTEROP="--peer quinn --case upload" for less; see --help and --list.
 interop: build
@@ -54,6 +55,9 @@ demo: programs
 # What is heard, and the plot, are in demo-audio of the target directory.
 demo-audio: programs
 	@$(BUILT)/debug/sidekick-lab demo-audio --out $(BUILT)/demo-audio
+
+demo-agent: programs
+	@$(BUILT)/debug/sidekick-lab demo-agent
 
 demo-satellite: programs
 	@$(BUILT)/debug/sidekick-lab demo-satellite

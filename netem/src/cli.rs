@@ -39,7 +39,10 @@ pub(crate) enum Command {
     /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
     DemoAudio(DemoAudio),
     /// Download a file over a lossy satellite path, with and without a Sidekick proxy
-    DemoSatellite(DemoSatellite),
+    DemoSatellite(DemoPath),
+    /// Upload a file and make a call by programs that know nothing of a Sidekick, without an agent
+    /// and with one
+    DemoAgent(DemoPath),
     /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///
     /// Writes DIR/index.html, a page that needs no other file; a CSV file for each plot, heat map
@@ -186,7 +189,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DemoSatellite {
+pub(crate) struct DemoPath {
     /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,

@@ -1,10 +1,11 @@
 //! The demonstration: one file, several senders, the same path, and in plain words what came of it.
-//! Two tables are of uploads, the third is of downloads. A demonstration of its own shows downloads
-//! over a satellite.
+//! Two tables are of uploads, the third is of downloads. Demonstrations of their own show downloads
+//! over a satellite, a call, and an agent.
 
 use std::io;
 use std::path::Path;
 
+pub mod agent;
 pub mod call;
 mod download;
 mod satellite;

@@ -31,8 +31,14 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
     let signals = Signals::default();
     let heard = signals.clone();
     enclosure::follow_outer(directory.clone(), move |signal| heard.hear(signal))?;
-    let bench =
-        Bench { backend: Backend::User, programs: &programs, directory: &directory, pcap: None };
+    // The agent of a command may be another program than the lab's own.
+    let bench = Bench {
+        backend: Backend::User,
+        programs: &programs,
+        directory: &directory,
+        pcap: None,
+        agent: false,
+    };
     let task = Task {
         command: exec.command.clone(),
         peer: exec.peer.clone(),

@@ -19,7 +19,9 @@ use sidekick_netem::path::Backend;
 use sidekick_netem::programs::Programs;
 use sidekick_netem::progress::Progress;
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
+use sidekick_netem::run::{
+    AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UNMODIFIED_PROGRAMS, UPLOAD_PROGRAMS,
+};
 use sidekick_netem::scenario::{FlowKind, Scenario, built_in, settings};
 use sidekick_netem::source::SourceFile;
 use sidekick_netem::{demo, enclosure, report, sim};
@@ -71,6 +73,12 @@ fn work(command: &Command) -> Result<ExitCode> {
                 do_demo_satellite(&demo.common, bench)
             })
         }
+        Command::DemoAgent(demo) => {
+            let check = || Ok(UNMODIFIED_PROGRAMS);
+            in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+                do_demo_agent(&demo.common, bench)
+            })
+        }
         Command::DemoAudio(demo) => {
             let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
             in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
@@ -98,7 +106,7 @@ fn in_enclosure<const N: usize>(
         return Ok(ExitCode::from(enclosure::enter()?));
     };
     enclosure::end_with_outer(directory.clone())?;
-    let bench = Bench { backend, programs: &programs, directory: &directory, pcap };
+    let bench = Bench { backend, programs: &programs, directory: &directory, pcap, agent: false };
     Ok(if inside(&bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -361,6 +369,20 @@ fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
 fn do_demo_satellite(common: &Common, bench: &Bench<'_>) -> Result<bool> {
     let file = source(None, bench.directory, demo::SATELLITE_BYTES, common.seed)?;
     show_tables(common.json, |show| demo::over_satellite(bench, &file, common.seed, show))
+}
+
+fn do_demo_agent(common: &Common, bench: &Bench<'_>) -> Result<bool> {
+    let file = source(None, bench.directory, demo::DEFAULT_BYTES, common.seed)?;
+    let result = demo::agent::run(bench, &file, common.seed)?;
+    if common.json {
+        print_json(&result)?;
+    } else {
+        print(&demo::agent::print(&result))?;
+    }
+    if !result.passed {
+        eprintln!("sidekick-lab: a check of the demo failed; the table shows how");
+    }
+    Ok(result.passed)
 }
 
 /// Prints each table of a demonstration once it is there, or everything as JSON at the end. Returns

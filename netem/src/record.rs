@@ -11,8 +11,9 @@ mod call;
 
 pub(crate) use call::HEADERS;
 
-/// The congestion controller of `h3-upload-server`: CUBIC as quinn has it, without rollback.
-const REAL_SERVERS_CC: &str = "quinn-cubic";
+/// The congestion controller of `h3-upload-server` and of `quinn-upload`: CUBIC as quinn has it,
+/// without rollback.
+pub(crate) const QUINN_CC: &str = "quinn-cubic";
 
 /// What happened to the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -129,6 +130,27 @@ pub struct HeldMs {
     pub p99: f64,
     /// The longest.
     pub max: f64,
+}
+
+/// What an agent did on the sender's host, as it says itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Flows that a proxy reported to the agent.
+    pub flows_assisted: u64,
+    /// Datagrams of these flows.
+    pub sent: u64,
+    /// Of these, datagrams that were lost before the proxy.
+    pub lost: u64,
+    /// Datagrams that the agent sent again.
+    pub resent: u64,
+    /// Bytes of the datagrams sent again.
+    pub resent_bytes: u64,
+    /// Lost datagrams not sent again, because a queue grew before the proxy.
+    pub withheld_congested: u64,
+    /// Lost datagrams not sent again, because the proxy was too far away.
+    pub withheld_far: u64,
+    /// Lost datagrams not sent again, because they were too old or too many.
+    pub withheld_late: u64,
 }
 
 /// The second flow of a run.
@@ -267,7 +289,7 @@ pub struct RunRecord {
     /// The Sidekick mode; `split` where the proxy terminated the connection.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
-    /// downloads.
+    /// downloads, and of `quinn-upload`.
     pub cc: String,
     /// Bytes that arrived at the receiver's application.
     pub bytes: u64,
@@ -303,6 +325,9 @@ pub struct RunRecord {
     /// Of an audio flow.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio>,
+    /// What an agent did, if one ran beside real programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentRecord>,
     /// The second flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub competitor: Option<CompetitorRecord>,
@@ -344,7 +369,7 @@ impl RunRecord {
             // The rate is constant.
             FlowKind::Audio | FlowKind::Listen => "none",
             // `flow.cc` cannot change the real server's own.
-            _ if kind.is_download() && backend != "sim" => REAL_SERVERS_CC,
+            _ if kind.is_download() && backend != "sim" => QUINN_CC,
             _ => scenario.congestion_control().name(),
         };
         Self {

@@ -3,8 +3,10 @@
 use std::io;
 use std::net::SocketAddrV4;
 use std::path::{Path as FilePath, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -13,7 +15,7 @@ use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
-use crate::record::{Packets, Quacks, Repeats, RunRecord};
+use crate::record::{AgentRecord, Packets, Quacks, Repeats, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Repair, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
@@ -22,13 +24,19 @@ use crate::words;
 mod audio;
 mod download;
 mod exec;
+mod unmodified;
 
 pub use audio::{AUDIO_PROGRAMS, Call, Sound};
 pub use download::DOWNLOAD_PROGRAMS;
-pub use exec::{AGENT, ExecRecord, Signals, Task};
+pub use exec::{ExecRecord, Signals, Task};
+pub use unmodified::UNMODIFIED_PROGRAMS;
 
 /// The programs that an upload needs.
-pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
+pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", PROXY];
+/// The program that helps the flows of other programs, from the sender's host.
+pub const AGENT: &str = "sidekick-agent";
+/// The program between the segments.
+const PROXY: &str = "sidekick-proxy";
 
 /// The name under which the server stores the upload.
 const UPLOAD: &str = "upload";
@@ -97,6 +105,9 @@ pub struct Bench<'a> {
     pub directory: &'a FilePath,
     /// The directory for pcap files, with a directory for each seed.
     pub pcap: Option<&'a FilePath>,
+    /// Whether an agent runs on the sender's host, and with it a proxy between the segments,
+    /// whatever the scenario says of one.
+    pub agent: bool,
 }
 
 impl Bench<'_> {
@@ -142,6 +153,7 @@ struct Testbed<'a> {
     bench: &'a Bench<'a>,
     scenario: &'a Scenario,
     // Dropped in this order: programs end before their hosts and their files go.
+    agent: Option<Program>,
     proxy: Option<Program>,
     path: Path,
     directory: TempDir,
@@ -155,7 +167,7 @@ impl<'a> Testbed<'a> {
             .map_err(failed("make a directory for the run"))?;
         let pcap = bench.pcap.map(|directory| directory.join(format!("seed-{seed}")));
         let path = Path::build_with_pcap(bench.backend, scenario, seed, pcap.as_deref())?;
-        Ok(Self { bench, scenario, proxy: None, path, directory })
+        Ok(Self { bench, scenario, agent: None, proxy: None, path, directory })
     }
 
     /// Makes the server's directory.
@@ -172,17 +184,17 @@ impl<'a> Testbed<'a> {
 
     /// Transfers the file between a client and the server of [`Testbed::store`], and checks that
     /// the same file arrived. Returns the record without the client's report, and that report.
-    fn transfer(
+    fn transfer<R: DeserializeOwned>(
         mut self,
         transfer: &Transfer<'_>,
         seed: u64,
         progress: &mut Progress,
-    ) -> Result<(RunRecord, ClientReport), RunError> {
+    ) -> Result<(RunRecord, R), RunError> {
         let Transfer { name, client, arguments, file, arrived } = transfer;
         let server = server_arguments(&self.directory.path().join("store"), &self.ca());
         let server = self.start_receiver("h3-upload-server", &server)?;
         let ended = self.run_sender(client, arguments, file.bytes, progress)?;
-        let links = self.finish()?;
+        let Finished { links, agent } = self.finish()?;
         server.stop();
         if !ended.status.success() {
             return Err(RunError::Failed(format!("the {name} failed: {}", ended.why())));
@@ -196,7 +208,7 @@ impl<'a> Testbed<'a> {
             )));
         }
         let record = RunRecord::of(self.scenario, self.bench.backend.name(), seed, links);
-        Ok((RunRecord { sha256, ..record }, report))
+        Ok((RunRecord { sha256, agent, ..record }, report))
     }
 
     fn start(
@@ -209,8 +221,8 @@ impl<'a> Testbed<'a> {
         Ok(Program::start(self.bench.programs, name, arguments, host, directory)?)
     }
 
-    /// Starts the receiving program, and the proxy if the scenario has one. Returns when both are
-    /// ready.
+    /// Starts the receiving program, and the proxy and the agent if there are any. Returns when all
+    /// are ready.
     fn start_receiver(
         &mut self,
         name: &'static str,
@@ -222,16 +234,29 @@ impl<'a> Testbed<'a> {
         if let Some(proxy) = &mut self.proxy {
             proxy.wait_until_ready()?;
         }
+        if self.bench.agent {
+            self.agent = Some(self.start_agent(&self.bench.programs.path(AGENT)?)?);
+        }
         Ok(receiver)
     }
 
-    /// Starts the proxy if the scenario has one.
+    /// Starts the proxy if the scenario has one, or the agent needs one.
     fn start_proxy(&mut self) -> Result<(), RunError> {
-        if self.scenario.sidekick.has_proxy() {
-            let proxy = self.start("sidekick-proxy", &proxy_arguments(), |hosts| &hosts.proxy)?;
+        if self.scenario.sidekick.has_proxy() || self.bench.agent {
+            let proxy = self.start(PROXY, &proxy_arguments(), |hosts| &hosts.proxy)?;
             self.proxy = Some(proxy);
         }
         Ok(())
+    }
+
+    /// Starts this program as an agent on the sender's host. Returns when it is ready.
+    fn start_agent(&self, program: &FilePath) -> Result<Program, ProgramError> {
+        let mut command = Command::new(program);
+        command.args(["--interface", NEAR, "--json"]);
+        let (host, directory) = (&self.path.topology().sender, self.directory.path());
+        let mut agent = Program::start_command(AGENT, command, host, directory)?;
+        agent.wait_until_ready()?;
+        Ok(agent)
     }
 
     /// Runs the client or the sending program to its end, and shows how many of the `bytes` have
@@ -268,18 +293,41 @@ impl<'a> Testbed<'a> {
         }
     }
 
-    /// Stops the proxy, and returns the counts of the links.
-    fn finish(&mut self) -> Result<PathCounters, RunError> {
+    /// Stops the agent and the proxy.
+    fn finish(&mut self) -> Result<Finished, RunError> {
         let links = self.path.counters()?;
-        if let Some(mut proxy) = self.proxy.take() {
-            if let Some(last_words) = proxy.ended().map_err(failed("look at sidekick-proxy"))? {
-                return Err(RunError::Failed(format!(
-                    "sidekick-proxy ended during the run: {last_words}"
-                )));
+        let agent = match self.agent.take() {
+            None => None,
+            Some(agent) => {
+                let ended = lasting(AGENT, agent)?.end(Signal::SIGINT);
+                let ended = ended.map_err(failed("wait for sidekick-agent"))?.ok_or_else(|| {
+                    RunError::Failed(format!("{AGENT} did not end, and was killed"))
+                })?;
+                Some(report(AGENT, ended.output.lines().last().unwrap_or_default())?)
             }
-            proxy.stop();
+        };
+        if let Some(proxy) = self.proxy.take() {
+            lasting(PROXY, proxy)?.stop();
         }
-        Ok(links)
+        Ok(Finished { links, agent })
+    }
+}
+
+/// What a run leaves.
+struct Finished {
+    /// The counts of the links.
+    links: PathCounters,
+    /// The agent's summary, if one ran.
+    agent: Option<AgentRecord>,
+}
+
+/// A program that has to last as long as the run.
+fn lasting(name: &'static str, mut program: Program) -> Result<Program, RunError> {
+    match program.ended().map_err(failed("look at the programs of the run"))? {
+        None => Ok(program),
+        Some(last_words) => {
+            Err(RunError::Failed(format!("{name} ended during the run: {last_words}")))
+        }
     }
 }
 

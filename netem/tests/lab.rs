@@ -54,6 +54,32 @@ fn with_client(client: &str) -> Programs {
     ])
 }
 
+/// A client of quinn.
+const CLIENT_OF_QUINN: &str = r#"
+[ -f "$2" ] || { echo "no CA file" >&2; exit 1; }
+cp "$3" "$(cat "${0%/*}/store")/upload"
+echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2}'
+"#;
+/// An agent that reports when it is interrupted.
+const AGENT: &str = r#"
+trap 'echo "{\"flows_assisted\":1,\"sent\":9,\"lost\":4,\"resent\":3,\"resent_bytes\":99,
+\"withheld_congested\":0,\"withheld_far\":0,\"withheld_late\":1}" | tr -d "\n"; exit' INT
+sleep 1000 > /dev/null 2>&1 &
+echo "ready: helping what leaves by near"
+wait"#;
+
+/// The programs of the agent's demonstration, with this client and this agent. No call succeeds.
+fn unmodified(client: &str, agent: &str) -> Programs {
+    Programs::new(&[
+        ("h3-upload-server", SERVER),
+        ("quinn-upload", client),
+        ("audio-receive", SERVER),
+        ("audio-send", "echo no microphone >&2; exit 1"),
+        ("sidekick-proxy", PROXY),
+        ("sidekick-agent", agent),
+    ])
+}
+
 /// Ends a lab while an upload is on: a server, a proxy and a client.
 fn an_upload_ends_without_a_trace(signal: Signal, code: Option<i32>) {
     let settings = ["--backend", "user", "--set", "sidekick.mode=pacubic"];
@@ -158,6 +184,34 @@ fn a_demo_names_no_file_that_it_deletes() {
     assert_eq!(demo["bytes"], 1024 * 1024, "{demo}");
 }
 
+/// In the demonstration of the agent the first upload is over, and the second has an agent. The
+/// first call fails.
+#[test]
+fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
+    let programs = unmodified(CLIENT_OF_QUINN, AGENT);
+    let output = programs.run(&["demo-agent", "--json"]);
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
+    for sentence in [
+        "upload by quinn, without an agent: 10.50 Mbit/s in 8.0 s",
+        "upload by quinn, with the agent: 10.50 Mbit/s in 8.0 s",
+        "sidekick-lab: the call: the call failed: no microphone (exit status: 1)",
+    ] {
+        assert!(error.lines().any(|line| line == sentence), "{sentence}: {error}");
+    }
+    assert_eq!(programs.processes(), Vec::<i32>::new());
+}
+
+#[test]
+fn nothing_is_left_of_the_demo_of_the_agent_after_ctrl_c() {
+    // A server, a proxy, an agent and the second client.
+    let client = format!(
+        "if mkdir \"${{0%/*}}/second\" 2> /dev/null; then\n{CLIENT_OF_QUINN}\nelse\n{STAY}\nfi"
+    );
+    let programs = unmodified(&client, PROXY);
+    ends_without_a_trace(&programs, &["demo-agent"], 4, Signal::INT, Some(130));
+}
+
 #[test]
 fn a_given_file_is_uploaded() {
     let programs = with_client(CLIENT_THAT_UPLOADS);
@@ -243,6 +297,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
         (&["demo-audio", "--wav", "/nonexistent"], "cannot read /nonexistent"),
         (&["demo-audio", "--backend", "sim"], "the demo runs real programs"),
         (&["demo-satellite", "--backend", "sim"], "the demo runs real programs"),
+        (&["demo-agent", "--backend", "sim"], "the demo runs real programs"),
         (
             &["run", "upload-paper", "--set", "faults.events=near-outage at 5 for 5; rain at 9"],
             "`rain at 9` is no event for faults.events: an event begins with one of near-outage, ",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use audio::ListenerReport;
 
-use super::{Bench, RunError, Testbed, failed, report, sidekick_arguments};
+use super::{Bench, Finished, PROXY, RunError, Testbed, failed, report, sidekick_arguments};
 use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
@@ -15,7 +15,7 @@ use crate::topology::RECEIVER;
 use crate::words;
 
 /// The programs that a call needs.
-pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", "sidekick-proxy"];
+pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
 
 const PORT: u16 = 5004;
 /// How long the receiver may take to end after the sender: it stays for half a second.
@@ -72,14 +72,14 @@ impl Bench<'_> {
             return Err(call_failed(&sender.why()));
         }
         let receiver = ended(receiver)?;
-        let links = testbed.finish()?;
+        let Finished { links, agent } = testbed.finish()?;
         let talker = report("audio-send", &sender.output)?;
         // After the line `ready`.
         let last = receiver.output.lines().last().unwrap_or_default();
         let listener = report("audio-receive", last)?;
         let backend = self.backend.name();
         let record = RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
-        Ok(Call { record, listener })
+        Ok(Call { record: RunRecord { agent, ..record }, listener })
     }
 }
 

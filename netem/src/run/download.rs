@@ -2,7 +2,10 @@
 
 use std::path::Path as FilePath;
 
-use super::{Bench, RunError, Testbed, Transfer, failed, sidekick_arguments, with_report};
+use super::{
+    Bench, ClientReport, PROXY, RunError, Testbed, Transfer, failed, sidekick_arguments,
+    with_report,
+};
 use crate::progress::Progress;
 use crate::record::{Packets, RunRecord};
 use crate::scenario::{Mode, Scenario};
@@ -11,7 +14,7 @@ use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
 
 /// The programs that a download needs.
-pub const DOWNLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-download", "sidekick-proxy"];
+pub const DOWNLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-download", PROXY];
 
 /// The name under which the server has the file.
 const DOWNLOAD: &str = "download";
@@ -35,7 +38,7 @@ impl Bench<'_> {
         std::fs::copy(&file.path, stored).map_err(failed("copy the file"))?;
         let arrived = testbed.directory.path().join("arrived");
         let arguments = client_arguments(scenario, &arrived, &testbed.ca());
-        let (record, report) = testbed.transfer(
+        let (record, report): (_, ClientReport) = testbed.transfer(
             &Transfer { name: "download", client: "h3-download", arguments, file, arrived },
             seed,
             progress,

@@ -15,17 +15,14 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Bench, RunError, Testbed, failed};
+use super::{AGENT, Bench, PROXY, RunError, Testbed, failed};
 use crate::enclosure::{INTERRUPTED, OWN_VARIABLES};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::path::{PathCounters, PathError};
-use crate::programs::{Program, ProgramError, REST_WITHIN, STOPPED_WITHIN, end_of, when_ended};
+use crate::programs::{Program, REST_WITHIN, STOPPED_WITHIN, end_of, when_ended};
 use crate::report::{seconds, slowness, table};
 use crate::scenario::{ProxyFate, Scenario, Sidekick};
-use crate::topology::{NEAR, RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
-
-/// The program that helps the flows of other programs, from the sender's host.
-pub const AGENT: &str = "sidekick-agent";
+use crate::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
 
 /// The status of a command that a signal ended is this and the signal, as shells have it.
 const BY_SIGNAL: i32 = 128;
@@ -167,14 +164,7 @@ impl Bench<'_> {
             proxy.wait_until_ready()?;
         }
         let hosts = testbed.path.topology();
-        let agent = task.agent.as_deref().map(|program| -> Result<_, ProgramError> {
-            let mut command = Command::new(program);
-            command.args(["--interface", NEAR, "--json"]);
-            let directory = testbed.directory.path();
-            let mut agent = Program::start_command(AGENT, command, &hosts.sender, directory)?;
-            agent.wait_until_ready()?;
-            Ok(agent)
-        });
+        let agent = task.agent.as_deref().map(|program| testbed.start_agent(program));
         let agent = agent.transpose()?;
 
         let start = now();
@@ -193,7 +183,7 @@ impl Bench<'_> {
             None => Ok(Value::Null),
         };
         let agent = summary(AGENT, agent, Signal::SIGINT)?;
-        let proxy = summary("sidekick-proxy", testbed.proxy.take(), Signal::SIGTERM)?;
+        let proxy = summary(PROXY, testbed.proxy.take(), Signal::SIGTERM)?;
         Ok(ExecRecord {
             scenario: scenario.name.clone(),
             seed,

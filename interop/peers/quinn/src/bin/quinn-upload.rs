@@ -61,6 +61,12 @@ struct Report {
     goodput_mbit_s: f64,
     /// The SHA-256 of the file.
     sha256: String,
+    /// Packets sent.
+    packets_sent: u64,
+    /// Packets that quinn declared lost.
+    packets_lost: u64,
+    /// Times that quinn's congestion controller reduced its window.
+    congestion_events: u64,
 }
 
 fn main() -> ExitCode {
@@ -95,8 +101,9 @@ async fn upload(cli: &Cli) -> anyhow::Result<String> {
         .connect_with(config, address, host)?
         .await
         .with_context(|| format!("cannot connect to {address}"))?;
-    let (sent, receipt) = put(connection, &cli.url, &cli.file).await?;
+    let (sent, receipt) = put(connection.clone(), &cli.url, &cli.file).await?;
     let time_s = start.elapsed().as_secs_f64();
+    let path = connection.stats().path;
     // Otherwise the server would not learn that the connection is closed.
     endpoint.wait_idle().await;
 
@@ -106,7 +113,15 @@ async fn upload(cli: &Cli) -> anyhow::Result<String> {
     );
     let Receipt { bytes, sha256 } = sent;
     let goodput_mbit_s = bytes as f64 * 8.0 / 1e6 / time_s;
-    Ok(serde_json::to_string(&Report { bytes, time_s, goodput_mbit_s, sha256 })?)
+    Ok(serde_json::to_string(&Report {
+        bytes,
+        time_s,
+        goodput_mbit_s,
+        sha256,
+        packets_sent: path.sent_packets,
+        packets_lost: path.lost_packets,
+        congestion_events: path.congestion_events,
+    })?)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the edge: how long an upload takes")]

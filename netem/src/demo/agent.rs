@@ -1,0 +1,346 @@
+//! The demonstration of the agent: programs that know nothing of a Sidekick, each without an agent
+//! on the sender's host and with one. A client on quinn uploads a file, and then two programs make
+//! a call.
+
+use serde::Serialize;
+
+use super::call::PLAYOUT_LIMIT_MS;
+use super::{Check, DemoError};
+use crate::progress::Progress;
+use crate::record::{AgentRecord, Audio, RunRecord};
+use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table};
+use crate::run::{Bench, Call, Sound};
+use crate::scenario::Scenario;
+use crate::source::SourceFile;
+
+const UPLOAD: &str = "upload-paper";
+const CALL: &str = "audio-paper";
+const LOSS_PERCENT: &str = "4";
+/// The length of each call, in seconds.
+const CALL_SECONDS: &str = "20";
+/// The upload with the agent is at least so many times as fast as the one without. The bound is low
+/// because quinn takes a packet for lost once three later ones have arrived (RFC 9002, section
+/// 6.1.1). It sends them in bursts, so that every third repair arrives after them.
+const FASTER: f64 = 1.3;
+/// The packets that the call without an agent misses for each that it may miss with one.
+const FEWER: f64 = 4.0;
+
+/// One upload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Upload {
+    /// Whether an agent ran.
+    pub with_agent: bool,
+    /// As of every run.
+    #[serde(flatten)]
+    pub record: RunRecord,
+}
+
+/// One call.
+#[derive(Clone, Debug, Serialize)]
+pub struct Conversation {
+    /// Whether an agent ran.
+    pub with_agent: bool,
+    /// NACKs for single packets that the receiver sent.
+    pub nacks: u64,
+    /// As of every run.
+    #[serde(flatten)]
+    pub record: RunRecord,
+}
+
+/// All of the demonstration.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentDemo {
+    /// The size of the file.
+    pub bytes: u64,
+    /// Its SHA-256.
+    pub sha256: String,
+    /// Loss on the near segment, each way.
+    pub near_loss_percent: f64,
+    /// The uploads: without an agent, and with one.
+    pub uploads: [Upload; 2],
+    /// The calls, likewise.
+    pub calls: [Conversation; 2],
+    /// What the figures show.
+    pub says: String,
+    /// Of the uploads, and of the calls.
+    pub checks: [Check; 2],
+    /// Whether both passed.
+    pub passed: bool,
+}
+
+/// Uploads `file` twice, and makes two calls.
+///
+/// # Errors
+///
+/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
+pub fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
+    let uploads = [upload(bench, file, seed, false)?, upload(bench, file, seed, true)?];
+    let calls = [call(bench, seed, false)?, call(bench, seed, true)?];
+    AgentDemo::of(file, uploads, calls)
+}
+
+/// What a run is called while it is on.
+fn name(what: &str, with_agent: bool) -> String {
+    format!("{what}, {}", if with_agent { "with the agent" } else { "without an agent" })
+}
+
+fn upload(
+    bench: &Bench<'_>,
+    file: &SourceFile,
+    seed: u64,
+    with_agent: bool,
+) -> Result<Upload, DemoError> {
+    let scenario = scenario(UPLOAD)?;
+    let bench = Bench { agent: with_agent, ..bench.clone() };
+    let mut progress = Progress::begin(name("upload by quinn", with_agent), file.bytes);
+    let record = bench
+        .quinn_upload(&scenario, seed, file, &mut progress)
+        .map_err(|source| DemoError::Run { who: "the upload by quinn", source })?;
+    progress.end(&outcome(&record));
+    Ok(Upload { with_agent, record })
+}
+
+fn call(bench: &Bench<'_>, seed: u64, with_agent: bool) -> Result<Conversation, DemoError> {
+    let mut scenario = scenario(CALL)?;
+    scenario.set("flow.seconds", CALL_SECONDS)?;
+    let bench = Bench { agent: with_agent, ..bench.clone() };
+    let sound = Sound {
+        wav: None,
+        heard: bench.directory.join("heard.wav"),
+        waits: bench.directory.join("waits.hgrm"),
+        playout_limit_ms: PLAYOUT_LIMIT_MS,
+    };
+    let mut progress = Progress::begin(name("call", with_agent), scenario.flow.total_bytes());
+    let Call { record, listener } = bench
+        .call(&scenario, seed, Some(&sound), &mut progress)
+        .map_err(|source| DemoError::Run { who: "the call", source })?;
+    progress.end(&outcome(&record));
+    Ok(Conversation { with_agent, nacks: listener.nacks.packets, record })
+}
+
+/// A scenario whose programs ask nobody for help.
+fn scenario(name: &str) -> Result<Scenario, DemoError> {
+    let mut scenario = Scenario::load(name)?;
+    scenario.set("near.loss_percent", LOSS_PERCENT)?;
+    scenario.set("sidekick.mode", "off")?;
+    Ok(scenario)
+}
+
+impl AgentDemo {
+    fn of(
+        file: &SourceFile,
+        uploads: [Upload; 2],
+        calls: [Conversation; 2],
+    ) -> Result<Self, DemoError> {
+        let [plain, helped] = uploads.each_ref().map(|upload| upload.record.goodput_mbit_s);
+        let [missed, still_missed] = calls.each_ref().map(Conversation::missed);
+        let [noticed, still_noticed] =
+            uploads.each_ref().map(|upload| or_dash(upload.record.packets.lost_end_to_end));
+        let faster = helped / plain;
+        // Where none is missed, the ratio is that of one.
+        let fewer = missed as f64 / still_missed.max(1) as f64;
+        let whole = uploads.iter().all(|Upload { record, .. }| {
+            record.sha256 == file.sha256 && record.bytes == file.bytes
+        });
+        let checks = [
+            Check {
+                claim: format!("with the agent the upload is at least {FASTER} times as fast"),
+                wanted: FASTER,
+                measured: faster,
+                passed: whole && faster >= FASTER,
+            },
+            Check {
+                claim: format!(
+                    "without an agent the call misses at least {FEWER} times as many packets"
+                ),
+                wanted: FEWER,
+                measured: fewer,
+                passed: fewer >= FEWER,
+            },
+        ];
+        let says = format!(
+            "With an agent on the sender's host, which sends again what is lost before the proxy, \
+             the same client on quinn notices {still_noticed} losses in place of {noticed} and \
+             uploads {helped:.2} Mbit/s in place of {plain:.2}, and the same call misses {still_missed} \
+             packets in place of {missed}."
+        );
+        Ok(Self {
+            bytes: file.bytes,
+            sha256: file.sha256.clone(),
+            near_loss_percent: scenario(UPLOAD)?.near.both.loss.get(),
+            passed: checks.iter().all(|check| check.passed),
+            uploads,
+            calls,
+            says,
+            checks,
+        })
+    }
+}
+
+impl Conversation {
+    fn audio(&self) -> Audio {
+        self.record.audio.unwrap_or_default()
+    }
+
+    /// Packets that the receiver did not get in time.
+    fn missed(&self) -> u64 {
+        self.audio().late
+    }
+}
+
+/// A figure of an agent; a dash if none ran.
+fn of_agent(record: &RunRecord, figure: fn(AgentRecord) -> u64) -> String {
+    or_dash(record.agent.map(figure))
+}
+
+const UPLOADS: [Column<Upload>; 7] = [
+    ("upload: time", |run| seconds(run.record.time_s)),
+    ("Mbit/s", |run| format!("{:.2}", run.record.goodput_mbit_s)),
+    ("packets sent", |run| run.record.packets.sent.to_string()),
+    ("lost near", |run| run.record.packets.lost_near.to_string()),
+    ("sent again by the agent", |run| of_agent(&run.record, |agent| agent.resent)),
+    ("losses that quinn noticed", |run| or_dash(run.record.packets.lost_end_to_end)),
+    ("SHA-256", |run| short_hash(&run.record.sha256)),
+];
+
+const CALLS: [Column<Conversation>; 6] = [
+    ("call: packets played", |run| run.audio().played.to_string()),
+    ("packets missed", |run| run.missed().to_string()),
+    ("NACKs", |run| run.nacks.to_string()),
+    ("p99 de-jitter latency", |run| format!("{:.1} ms", run.audio().dejitter_ms.p99)),
+    ("lost near", |run| run.record.packets.lost_near.to_string()),
+    ("sent again by the agent", |run| of_agent(&run.record, |agent| agent.resent)),
+];
+
+/// A row for each figure, in which the run without an agent and the run with one stand beside each
+/// other.
+fn beside<T>(figures: &[Column<T>], [plain, helped]: &[T; 2]) -> Vec<Vec<String>> {
+    figures
+        .iter()
+        .map(|(name, figure)| vec![(*name).to_owned(), figure(plain), figure(helped)])
+        .collect()
+}
+
+/// The table, and the sentences below it.
+pub fn print(demo: &AgentDemo) -> String {
+    let AgentDemo { bytes, near_loss_percent, uploads, calls, says, checks, .. } = demo;
+    let rows = [beside(&UPLOADS, uploads), beside(&CALLS, calls)].concat();
+    let table = table(&["", "without an agent", "with the agent"], rows, 1);
+    let mut text = format!(
+        "\n{bytes} bytes uploaded by quinn, and a call of {CALL_SECONDS} s, which waits \
+         {PLAYOUT_LIMIT_MS} ms at most for a packet; {near_loss_percent} % loss each way on the \
+         near segment\n{table}\n{says}\n"
+    );
+    let uploads = uploads.iter().map(|run| ("upload by quinn", run.with_agent, &run.record));
+    let calls = calls.iter().map(|run| ("call", run.with_agent, &run.record));
+    for (what, with_agent, record) in uploads.chain(calls) {
+        let name = name(what, with_agent);
+        if record.agent.is_some_and(|agent| agent.flows_assisted == 0) {
+            text += &format!("{name}: the agent found no proxy\n");
+        }
+        for remark in remarks(record) {
+            text += &format!("{name}: {remark}\n");
+        }
+    }
+    for Check { claim, measured, passed, .. } in checks {
+        let verdict = if *passed { "passed" } else { "FAILED" };
+        text += &format!("Check: {claim}: {measured:.2} times, {verdict}.\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::tests::file;
+    use crate::record::{Packets, Percentiles};
+
+    fn upload(goodput_mbit_s: f64, agent: Option<AgentRecord>) -> Upload {
+        let (bytes, sha256) = (file().bytes, file().sha256);
+        let lost_end_to_end = Some(if agent.is_some() { 12 } else { 40 });
+        let packets = Packets { lost_end_to_end, ..Packets::default() };
+        let record =
+            RunRecord { bytes, goodput_mbit_s, sha256, agent, packets, ..RunRecord::default() };
+        Upload { with_agent: agent.is_some(), record }
+    }
+
+    fn call(late: u64, agent: Option<AgentRecord>) -> Conversation {
+        let dejitter_ms = Percentiles { p99: 40.25, ..Percentiles::default() };
+        let audio = Audio { late, played: 1000 - late, dejitter_ms, ..Audio::default() };
+        let record = RunRecord { audio: Some(audio), agent, ..RunRecord::default() };
+        Conversation { with_agent: agent.is_some(), nacks: 7 * late, record }
+    }
+
+    const AGENT: AgentRecord = AgentRecord {
+        flows_assisted: 1,
+        sent: 900,
+        lost: 38,
+        resent: 37,
+        resent_bytes: 9000,
+        withheld_congested: 0,
+        withheld_far: 0,
+        withheld_late: 1,
+    };
+
+    fn demo(goodputs: [f64; 2], missed: [u64; 2], agent: AgentRecord) -> AgentDemo {
+        let uploads = [upload(goodputs[0], None), upload(goodputs[1], Some(agent))];
+        let calls = [call(missed[0], None), call(missed[1], Some(agent))];
+        AgentDemo::of(&file(), uploads, calls).unwrap()
+    }
+
+    #[test]
+    fn the_checks_pass_at_their_bounds_and_not_below() {
+        for (goodputs, missed, passed) in [
+            ([1.0, 1.3], [40, 10], [true, true]),
+            ([1.0, 1.29], [40, 11], [false, false]),
+            ([0.0, 9.0], [4, 0], [true, true]),
+            ([1.0, 9.0], [3, 0], [true, false]),
+            ([0.0, 0.0], [0, 0], [false, false]),
+        ] {
+            let demo = demo(goodputs, missed, AGENT);
+            assert_eq!(demo.checks.each_ref().map(|check| check.passed), passed, "{demo:?}");
+            assert_eq!(demo.passed, passed == [true, true], "{demo:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_differs_fails_the_check() {
+        let mut uploads = [upload(1.0, None), upload(9.0, Some(AGENT))];
+        uploads[0].record.sha256 = "cd".to_owned();
+        let demo = AgentDemo::of(&file(), uploads, [call(40, None), call(0, Some(AGENT))]).unwrap();
+        assert_eq!(demo.checks.each_ref().map(|check| check.passed), [false, true]);
+    }
+
+    #[test]
+    fn the_figures_stand_beside_each_other_and_in_the_sentence() {
+        let text = print(&demo([1.25, 8.75], [39, 2], AGENT));
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.contains(name)).unwrap();
+            let entries = line.split(['│', '┆']).map(str::trim);
+            entries.filter(|entry| !entry.is_empty()).skip(1).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(row("Mbit/s"), "1.25 8.75");
+        assert_eq!(row("quinn noticed"), "40 12");
+        assert_eq!(row("packets missed"), "39 2");
+        assert_eq!(row("NACKs"), "273 14");
+        assert_eq!(row("p99 de-jitter"), "40.2 ms 40.2 ms");
+        assert_eq!(row("sent again by the agent"), "- 37");
+        for words in [
+            "notices 12 losses in place of 40 and uploads 8.75 Mbit/s in place of 1.25",
+            "misses 2 packets in place of 39",
+            "as fast: 7.00 times, passed",
+            "packets: 19.50 times, passed",
+            "4 % loss each way",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("found no proxy"), "{text}");
+    }
+
+    #[test]
+    fn an_agent_without_a_proxy_is_told_of() {
+        let text = print(&demo([1.0, 1.0], [40, 40], AgentRecord::default()));
+        assert!(text.contains("call, with the agent: the agent found no proxy"), "{text}");
+        assert!(text.contains("1.00 times, FAILED"), "{text}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The real agent beside a real program that knows nothing of it, by `sidekick-lab exec`.
+//! The programs are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use sidekick_netem::source::SourceFile;
+
+const SEED: u64 = 5;
+const BYTES: u64 = 2 * 1024 * 1024;
+
+/// Uploads a file by `quinn-upload` over the paper's path at 4 % loss, and checks that it arrived.
+/// `options` are more of `exec`. Returns the client's report and the lab's record.
+fn upload(options: &[&str]) -> (Value, Value) {
+    let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
+    let programs = lab.parent().unwrap().display();
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display();
+    let file = SourceFile::generate(&directory.path().join("file"), BYTES, SEED).unwrap();
+    let [store, record, ready] =
+        ["store", "record", "ready"].map(|name| directory.path().join(name));
+    fs::create_dir(&store).unwrap();
+    assert!(Command::new("mkfifo").arg(ready).status().unwrap().success());
+    // The client waits for the server's line `ready`, and keeps the pipe open.
+    let server = format!(
+        "exec {programs}/h3-upload-server --dir {here}/store --listen $SIDEKICK_RECEIVER_IP:4433 \
+         --self-signed $SIDEKICK_RECEIVER_IP --write-ca {here}/ca.pem > {here}/ready"
+    );
+    let client = format!(
+        "exec 3< {here}/ready; read -r _ <&3
+        exec {programs}/quinn-upload --cafile {here}/ca.pem {here}/file \
+         https://$SIDEKICK_RECEIVER_IP:4433/upload"
+    );
+    let output = Command::new(lab)
+        .args(["exec", "upload-paper", "--seed", &SEED.to_string()])
+        .args(["--set", "near.loss_percent=4"])
+        .args(options)
+        .args(["--peer", &server, "--json-file", record.to_str().unwrap()])
+        .args(["--", "sh", "-c", &client])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "seed {SEED}: {error}");
+    let arrived = SourceFile::open(&store.join("upload")).unwrap();
+    assert_eq!((arrived.bytes, arrived.sha256), (BYTES, file.sha256), "seed {SEED}");
+    let record = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+    (serde_json::from_slice(&output.stdout).unwrap(), record)
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap()
+}
+
+#[test]
+fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
+    let (client, record) = upload(&["--set", "sidekick.mode=auto", "--agent"]);
+    assert_eq!(number(&client, "/bytes"), BYTES, "{client}");
+    let [lost, resent, sent] =
+        ["/agent/lost", "/agent/resent", "/agent/sent"].map(|figure| number(&record, figure));
+    let on_the_link = number(&record, "/links/near/to_receiver/lost_random");
+    assert!(lost > 0 && resent > 0 && resent <= lost, "{record}");
+    // What the link has not lost the agent takes for lost at most by accident.
+    assert!(lost < 2 * on_the_link, "{lost} found, {on_the_link} lost: {record}");
+    // It helps but the first packets of the client.
+    assert!(sent <= number(&client, "/packets_sent") && sent * 10 >= BYTES / 150, "{record}");
+}
+
+#[test]
+fn the_same_program_needs_no_agent() {
+    let (client, record) = upload(&[]);
+    assert_eq!(number(&client, "/bytes"), BYTES, "{client}");
+    assert!(number(&record, "/links/near/to_receiver/lost_random") > 0, "{record}");
+    assert!(number(&client, "/packets_lost") > 0, "{client}");
+    assert_eq!((&record["agent"], &record["proxy"]), (&Value::Null, &Value::Null), "{record}");
+}
