@@ -165,9 +165,10 @@ pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Opt
 }
 
 /// The share of packets that this machine delayed, in percent. It counts only for a call, whose
-/// figures are delays.
+/// figures are delays, and where an agent ran, whose repairs have to be quick.
 pub fn late_percent(record: &RunRecord) -> f64 {
-    if record.audio.is_some() { record.links.late_percent() } else { 0.0 }
+    let counts = record.audio.is_some() || record.agent.is_some();
+    if counts { record.links.late_percent() } else { 0.0 }
 }
 
 /// Remarks that a reader of a run's figures needs.

@@ -161,8 +161,8 @@ impl AgentDemo {
         let says = format!(
             "With an agent on the sender's host, which sends again what is lost before the proxy, \
              the same client on quinn notices {still_noticed} losses in place of {noticed} and \
-             uploads {helped:.2} Mbit/s in place of {plain:.2}, and the same call misses {still_missed} \
-             packets in place of {missed}."
+             uploads {helped:.2} Mbit/s in place of {plain:.2}, and the same call misses \
+             {still_missed} packets in place of {missed}."
         );
         Ok(Self {
             bytes: file.bytes,
