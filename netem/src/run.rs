@@ -1,7 +1,7 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -242,8 +242,14 @@ impl<'a> Testbed<'a> {
 
     /// Starts the proxy if the scenario has one, or the agent needs one.
     fn start_proxy(&mut self) -> Result<(), RunError> {
+        self.start_proxy_at(PROXY_NEAR.into())
+    }
+
+    /// Starts the proxy if there is to be one. It listens at an address of its own, or, at an
+    /// unspecified one, at all.
+    fn start_proxy_at(&mut self, address: IpAddr) -> Result<(), RunError> {
         if self.scenario.sidekick.has_proxy() || self.bench.agent {
-            let proxy = self.start(PROXY, &proxy_arguments(), |hosts| &hosts.proxy)?;
+            let proxy = self.start(PROXY, &proxy_arguments(address), |hosts| &hosts.proxy)?;
             self.proxy = Some(proxy);
         }
         Ok(())
@@ -362,8 +368,8 @@ fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
     words(&["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca])
 }
 
-fn proxy_arguments() -> Vec<String> {
-    let listen = SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).to_string();
+fn proxy_arguments(address: IpAddr) -> Vec<String> {
+    let listen = SocketAddr::new(address, PROXY_PORT).to_string();
     words(&["--interface", NEAR, "--listen", &listen, "--json"])
 }
 

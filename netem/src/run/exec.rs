@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeReader, Write, stderr};
+use std::net::Ipv6Addr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,7 +23,7 @@ use crate::path::{PathCounters, PathError};
 use crate::programs::{Program, REST_WITHIN, STOPPED_WITHIN, end_of, when_ended};
 use crate::report::{seconds, slowness, table};
 use crate::scenario::{ProxyFate, Scenario, Sidekick};
-use crate::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
+use crate::topology::{NEAR, PROXY_NEAR, RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
 
 /// The status of a command that a signal ended is this and the signal, as shells have it.
 const BY_SIGNAL: i32 = 128;
@@ -159,7 +160,13 @@ impl Bench<'_> {
         let variables =
             variables(testbed.path.topology(), scenario.sidekick).map_err(PathError::from)?;
         let peer = Peer::start(task, &variables, &testbed.path.topology().receiver)?;
-        testbed.start_proxy()?;
+        // A program chooses the version, and browsers prefer IPv6.
+        let has_ipv6 = testbed.path.topology().proxy.knows_ipv6().map_err(PathError::from)?;
+        testbed.start_proxy_at(if has_ipv6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            PROXY_NEAR.into()
+        })?;
         if let Some(proxy) = &mut testbed.proxy {
             proxy.wait_until_ready()?;
         }
