@@ -8,7 +8,7 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
+.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make test         everything that can be tested: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"
 	@echo "make interop      run against other HTTP/3 stacks (15 minutes); docs/interop-results.md is the table"
+	@echo "make interop-agent  measure unmodified programs with the agent (an hour); docs/agent-results.md is the table"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
@@ -48,6 +49,12 @@ programs: build-deps
 interop: build
 	@.ci/deps interop
 	$(BUILT)/debug/sidekick-interop $(INTEROP)
+
+# Chromium, quic-go, wireguard-go and ffmpeg, as they are. AGENT="--program chromium --near-loss 4 --seeds 1" for less; see --help.
+interop-agent: programs
+	@.ci/deps test
+	@.ci/deps interop
+	interop/unmodified/measure --programs $(BUILT)/debug --cache $(BUILT)/interop $(AGENT)
 
 demo: programs
 	@$(BUILT)/debug/sidekick-lab demo

@@ -1,0 +1,49 @@
+"""srtp.py ROLE DIRECTORY [SECONDS]: ffmpeg sends Opus over SRTP, 50 packets a second.
+
+ROLE is `send`, or `receive`: that writes the frames that arrive in time to DIRECTORY/frames.
+"""
+
+import base64
+import os
+import sys
+import time
+
+KEY = base64.b64encode(bytes(range(30))).decode()
+SUITE = "AES_CM_128_HMAC_SHA1_80"
+PORT = 5004
+# Until the receiver listens: SRTP says nothing about that.
+HEAD_START = 2
+QUIET = ["ffmpeg", "-nostdin", "-hide_banner", "-nostats"]
+
+
+def send(address, seconds):
+    time.sleep(HEAD_START)
+    tone = ["-re", "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000", "-t", seconds]
+    opus = ["-c:a", "libopus", "-b:a", "32k", "-frame_duration", "20"]
+    secured = ["-srtp_out_suite", SUITE, "-srtp_out_params", KEY]
+    call = [*QUIET, "-loglevel", "warning", *tone, *opus, "-f", "rtp", *secured]
+    os.execvp("ffmpeg", [*call, f"srtp://{address}:{PORT}"])
+
+
+def receive(address, directory):
+    with open(f"{directory}/session.sdp", "w") as file:
+        file.write(
+            f"v=0\no=- 0 0 IN IP4 {address}\ns=call\nc=IN IP4 {address}\nt=0 0\n"
+            f"m=audio {PORT} RTP/SAVP 97\na=rtpmap:97 opus/48000/2\n"
+            f"a=crypto:1 {SUITE} inline:{KEY}\n"
+        )
+    source = ["-protocol_whitelist", "file,crypto,srtp,rtp,udp", "-i", f"{directory}/session.sdp"]
+    call = [*QUIET, "-loglevel", "repeat+verbose", *source, "-c", "copy", "-f", "framecrc"]
+    os.execvp("ffmpeg", [*call, "-y", f"{directory}/frames"])
+
+
+def main():
+    role, directory = sys.argv[1:3]
+    address = os.environ["SIDEKICK_RECEIVER_IP"]
+    if role == "send":
+        send(address, sys.argv[3])
+    else:
+        receive(address, directory)
+
+
+main()

@@ -1,0 +1,140 @@
+"""tunnel.py ROLE DIRECTORY PROGRAM [BYTES]: TCP with CUBIC through a tunnel of wireguard-go.
+
+ROLE is `client`, which uploads BYTES and prints JSON, or `server`. Both find each other's keys in
+DIRECTORY.
+"""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+ADDRESSES = {"client": "10.99.0.1", "server": "10.99.0.2"}
+TCP_PORT, TUNNEL_PORT = 5001, 51820
+# Of linux/tcp.h: tcpi_total_retrans follows eight bytes and 23 numbers.
+TOTAL_RETRANS = 8 + 23 * 4
+
+
+def until(found, what):
+    for _ in range(500):
+        if (result := found()) is not None:
+            return result
+        time.sleep(0.02)
+    raise SystemExit(f"{what} does not appear")
+
+
+def keys(directory, role):
+    """A pair of keys, of which the other role reads the public one."""
+    private = subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "X25519", "-outform", "DER"],
+        capture_output=True,
+        check=True,
+    ).stdout
+    public = subprocess.run(
+        ["openssl", "pkey", "-inform", "DER", "-pubout", "-outform", "DER"],
+        input=private,
+        capture_output=True,
+        check=True,
+    ).stdout
+    with open(f"{directory}/{role}.part", "w") as file:
+        file.write(public[-32:].hex())
+    os.rename(f"{directory}/{role}.part", f"{directory}/{role}.key")
+    return private[-32:].hex()
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def connect(path):
+    control = socket.socket(socket.AF_UNIX)
+    try:
+        control.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    return control
+
+
+def configure(name, role, private, public):
+    control = until(lambda: connect(f"/var/run/wireguard/{name}.sock"), "wireguard-go")
+    lines = ["set=1", f"private_key={private}"]
+    if role == "server":
+        lines.append(f"listen_port={TUNNEL_PORT}")
+    lines += [f"public_key={public}", "allowed_ip=0.0.0.0/0"]
+    if role == "client":
+        lines.append(f"endpoint={os.environ['SIDEKICK_RECEIVER_IP']}:{TUNNEL_PORT}")
+    control.send(("\n".join(lines) + "\n\n").encode())
+    if "errno=0" not in control.recv(4096).decode():
+        raise SystemExit("wireguard-go refuses its configuration")
+    subprocess.run(["ip", "address", "add", f"{ADDRESSES[role]}/24", "dev", name], check=True)
+    subprocess.run(["ip", "link", "set", name, "mtu", "1420", "up"], check=True)
+
+
+def serve():
+    listener = socket.socket()
+    listener.bind((ADDRESSES["server"], TCP_PORT))
+    listener.listen()
+    while True:
+        connection, _ = listener.accept()
+        length = 0
+        while piece := connection.recv(1 << 20):
+            length += len(piece)
+        connection.sendall(str(length).encode())
+        connection.close()
+
+
+def upload(length):
+    def connected():
+        attempt = socket.socket()
+        # Of Linux itself, whatever this machine prefers.
+        attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        try:
+            attempt.connect((ADDRESSES["server"], TCP_PORT))
+        except OSError:
+            return None
+        return attempt
+
+    # Without what the tunnel's and TCP's handshake take.
+    connection = until(connected, "the server")
+    began = time.monotonic()
+    connection.sendall(bytes(length))
+    connection.shutdown(socket.SHUT_WR)
+    arrived = int(connection.recv(64))
+    seconds = time.monotonic() - began
+    if arrived != length:
+        raise SystemExit(f"{arrived} bytes arrived of {length}")
+    about = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    (retransmitted,) = struct.unpack_from("I", about, TOTAL_RETRANS)
+    print(json.dumps({"seconds": seconds, "retransmitted": retransmitted}))
+
+
+def main():
+    role, directory, program = sys.argv[1:4]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    private = keys(directory, role)
+    other = "client" if role == "server" else "server"
+    public = until(lambda: read(f"{directory}/{other}.key"), f"the {other}'s key")
+    # Its socket has this name outside of the namespace too.
+    name = f"wg{os.getpid()}"
+    environment = {**os.environ, "LOG_LEVEL": "error"}
+    tunnel = subprocess.Popen([program, "-f", name], env=environment, stdout=sys.stderr)
+    try:
+        configure(name, role, private, public)
+        if role == "server":
+            serve()
+        else:
+            upload(int(sys.argv[4]))
+    finally:
+        tunnel.terminate()
+        tunnel.wait()
+
+
+main()

@@ -1,0 +1,69 @@
+"""upload_by_chromium.py DIRECTORY BYTES: Chromium uploads over HTTP/3; prints JSON.
+
+DIRECTORY has the server's certificate, cert.pem.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+from chromium import Chromium
+
+SETTLED = 3
+
+
+def key_hash(certificate):
+    """The hash of a certificate's key, by which Chromium accepts it."""
+    key = subprocess.run(
+        ["openssl", "x509", "-in", certificate, "-pubkey", "-noout"], capture_output=True, check=True
+    ).stdout
+    key = subprocess.run(
+        ["openssl", "pkey", "-pubin", "-outform", "DER"], input=key, capture_output=True, check=True
+    ).stdout
+    return base64.b64encode(hashlib.sha256(key).digest()).decode()
+
+
+def count_lost(log):
+    """The packets that Chromium declared lost, by its own log."""
+    with open(log) as file:
+        log = json.load(file)
+    kind = log["constants"]["logEventTypes"]["QUIC_SESSION_PACKET_LOST"]
+    return sum(event["type"] == kind for event in log["events"])
+
+
+def main():
+    directory, length = sys.argv[1], int(sys.argv[2])
+    server = f"{os.environ['SIDEKICK_RECEIVER_IP']}:4433"
+    browser = Chromium(
+        directory,
+        [
+            f"--origin-to-force-quic-on={server}",
+            f"--ignore-certificate-errors-spki-list={key_hash(f'{directory}/cert.pem')}",
+            # The page is of no origin.
+            "--disable-web-security",
+            f"--log-net-log={directory}/net-log.json",
+        ],
+    )
+    # What it does at its start would slow it down.
+    time.sleep(SETTLED)
+    result = browser.evaluate(
+        f"""(async () => {{
+            const body = new Blob([new Uint8Array({length})]);
+            const began = performance.now();
+            const answer = await fetch("https://{server}/file", {{method: "PUT", body}});
+            await answer.text();
+            return {{status: answer.status, seconds: (performance.now() - began) / 1000}};
+        }})()"""
+    )
+    browser.close()
+    if result["status"] >= 300:
+        raise SystemExit(f"the server answers {result['status']}")
+    result["retransmitted"] = count_lost(f"{directory}/net-log.json")
+    print(json.dumps(result))
+
+
+main()
