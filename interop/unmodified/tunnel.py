@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 
 ADDRESSES = {"client": "10.99.0.1", "server": "10.99.0.2"}
 TCP_PORT, TUNNEL_PORT = 5001, 51820
@@ -122,8 +123,8 @@ def main():
     private = keys(directory, role)
     other = "client" if role == "server" else "server"
     public = until(lambda: read(f"{directory}/{other}.key"), f"the {other}'s key")
-    # Its socket has this name outside of the namespace too.
-    name = f"wg{os.getpid()}"
+    # Its socket has this name outside of the namespace too, where other tries run.
+    name = f"wg{zlib.crc32(directory.encode()):08x}{role[0]}"
     environment = {**os.environ, "LOG_LEVEL": "error"}
     tunnel = subprocess.Popen([program, "-f", name], env=environment, stdout=sys.stderr)
     try:
