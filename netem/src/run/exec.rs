@@ -23,7 +23,7 @@ use crate::path::{PathCounters, PathError};
 use crate::programs::{Program, REST_WITHIN, STOPPED_WITHIN, end_of, when_ended};
 use crate::report::{seconds, slowness, table};
 use crate::scenario::{ProxyFate, Scenario, Sidekick};
-use crate::topology::{NEAR, PROXY_NEAR, RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
+use crate::topology::{PROXY_NEAR, RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
 
 /// The status of a command that a signal ended is this and the signal, as shells have it.
 const BY_SIGNAL: i32 = 128;
