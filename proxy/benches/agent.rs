@@ -47,7 +47,7 @@ fn measure() -> std::io::Result<()> {
         ("agent/packet/1-percent", Some(100)),
         ("agent/packet/10-percent", Some(10)),
     ] {
-        let (mut replay, mut at) = (AgentReplay::new(), now());
+        let (mut replay, mut at) = (AgentReplay::new().unwrap(), now());
         let (mut best, mut baseline) = (f64::INFINITY, f64::INFINITY);
         for turn in 0..=TURNS {
             let frames = LongFrames::new(PACKETS, turn as u64);
@@ -58,7 +58,9 @@ fn measure() -> std::io::Result<()> {
                 replay.leave(batch.iter().map(|frame| &frame[..]), at);
                 took += now() - begun;
                 let arrives = |place: usize| {
-                    lost.is_none_or(|lost| turn == 0 || (index * BATCH + place) % lost != 0)
+                    lost.is_none_or(|lost| {
+                        turn == 0 || !(index * BATCH + place).is_multiple_of(lost)
+                    })
                 };
                 let arrived = batch.iter().enumerate().filter(|(place, _)| arrives(*place));
                 replay.pass(arrived.map(|(_, frame)| &frame[..]), at);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::observer::ConfigError;
 use sidekick_protocol::{
     Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Route, SenderConfig,
 };
@@ -36,16 +37,12 @@ impl fmt::Debug for AgentReplay {
     }
 }
 
-impl Default for AgentReplay {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl AgentReplay {
     /// An agent that helps a flow from its first packet, and a proxy on its path.
-    #[must_use]
-    pub fn new() -> Self {
+    ///
+    /// # Errors
+    /// None: the proxy's default configuration is possible.
+    pub fn new() -> Result<Self, ConfigError> {
         let limits = Limits {
             sender: SenderConfig::default(),
             filter: Filter::default(),
@@ -54,11 +51,10 @@ impl AgentReplay {
             memory: 64 << 20,
             idle_timeout: Duration::from_secs(30),
         };
-        #[allow(clippy::expect_used, reason = "the default configuration is possible")]
-        let mut proxy = Observer::new(ObserverConfig::default(), [7; 32]).expect("a proxy");
+        let mut proxy = Observer::new(ObserverConfig::default(), [7; 32])?;
         proxy.set_addresses(Addresses::announcing(0, PROXY));
         let agent = Agent::new(limits, AGENT.port(), || Some([3; 32]));
-        Self { agent, proxy, sent: Vec::new(), heard: Vec::new() }
+        Ok(Self { agent, proxy, sent: Vec::new(), heard: Vec::new() })
     }
 
     /// The agent's work for Ethernet frames that leave.
