@@ -371,10 +371,13 @@ fn an_interface_that_comes_back_is_copied_from_again() {
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         // Each thread has a socket to count, and a spare one to copy.
         sockets_until((4, 2));
-        Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
+        // The link ends with the last socket of the client's host.
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
         // The client's thread copies.
         assert_eq!(packet_sockets(), (4, 3));
         run("ip link delete near0");
+        drop(client);
         sockets_until((0, 0));
         let mut sockets = near(V4, 1);
         Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
