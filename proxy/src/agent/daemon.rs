@@ -22,6 +22,7 @@ use super::outbox::To;
 use super::report::{InterfaceReport, Report, Totals};
 use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
 use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
+use crate::config::MAX_INTERFACES;
 use crate::key;
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
@@ -197,12 +198,14 @@ impl Loop<'_> {
     fn work(&mut self, reread: Option<Reread<'_>>) -> Result<()> {
         let mut buffer = [0; RECEIVE_LEN];
         loop {
-            self.wait()?;
+            let message = self.wait()?;
             if self.checked + CHECK_INTERVAL <= clock() {
                 self.check();
             }
             self.read_captures();
-            self.read_port(&mut buffer)?;
+            if message {
+                self.read_port(&mut buffer)?;
+            }
             let now = clock();
             if self.agent.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 self.agent.on_timeout(now);
@@ -222,22 +225,32 @@ impl Loop<'_> {
         }
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) -> Result<()> {
+    /// Sleeps until there is something to do. Returns whether messages of proxies wait.
+    fn wait(&mut self) -> Result<bool> {
         let check = self.checked + CHECK_INTERVAL;
         let until = self.agent.poll_timeout().map_or(check, |deadline| deadline.min(check));
         let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
-        let mut fds: Vec<PollFd<'_>> =
-            self.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match ppoll(&mut fds, Some(timeout), None) {
+        // An array, since this runs for every packet when there are few. Unused places hold the
+        // descriptor of the waker.
+        let mut fds = [(); 2 + 2 * MAX_INTERFACES]
+            .map(|()| PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN));
+        let mut used = 0;
+        for (fd, place) in self.descriptors().zip(&mut fds) {
+            *place = PollFd::new(fd, PollFlags::POLLIN);
+            used += 1;
+        }
+        let fds = fds.get_mut(..used).unwrap_or_default();
+        match ppoll(fds, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("cannot wait for packets"),
         }
+        let message = fds.get(1).and_then(PollFd::revents).is_some_and(|events| !events.is_empty());
         // The commands follow in any case.
         while matches!(self.wakes.read(&mut [0; 64]), Ok(1..)) {}
-        Ok(())
+        Ok(message)
     }
 
+    /// The waker, the port, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
         let captures =
