@@ -228,7 +228,7 @@ impl HelpedFlow {
             self.was_assisted = true;
             totals.flows_assisted += 1;
         }
-        // Nobody needs these.
+        // The sender keeps what was reported until it is asked. The agent needs it for nothing.
         scratch.clear();
         self.sender.drain_received(scratch);
         scratch.clear();
