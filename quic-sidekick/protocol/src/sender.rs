@@ -119,6 +119,13 @@ impl Sender {
         self.config.keep = None;
     }
 
+    /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]), also those of
+    /// sessions that have not asked so far. A caller may know only later that it can detect gaps.
+    pub fn want_copies(&mut self, age: Duration, now: Instant) {
+        self.config.keep = Some(age);
+        self.sessions.iter_mut().for_each(|session| session.want_copies(age, now));
+    }
+
     /// Requests assistance for `flow`, or for another flow than before, after the connection
     /// migrated.
     pub fn start(&mut self, flow: Flow, now: Instant) {

@@ -294,6 +294,14 @@ impl ProxySession {
         }
     }
 
+    /// Asks the proxy to keep copies for `age`, unless the session has asked before.
+    pub(super) fn want_copies(&mut self, age: Duration, now: Instant) {
+        self.config.keep = Some(age);
+        if self.established().is_some_and(|established| !established.has_asked_to_keep()) {
+            self.ask_to_keep(now);
+        }
+    }
+
     /// Takes an answer on the path if it belongs to a KEEP of this session.
     pub(super) fn on_path_answer(&mut self, answer: &Answer, now: Instant) -> bool {
         self.established_mut().is_some_and(|session| session.on_path_answer(answer, now))

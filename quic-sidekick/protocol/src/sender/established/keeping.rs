@@ -122,6 +122,11 @@ impl Established {
         self.keeping.may_be_kept()
     }
 
+    /// Whether the proxy was asked to keep copies of the reverse flow.
+    pub(in crate::sender) fn has_asked_to_keep(&self) -> bool {
+        !matches!(self.keeping.agreement, Agreement::Unwanted)
+    }
+
     /// Whether copies are requested: the proxy keeps them, and nothing pauses the requests.
     pub(in crate::sender) fn fetches(&self) -> bool {
         self.keeping.is_kept() && !self.keeping.paused

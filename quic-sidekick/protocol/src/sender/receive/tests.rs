@@ -417,6 +417,29 @@ fn a_sender_that_wants_no_copies_asks_for_none() {
 }
 
 #[test]
+fn copies_can_be_wanted_later() {
+    let mut download = Download::new(keeping(), 3, 0);
+    let config = SenderConfig::of(PROXY.parse().unwrap());
+    download.sender = Sender::new(config, key(9));
+    download.sender.set_handle(HANDLE);
+    download.sender.start(download.flow, download.now);
+    download.events.clear();
+    download.drain();
+    download.run(500 * MS);
+    let stats = download.proxy.stats();
+    assert_eq!((stats.sessions_opened, stats.keeps_unproven), (1, 0));
+    for _ in 0..3 {
+        download.sender.want_copies(200 * MS, download.now);
+        download.drain();
+        download.run(50 * MS);
+        assert!(download.sender.is_kept() && download.proxy.keeps_copies());
+    }
+    // One without a proof, and two with it: a session asks once.
+    let stats = download.proxy.stats();
+    assert_eq!((stats.keeps_unproven, stats.keeps), (1, 2));
+}
+
+#[test]
 fn copies_go_with_their_session() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
