@@ -20,7 +20,8 @@ impl Flow {
     }
 
     /// The flow of the packets in the other direction.
-    pub(crate) fn reversed(&self) -> Self {
+    #[must_use]
+    pub fn reversed(&self) -> Self {
         Self { source: self.destination, destination: self.source }
     }
 }

@@ -29,10 +29,15 @@ impl Backoff {
     }
 }
 
-/// The outstanding poll, and how soon the next may follow.
+/// Polls that are remembered until their answer. With one each 25 ms, a queue of 100 ms shows at
+/// once.
+const OUTSTANDING: usize = 4;
+
+/// The outstanding polls, and how soon the next may follow.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    outstanding: Option<(u16, Instant)>,
+    /// Tokens and times, the latest first.
+    outstanding: [Option<(u16, Instant)>; OUTSTANDING],
     /// When the sender sent the first poll since the proxy's last message.
     pub(super) unheard_since: Option<Instant>,
     pub(super) last_polled: Option<Instant>,
@@ -43,7 +48,10 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn sent(&mut self, token: u16, now: Instant) {
-        self.outstanding = Some((token, now));
+        self.outstanding.rotate_right(1);
+        if let Some(latest) = self.outstanding.first_mut() {
+            *latest = Some((token, now));
+        }
         self.last_polled = Some(now);
         self.unheard_since.get_or_insert(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
@@ -57,7 +65,12 @@ impl Probe {
 
     /// When the sender sent the poll with this token, if it is outstanding.
     pub(super) fn answer(&mut self, token: u16) -> Option<Instant> {
-        let (_, sent) = self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token)?;
+        let waiting = |poll: &Option<(u16, Instant)>| poll.filter(|_| token != 0);
+        let is_answered = |poll: &_| waiting(poll).is_some_and(|(waiting, _)| waiting == token);
+        let place = self.outstanding.iter().position(is_answered)?;
+        let (_, sent) = self.outstanding.get_mut(place)?.take()?;
+        // Answers to earlier polls are outdated now.
+        self.outstanding.iter_mut().skip(place).for_each(|poll| *poll = None);
         self.unanswered = 0;
         Some(sent)
     }

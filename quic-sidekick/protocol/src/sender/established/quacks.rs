@@ -42,7 +42,7 @@ impl Established {
             Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
         });
         if whole.is_none() {
-            // Until the near RTT is measured, another poll would invalidate the outstanding one.
+            // Until the near RTT is measured, polls have an interval of their own.
             let interval = self.near_rtt.retry_interval();
             let again = self.epoch.probe.last_polled.map(|sent| sent + interval);
             let measured = self.near_rtt.smoothed().is_some();

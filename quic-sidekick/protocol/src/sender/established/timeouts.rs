@@ -45,8 +45,8 @@ impl Established {
             return Some(last_polled + self.near_rtt.retry_interval());
         }
         if self.near_rtt.smoothed().is_none() {
-            // Before the near RTT is measured, no loss can be timed. Another poll would only
-            // invalidate the answer to this one.
+            // Before the near RTT is measured, no loss can be timed. More polls would only displace
+            // those that are outstanding.
             return Some(last_polled + probe.measuring_interval(self.near_rtt.retry_interval()));
         }
         if !config.poll || self.history.is_empty() {

@@ -40,6 +40,8 @@ struct Download {
     proxy: Observer,
     flow: Flow,
     loss_percent: u32,
+    /// What the segment adds to its delay.
+    queue: Duration,
     random: Numbers,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     order: u64,
@@ -104,6 +106,7 @@ impl Download {
             proxy: proxy(config, seed + 1),
             flow,
             loss_percent,
+            queue: Duration::ZERO,
             random: Numbers::new(key(!seed)),
             events: BinaryHeap::new(),
             order: 0,
@@ -131,7 +134,7 @@ impl Download {
     /// Lets a datagram cross the near segment.
     fn cross(&mut self, event: Event) {
         if self.random.next_u32() % 100 >= self.loss_percent {
-            self.schedule(self.now + DELAY, event);
+            self.schedule(self.now + DELAY + self.queue, event);
         }
     }
 
@@ -437,6 +440,23 @@ fn copies_can_be_wanted_later() {
     // One without a proof, and two with it: a session asks once.
     let stats = download.proxy.stats();
     assert_eq!((stats.keeps_unproven, stats.keeps), (1, 2));
+}
+
+#[test]
+fn a_queue_longer_than_the_interval_of_polls_is_measured() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    let near = download.sender.keeper_rtt().unwrap();
+    // The host itself sends nothing whose reports would show the queue.
+    for (queue, first) in [(20, 0), (45, 1000)] {
+        download.queue = queue * MS;
+        download.stream(first, 1000, MS, &[]);
+        download.run(300 * MS);
+        let measured = download.sender.keeper_rtt().unwrap();
+        assert!(measured > near + queue * MS, "{measured:?} behind a queue of {queue} ms");
+        assert!(download.sender.keeper_queue_grows());
+        download.run(700 * MS);
+    }
 }
 
 #[test]
