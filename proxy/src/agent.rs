@@ -7,8 +7,12 @@
 //! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was
 //! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it.
 //!
+//! What arrives goes the same way to `flow`. If its packets are numbered, `arriving` requests those
+//! that are missing, and the copies leave by `outbox`, `daemon` and `tun` to this host.
+//!
 //! `program`, `cli`, `status`, `exposition` and `show` are for the operator, as those of the proxy.
 
+mod arriving;
 mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -24,3 +28,4 @@ pub(crate) mod replay;
 pub(crate) mod report;
 mod show;
 pub(crate) mod status;
+mod tun;

@@ -44,9 +44,12 @@ fn report(flows: u16) -> Report {
         sent: 100,
         lost: 4,
         resent: 3,
+        missed: 2,
+        delivered: 1,
         last_packet_ago: 0.25,
     };
     Report {
+        tun: Some("sidekick0".to_owned()),
         totals: Totals { captured: 9000, resent: 180, ..Totals::default() },
         flows_open: flows.into(),
         flows_assisted: flows.into(),

@@ -14,7 +14,7 @@ use clap::{
 };
 use sidekick_protocol::PublicKey;
 
-use super::config::{AgentConfig, DEFAULT_METRICS};
+use super::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use super::filter::Selector;
 use crate::cli::file::{FileError, distinct, read as read_keys};
 use crate::cli::values::{interface, metrics, metrics_or_off, proxy};
@@ -59,8 +59,9 @@ A SELECTOR is a destination of flows:
       10.0.0.0/8:443              ports behind an address or a network
       [2001:db8::]/32:5000-5999   the same of IPv6, in brackets
 
-The agent requires CAP_NET_RAW: run it as root, or grant the capability once:
-      setcap cap_net_raw+ep $(command -v sidekick-agent)
+The agent requires CAP_NET_RAW, and CAP_NET_ADMIN until it has created the TUN device: run it as
+root, or grant the capabilities once:
+      setcap cap_net_raw,cap_net_admin+ep $(command -v sidekick-agent)
 
 On SIGINT or SIGTERM the agent ends its sessions, prints a summary and exits with 0. The flows go on
 without help. On SIGHUP it rereads the file of --config. Without a file, SIGHUP ends it, too.";
@@ -96,6 +97,12 @@ struct Options {
         value_parser = interface
     )]
     interfaces: Vec<String>,
+
+    /// TUN device by which this host gets copies of what was lost on its way here, of calls and
+    /// WireGuard, or `off`. The agent creates it [default: sidekick0, or none without the privilege
+    /// to create it]
+    #[arg(long, value_name = "IF|off")]
+    tun: Option<TunName>,
 
     /// Address and UDP port of the proxy of all flows [default: look for a proxy on the path of
     /// each flow]
@@ -297,6 +304,7 @@ impl Options {
     fn into_config(self) -> AgentConfig {
         AgentConfig {
             interfaces: distinct(self.interfaces),
+            tun: self.tun,
             proxy: self.proxy,
             proxy_key: self.proxy_key,
             only: self.only,
@@ -358,7 +366,7 @@ mod tests {
         let whole = with_file(&sample, "").unwrap().to_toml();
         assert_eq!(whole, config(&given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!((keys(&whole), keys(&sample)), (13, 13));
+        assert_eq!((keys(&whole), keys(&sample)), (14, 14));
     }
 
     #[test]

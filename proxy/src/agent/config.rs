@@ -1,6 +1,8 @@
 //! The settings of an agent, independent of how the operator gives them.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::sys::sysinfo::sysinfo;
@@ -9,6 +11,7 @@ use thiserror::Error;
 
 use super::filter::{Filter, Selector};
 use crate::capture::settings::{Backend, Settings};
+use crate::cli::values::interface;
 use crate::config::{LogLevel, MAX_INTERFACES};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
@@ -18,16 +21,47 @@ pub(crate) const DEFAULT_METRICS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9253);
 
 /// The keys of a file that take effect only at a restart.
-pub(crate) const AT_RESTART: [&str; 4] = ["interfaces", "capture", "buffer", "metrics"];
+pub(crate) const AT_RESTART: [&str; 5] = ["interfaces", "tun", "capture", "buffer", "metrics"];
+
+/// The TUN device by default.
+pub(crate) const DEFAULT_TUN: &str = "sidekick0";
 
 /// Captures on each interface: of what leaves, and of what arrives.
 const DIRECTIONS: u64 = 2;
+
+/// The TUN device by which this host gets copies of what was lost on its way here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunName {
+    /// None: no help for what arrives.
+    Off,
+    /// The one with this name, which the agent creates.
+    Named(String),
+}
+
+impl FromStr for TunName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(Self::Off) } else { interface(text).map(Self::Named) }
+    }
+}
+
+impl fmt::Display for TunName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Named(name) => name,
+        })
+    }
+}
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The interfaces whose leaving flows are helped: 1 to [`MAX_INTERFACES`] different names.
     pub interfaces: Vec<String>,
+    /// The TUN device. `None`: the default one, or none if that cannot be created.
+    pub tun: Option<TunName>,
     /// The proxy's address, or `None` to look for proxies on the path of each flow.
     pub proxy: Option<SocketAddr>,
     /// The key that the proxy must hold, or `None` to accept any proxy on the path.
@@ -69,12 +103,16 @@ pub enum AgentConfigError {
     /// There are too many interfaces.
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
+    /// The agent creates the TUN device by itself, and helps nothing that leaves by it.
+    #[error("{0} is the agent's own TUN device: name another with --tun, or other interfaces")]
+    OwnInterface(String),
 }
 
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             interfaces: Vec::new(),
+            tun: None,
             proxy: None,
             proxy_key: None,
             only: Vec::new(),
@@ -101,8 +139,16 @@ impl AgentConfig {
         match self.interfaces.len() {
             0 => Err(AgentConfigError::NoInterface),
             number if number > MAX_INTERFACES => Err(AgentConfigError::TooManyInterfaces(number)),
+            _ if self.interfaces.contains(&self.tun_name()) => {
+                Err(AgentConfigError::OwnInterface(self.tun_name()))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// The name of the TUN device, or `off`.
+    fn tun_name(&self) -> String {
+        self.tun.as_ref().map_or_else(|| DEFAULT_TUN.to_owned(), TunName::to_string)
     }
 
     /// Which flows get help.
@@ -147,6 +193,7 @@ impl AgentConfig {
         };
         let selectors = |of: &[Selector]| list(of.iter().map(Selector::to_string).collect());
         let mut lines = vec![format!("interfaces = [{}]", list(self.interfaces.clone()))];
+        lines.push(format!("tun = \"{}\"", self.tun_name()));
         lines.extend(self.proxy.map(|proxy| format!("proxy = \"{proxy}\"")));
         lines.extend(self.proxy_key.map(|key| format!("proxy-key = \"{key}\"")));
         let metrics = self.metrics.unwrap_or(MetricsAddress::At(DEFAULT_METRICS));
@@ -190,6 +237,18 @@ mod tests {
         assert_eq!(with(MAX_INTERFACES).check(), Ok(()));
         let error = with(MAX_INTERFACES + 1).check().unwrap_err();
         assert_eq!(error.to_string(), "33 interfaces: the limit is 32");
+    }
+
+    #[test]
+    fn the_agents_own_device_is_no_interface_to_help_on() {
+        let interfaces = vec!["wlan0".to_owned(), DEFAULT_TUN.to_owned()];
+        let own = AgentConfig { interfaces, ..AgentConfig::default() };
+        assert!(own.check().unwrap_err().to_string().starts_with("sidekick0 is the agent's own"));
+        for other in ["tun9", "off"] {
+            let tun = Some(other.parse().unwrap());
+            assert_eq!(AgentConfig { tun, ..own.clone() }.check(), Ok(()), "{other}");
+        }
+        assert!("a/b".parse::<TunName>().is_err());
     }
 
     #[test]

@@ -17,10 +17,12 @@ use sidekick_protocol::SenderConfig;
 use tracing::{error, info, warn};
 
 use super::config::{AT_RESTART, AgentConfig};
-use super::flows::{Agent, Leaving, Limits};
+use super::flows::{Agent, Limits};
+use super::frame::Passing;
 use super::outbox::To;
 use super::report::{InterfaceReport, Report, Totals};
 use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
+use super::tun::Tun;
 use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
 use crate::config::MAX_INTERFACES;
 use crate::key;
@@ -125,6 +127,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         bail!("{sentence}");
     }
     let port = open_port()?;
+    let tun = Tun::of(config.tun.as_ref())?;
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
     // Everything is open, and no other thread has started.
     privileges::confine()?;
@@ -141,7 +144,8 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
             on_signal.send(if reload { Command::Reload } else { Command::Stop })
         });
     })?;
-    let agent = Agent::new(limits(config), port.address().port(), || key::random().ok());
+    let limits = limits(config, tun.is_some());
+    let agent = Agent::new(limits, port.address().port(), || key::random().ok());
     let known = Arc::new(AgentLimits::of(config));
     if let Some(listener) = metrics {
         let asked = handle.clone();
@@ -152,6 +156,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         agent,
         interfaces,
         port,
+        tun,
         inbox,
         wakes,
         closed: Counters::default(),
@@ -161,7 +166,13 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         current: config.clone(),
         known,
     };
-    print_line(&format!("ready: helping what leaves by {}", config.interfaces.join(", ")));
+    let arrives =
+        agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
+    print_line(&format!(
+        "ready: helping what leaves by {}{}",
+        config.interfaces.join(", "),
+        arrives.unwrap_or_default()
+    ));
     notify_manager(&[NotifyState::Ready]);
     let outcome = agent.work(reread);
     notify_manager(&[NotifyState::Stopping]);
@@ -181,6 +192,8 @@ struct Loop<'a> {
     agent: Agent,
     interfaces: Vec<Interface>,
     port: Port,
+    /// Takes what was lost on its way to this host.
+    tun: Option<Tun>,
     inbox: Receiver<Command>,
     wakes: UnixStream,
     /// What captures have seen that are closed.
@@ -266,17 +279,11 @@ impl Loop<'_> {
         for interface in interfaces {
             let number = interface.number;
             let Some(Captures { leaving, arriving }) = &mut interface.captures else { continue };
-            let outcome = read(&mut arriving.capture, |whole, now| {
-                agent.on_arriving(&whole.datagram, now);
+            let outcome = read(number, &mut arriving.capture, |passing, now| {
+                agent.on_arriving(passing, now);
             })
             .and_then(|()| {
-                read(&mut leaving.capture, |whole, now| {
-                    let Whole { link, datagram, each, frame } = whole;
-                    agent.on_leaving(
-                        Leaving { interface: number, link, datagram, each, frame },
-                        now,
-                    );
-                })
+                read(number, &mut leaving.capture, |passing, now| agent.on_leaving(passing, now))
             });
             if let Err(cause) = outcome {
                 ended.push((number, cause));
@@ -338,6 +345,10 @@ impl Loop<'_> {
                         None => Err(ErrorKind::NotConnected.into()),
                     }
                 }
+                To::Host => match &self.tun {
+                    Some(tun) => tun.send(&buffer),
+                    None => Err(ErrorKind::NotConnected.into()),
+                },
             };
             self.unsent += u64::from(sent.is_err());
             self.agent.give_back(buffer);
@@ -359,7 +370,7 @@ impl Loop<'_> {
                 ));
                 warn_unapplied(&self.started.to_toml(), &text, &AT_RESTART);
                 self.known.set(&new);
-                self.agent.set_limits(limits(&new));
+                self.agent.set_limits(limits(&new, self.tun.is_some()));
                 self.current = new;
             }
             Err(error) => error!("{error:#}; the agent keeps all of its settings"),
@@ -397,6 +408,7 @@ impl Loop<'_> {
             interface.map_or_else(String::new, |it| it.name.clone())
         };
         Report {
+            tun: self.tun.as_ref().map(|tun| tun.name.clone()),
             totals,
             flows_open,
             flows_assisted,
@@ -407,15 +419,19 @@ impl Loop<'_> {
     }
 }
 
-/// Reads frames that wait in a capture.
+/// Reads frames that wait in a capture on the interface with this number.
 fn read(
+    interface: u32,
     capture: &mut Capture,
-    mut handle: impl FnMut(Whole<'_>, Instant),
+    mut handle: impl FnMut(Passing<'_>, Instant),
 ) -> Result<(), CaptureError> {
     let mut read = 0;
     while read < FRAMES_PER_TURN {
         let now = clock();
-        match capture.read_whole(|whole| handle(whole, now))? {
+        let whole = |Whole { link, datagram, each, frame }: Whole<'_>| {
+            handle(Passing { interface, link, datagram, each, frame }, now);
+        };
+        match capture.read_whole(whole)? {
             0 => break,
             frames => read += frames,
         }
@@ -455,7 +471,8 @@ fn open_port() -> Result<Port> {
     Ok(port.or_else(|_| any(std::net::Ipv4Addr::UNSPECIFIED.into()))?)
 }
 
-fn limits(config: &AgentConfig) -> Limits {
+/// `delivers`: whether this host takes copies of what was lost on its way here.
+fn limits(config: &AgentConfig, delivers: bool) -> Limits {
     let sender =
         SenderConfig { proxy: config.proxy, key: config.proxy_key, ..SenderConfig::default() };
     Limits {
@@ -465,5 +482,6 @@ fn limits(config: &AgentConfig) -> Limits {
         max_flows: usize::try_from(config.max_flows).unwrap_or(usize::MAX),
         memory: usize::try_from(config.memory.get()).unwrap_or(usize::MAX),
         idle_timeout: config.idle_timeout,
+        delivers,
     }
 }

@@ -74,7 +74,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 24] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 28] {
     let Totals {
         captured,
         captured_bytes,
@@ -89,6 +89,10 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 24] {
         withheld_congested,
         withheld_far,
         withheld_late,
+        missed,
+        copies_requested,
+        copies_received,
+        delivered,
         quacks,
         markers,
         messages,
@@ -142,6 +146,22 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 24] {
             "sidekick_agent_resends_withheld_late_total",
             "Lost datagrams not sent again, because they were too old or too many.",
             withheld_late,
+        ),
+        (
+            "sidekick_agent_arrivals_missed_total",
+            "Numbers missing among arriving datagrams of flows that show their numbers.",
+            missed,
+        ),
+        (
+            "sidekick_agent_copies_requested_total",
+            "Ranges of datagrams that were requested of proxies.",
+            copies_requested,
+        ),
+        ("sidekick_agent_copies_received_total", "Copies that proxies sent.", copies_received),
+        (
+            "sidekick_agent_copies_delivered_total",
+            "Copies handed to this host, because it lacked them.",
+            delivered,
         ),
         ("sidekick_agent_quacks_processed_total", "quACKs processed.", quacks),
         ("sidekick_agent_markers_sent_total", "Markers sent.", markers),

@@ -7,11 +7,11 @@ use sidekick_protocol::{
     SenderConfig, Store, Terms,
 };
 
-use super::frame::Template;
+use super::arriving::Reception;
+use super::frame::{Passing, Template};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
-use crate::packet::{Datagram, Link};
 
 /// A quACK at most this long after the first packet that none has reported. A repair leaves so much
 /// later than the next packets, and a near RTT.
@@ -36,6 +36,8 @@ const WAITING_FAR: Duration = Duration::from_millis(80);
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
 /// A packet that is older when its loss shows is not sent again.
 const MAX_AGE: Duration = Duration::from_millis(200);
+/// How long the proxy keeps copies of what a flow receives. Its receiver has no use for older ones.
+const KEEP: Duration = Duration::from_millis(200);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
 /// The identifier of any encrypted packet is the end of its authentication tag.
@@ -46,48 +48,60 @@ const IDENTIFICATION: Identification =
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     classifier: Classifier,
+    /// Packets that left since it was last refused.
     pub(super) packets: u32,
+    /// What arrives, and how many packets since it was last refused.
+    arriving: Classifier,
+    pub(super) arrived: u32,
     pub(super) last: Instant,
-    /// When the first packet left, until the first one arrived.
-    pub(super) began: Option<Instant>,
+    /// When the first packet left, until the first one arrived; `None` if the flow began before.
+    began: Option<Instant>,
     /// The whole path's round trip, as the first answer showed it.
     pub(super) rtt: Option<Duration>,
 }
 
 impl Candidate {
-    /// A flow with this first packet.
-    pub(super) fn new(payload: &[u8], now: Instant) -> Self {
-        let mut this = Self {
+    /// A flow without any packet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
             classifier: Classifier::default(),
             packets: 0,
+            arriving: Classifier::default(),
+            arrived: 0,
             last: now,
-            began: Some(now),
+            began: None,
             rtt: None,
-        };
-        this.note(payload, now);
-        this
+        }
     }
 
-    /// Notes a packet of the flow.
+    /// Notes a packet that leaves.
     pub(super) fn note(&mut self, payload: &[u8], now: Instant) {
         self.classifier.note(payload);
+        if self.packets + self.arrived == 0 && self.classifier.kind.begins_with(payload) {
+            self.began = Some(now);
+        }
         self.packets += 1;
         self.last = now;
     }
 
-    /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
-    /// cost the most, so help begins with its second packet.
-    pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
-        let few = if self.classifier.kind == Kind::Quic { 2 } else { u32::MAX };
-        self.packets >= min_packets.min(few)
-    }
-
-    /// Notes the flow's first packet in the other direction. The time since the flow began is at
-    /// least a round trip.
-    pub(super) fn note_answer(&mut self, now: Instant) {
+    /// Notes a packet that arrives. If the flow began with a handshake, the first one is a round
+    /// trip later, or more.
+    pub(super) fn note_arriving(&mut self, payload: &[u8], now: Instant) {
+        self.arriving.note(payload);
         if let Some(began) = self.began.take() {
             self.rtt = Some(now.saturating_duration_since(began));
         }
+        self.arrived += 1;
+        self.last = now;
+    }
+
+    /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
+    /// cost the most, so help begins with its second packet. Packets that arrive count if their
+    /// losses can be repaired.
+    pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
+        let few = if self.classifier.kind == Kind::Quic { 2 } else { u32::MAX };
+        let numbered = self.arriving.kind.is_numbered();
+        self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
     }
 }
 
@@ -105,6 +119,10 @@ pub(super) struct HelpedFlow {
     template: Template,
     store: Store,
     next_tag: u64,
+    /// What kind of packets arrives.
+    arriving: Classifier,
+    /// What arrives, if its packets are numbered.
+    reception: Option<Box<Reception>>,
     congested_until: Option<Instant>,
     /// A proxy reported it at least once.
     was_assisted: bool,
@@ -155,6 +173,8 @@ impl HelpedFlow {
             template,
             store: Store::new(STORE, MAX_AGE),
             next_tag: 0,
+            arriving: candidate.arriving,
+            reception: None,
             congested_until: None,
             was_assisted: false,
             sent: 0,
@@ -166,8 +186,50 @@ impl HelpedFlow {
     }
 
     /// Notes the headers of a leaving packet.
-    pub(super) fn note_headers(&mut self, link: Link, datagram: &Datagram<'_>, frame: &[u8]) {
-        self.template.update(link, datagram, frame);
+    pub(super) fn note_headers(&mut self, leaving: &Passing<'_>) {
+        self.template.update(leaving);
+    }
+
+    /// Notes a datagram that arrived, and requests what is missing before it. Call
+    /// [`HelpedFlow::flush`] if it returns true.
+    pub(super) fn on_arriving(
+        &mut self,
+        arriving: &Passing<'_>,
+        payload: &[u8],
+        totals: &mut Totals,
+        now: Instant,
+    ) -> bool {
+        self.last = now;
+        if self.reception.is_none() {
+            self.arriving.note(payload);
+            let kind = self.arriving.kind;
+            if !kind.is_numbered() {
+                return false;
+            }
+            self.reception = Reception::begin(kind, arriving).map(Box::new);
+            self.sender.want_copies(KEEP, now);
+        }
+        if let Some(reception) = &mut self.reception {
+            reception.note_headers(arriving);
+            totals.missed += reception.on_arriving(payload, &mut self.sender, now);
+        }
+        self.reception.is_some()
+    }
+
+    /// Hands a proxy's copy to the host, if the host lacks it.
+    pub(super) fn on_copy(
+        &mut self,
+        copy: &[u8],
+        outbox: &mut Outbox,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        if let Some(reception) = &mut self.reception
+            && reception.on_copy(copy, &mut self.sender, now)
+        {
+            outbox.push_packet(reception.template(), copy);
+            totals.delivered += 1;
+        }
     }
 
     /// Notes a datagram that left. `keeps`: whether there is memory for its copy.
@@ -197,7 +259,12 @@ impl HelpedFlow {
         self.store.expire(now);
     }
 
-    /// Why nothing is sent again at present, or `None` if losses are repaired.
+    /// Numbers that were missing among what arrived, and copies that were handed to the host.
+    pub(super) fn received(&self) -> (u64, u64) {
+        self.reception.as_ref().map_or((0, 0), |of| (of.missed, of.delivered))
+    }
+
+    /// Why nothing is sent again and nothing requested at present, or `None` if losses are repaired.
     pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
@@ -206,7 +273,7 @@ impl HelpedFlow {
         let queue = self.sender.near_queueing().unwrap_or_default();
         let near = self.sender.near_rtt()?.saturating_sub(queue);
         let most = match self.rtt {
-            _ if self.kind().waits() => WAITING_FAR,
+            _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
             Some(rtt) => rtt / REPAIR_SHARE,
             None => UNKNOWN_FAR,
         };
@@ -221,7 +288,7 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
-        if self.sender.near_queue_grows() {
+        if self.sender.near_queue_grows() || self.sender.keeper_queue_grows() {
             self.congested_until = Some(now + CONGESTION_PAUSE);
         }
         if !self.was_assisted && self.sender.assistance() == Assistance::Assisted {
@@ -237,11 +304,18 @@ impl HelpedFlow {
         let count = scratch.len() as u64;
         self.lost += count;
         totals.lost += count;
-        match self.withheld(now) {
+        let withheld = self.withheld(now);
+        if self.reception.is_some() {
+            self.sender.set_fetching(withheld.is_none());
+        }
+        match withheld {
             None => scratch.iter().for_each(|tag| self.repair(*tag, outbox, totals, now)),
             Some(Withheld::Congested) => totals.withheld_congested += count,
             Some(Withheld::Far) => totals.withheld_far += count,
         }
+        // No one waits for a gap that cannot be filled.
+        scratch.clear();
+        self.sender.drain_unfilled(scratch);
         let mut message = [0; MAX_DATAGRAM_LEN];
         while let Some(transmit) = self.sender.poll_transmit(&mut message) {
             let message = message.get(..transmit.size).unwrap_or_default();

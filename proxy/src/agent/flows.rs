@@ -15,10 +15,10 @@ use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
 
 use super::filter::Filter;
 use super::flow::{Candidate, HelpedFlow};
-use super::frame::Template;
+use super::frame::{Passing, Template};
+use super::kind::Kind;
 use super::outbox::{Outbox, To};
 use super::report::{FlowReport, Totals};
-use crate::packet::{Datagram, Link};
 
 /// Most flows with too few packets to be helped.
 const CANDIDATES: usize = 4096;
@@ -42,19 +42,8 @@ pub(super) struct Limits {
     /// Most bytes of copies.
     pub(super) memory: usize,
     pub(super) idle_timeout: Duration,
-}
-
-/// A datagram that leaves, and the frame in which it was found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving<'a> {
-    /// The caller's number of the interface.
-    pub(super) interface: u32,
-    pub(super) link: Link,
-    /// The frame's datagram, or all datagrams of a merged frame.
-    pub(super) datagram: Datagram<'a>,
-    /// The length of each datagram of a merged frame but the last.
-    pub(super) each: Option<usize>,
-    pub(super) frame: &'a [u8],
+    /// Whether the host takes copies of what was lost on its way here.
+    pub(super) delivers: bool,
 }
 
 /// What the agent knows of a flow.
@@ -120,30 +109,31 @@ impl Agent {
     }
 
     /// Notes a datagram that leaves, or all datagrams of a merged frame.
-    pub(super) fn on_leaving(&mut self, leaving: Leaving<'_>, now: Instant) {
-        let Leaving { datagram, each, .. } = leaving;
+    pub(super) fn on_leaving(&mut self, leaving: Passing<'_>, now: Instant) {
+        let flow = leaving.datagram.flow;
         self.sweep_at.get_or_insert(now + SWEEP);
-        // The checksum and the identifier need all bytes.
-        let is_whole = datagram.payload.len() == datagram.len && !datagram.payload.is_empty();
-        let is_own = datagram.flow.source.port() == self.port;
-        if !is_whole || is_own {
+        // What leaves from the agent's port is its own.
+        if flow.source.port() == self.port {
             return;
         }
-        for payload in datagram.payload.chunks(each.unwrap_or(datagram.len).max(1)) {
+        for payload in leaving.payloads() {
             self.totals.captured += 1;
             self.totals.captured_bytes += payload.len() as u64;
             self.on_datagram(&leaving, payload, now);
         }
-        if let Some(Entry::Helped(flow)) = self.flows.get_mut(&datagram.flow) {
-            flow.note_headers(leaving.link, &datagram, leaving.frame);
-            self.settle(datagram.flow, now);
+        if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+            helped.note_headers(&leaving);
+            self.settle(flow, now);
         }
     }
 
-    fn on_datagram(&mut self, leaving: &Leaving<'_>, payload: &[u8], now: Instant) {
+    fn on_datagram(&mut self, leaving: &Passing<'_>, payload: &[u8], now: Instant) {
         let flow = leaving.datagram.flow;
         match self.flows.get_mut(&flow) {
-            Some(Entry::LeftAlone(last)) => *last = now,
+            Some(Entry::LeftAlone(last)) => {
+                *last = now;
+                return;
+            }
             Some(entry) if Sender::is_marker(payload) => {
                 // The program has a sender of its own.
                 if let Entry::Helped(mut helped) = mem::replace(entry, Entry::LeftAlone(now)) {
@@ -153,62 +143,71 @@ impl Agent {
                     self.totals.add(helped.sender.stats());
                     forget_numbers(&mut self.numbers, &helped);
                 }
+                return;
             }
-            Some(Entry::Helped(helped)) => {
-                let before = helped.memory();
-                helped.on_leaving(payload, self.memory < self.limits.memory, now);
-                self.memory = (self.memory + helped.memory()).saturating_sub(before);
-                self.totals.sent += 1;
-            }
+            Some(Entry::Helped(_)) => {}
             Some(Entry::Candidate(candidate)) => {
                 candidate.note(payload, now);
-                if candidate.is_worth_it(self.limits.min_packets) {
-                    let candidate = *candidate;
-                    self.help(leaving, candidate, payload, now);
-                }
+                self.help(flow, leaving.interface, || Template::of(leaving), now);
             }
-            None if !self.limits.filter.allows(&flow) => {}
             None => {
-                if self.has_room(now) {
-                    let candidate = Candidate::new(payload, now);
-                    self.flows.insert(flow, Entry::Candidate(candidate));
-                    if candidate.is_worth_it(self.limits.min_packets) {
-                        self.help(leaving, candidate, payload, now);
-                    }
+                if let Some(candidate) = self.begin(flow, now) {
+                    candidate.note(payload, now);
+                    self.help(flow, leaving.interface, || Template::of(leaving), now);
                 }
             }
+        }
+        if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+            let before = helped.memory();
+            helped.on_leaving(payload, self.memory < self.limits.memory, now);
+            self.memory = (self.memory + helped.memory()).saturating_sub(before);
+            self.totals.sent += 1;
         }
     }
 
-    /// Begins to help a flow, from this payload on.
-    fn help(&mut self, leaving: &Leaving<'_>, candidate: Candidate, payload: &[u8], now: Instant) {
-        let Leaving { interface, link, datagram, frame, .. } = *leaving;
+    /// Begins to count the packets of a flow, if it may be helped.
+    fn begin(&mut self, flow: Flow, now: Instant) -> Option<&mut Candidate> {
+        if !self.limits.filter.allows(&flow) || !self.has_room(now) {
+            return None;
+        }
+        match self.flows.entry(flow).or_insert_with(|| Entry::Candidate(Candidate::new(now))) {
+            Entry::Candidate(candidate) => Some(candidate),
+            Entry::Helped(_) | Entry::LeftAlone(_) => None,
+        }
+    }
+
+    /// Begins to help a flow if it has enough packets. `template` has the headers of what leaves by
+    /// the interface.
+    fn help(
+        &mut self,
+        flow: Flow,
+        interface: u32,
+        template: impl FnOnce() -> Option<Template>,
+        now: Instant,
+    ) {
+        let Some(Entry::Candidate(candidate)) = self.flows.get(&flow) else { return };
+        let candidate = *candidate;
+        if !candidate.is_worth_it(self.limits.min_packets) {
+            return;
+        }
         if self.helped >= self.limits.max_flows && !self.replace(now) {
             self.totals.flows_refused += 1;
             // It is asked again after as many packets.
-            if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&datagram.flow) {
-                candidate.packets = 0;
+            if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
+                (candidate.packets, candidate.arrived) = (0, 0);
             }
             return;
         }
-        let template = Template::of(link, &datagram, frame);
-        let Some((template, seed)) = template.and_then(|it| Some((it, (self.random)()?))) else {
-            self.flows.insert(datagram.flow, Entry::LeftAlone(now));
+        let Some((template, seed)) = template().and_then(|it| Some((it, (self.random)()?))) else {
+            self.flows.insert(flow, Entry::LeftAlone(now));
             return;
         };
-        let mut helped = Box::new(HelpedFlow::begin(
-            self.limits.sender.clone(),
-            seed,
-            (interface, template),
-            (datagram.flow, candidate),
-            now,
-        ));
-        helped.on_leaving(payload, true, now);
-        self.memory += helped.memory();
+        let config = self.limits.sender.clone();
+        let way = (interface, template);
+        let helped = Box::new(HelpedFlow::begin(config, seed, way, (flow, candidate), now));
         self.totals.flows += 1;
-        self.totals.sent += 1;
         self.helped += 1;
-        self.flows.insert(datagram.flow, Entry::Helped(helped));
+        self.flows.insert(flow, Entry::Helped(helped));
     }
 
     /// Makes room for a flow: stops to help the one that is silent for the longest time. Returns
@@ -256,19 +255,40 @@ impl Agent {
         self.flows.len() - self.helped < CANDIDATES
     }
 
-    /// Notes a datagram that arrives.
-    pub(super) fn on_arriving(&mut self, datagram: &Datagram<'_>, now: Instant) {
-        self.totals.arrived += 1;
-        let Flow { source, destination } = datagram.flow;
-        let flow = Flow { source: destination, destination: source };
-        match self.flows.get_mut(&flow) {
-            Some(Entry::Candidate(candidate)) => candidate.note_answer(now),
-            Some(Entry::Helped(helped)) if Sender::is_answer(datagram.payload) => {
-                // An error changes only the sender's counters.
-                let _ = helped.sender.handle_on_path(datagram.payload, now);
-                self.settle(flow, now);
+    /// Notes a datagram that arrives, or all datagrams of a merged frame.
+    pub(super) fn on_arriving(&mut self, arriving: Passing<'_>, now: Instant) {
+        let flow = arriving.datagram.flow.reversed();
+        let mut is_due = false;
+        for payload in arriving.payloads() {
+            self.totals.arrived += 1;
+            match self.flows.get_mut(&flow) {
+                Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
+                Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
+                    // An error changes only the sender's counters.
+                    let _ = helped.sender.handle_on_path(payload, now);
+                    is_due = true;
+                    continue;
+                }
+                Some(Entry::Helped(helped)) if self.limits.delivers => {
+                    is_due |= helped.on_arriving(&arriving, payload, &mut self.totals, now);
+                    continue;
+                }
+                Some(Entry::Helped(_) | Entry::LeftAlone(_)) => continue,
+                // A receiver may send little. Of flows that only arrive, those are helped whose
+                // losses can be repaired.
+                None if self.limits.delivers && Kind::may_be_numbered(payload) => {
+                    if let Some(candidate) = self.begin(flow, now) {
+                        candidate.note_arriving(payload, now);
+                    }
+                }
+                None => continue,
             }
-            _ => {}
+            if self.limits.delivers {
+                self.help(flow, arriving.interface, || Template::back(&arriving), now);
+            }
+        }
+        if is_due {
+            self.settle(flow, now);
         }
     }
 
@@ -283,7 +303,11 @@ impl Agent {
             return;
         };
         // An error changes only the sender's counters.
-        let _ = helped.sender.handle_input(from, message, now);
+        if let Ok(Some(copy)) = helped.sender.handle_input(from, message, now)
+            && let Some(copy) = message.get(copy)
+        {
+            helped.on_copy(copy, &mut self.outbox, &mut self.totals, now);
+        }
         self.settle(flow, now);
     }
 
@@ -434,6 +458,8 @@ impl Agent {
             sent: helped.sent,
             lost: helped.lost,
             resent: helped.resent,
+            missed: helped.received().0,
+            delivered: helped.received().1,
             last_packet_ago: now.saturating_duration_since(helped.last).as_secs_f64(),
         });
         described.collect()

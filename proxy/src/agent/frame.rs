@@ -1,8 +1,9 @@
-//! Frames that the agent sends: the headers of a flow's own packet, and another payload.
+//! Frames: those that the agent captured, and those that it sends.
 //!
-//! A frame goes out as the flow's packets do: with their Ethernet header and VLAN tags, the same
-//! hop limit, traffic class and addresses. The agent computes lengths and checksums itself. A
-//! captured packet may lack its checksum, because the network card would have computed it.
+//! A frame that it sends has the headers of a flow's own packet, and another payload. It goes out
+//! as the flow's packets do: with their Ethernet header and VLAN tags, the same hop limit, traffic
+//! class and addresses. The agent computes lengths and checksums itself. A captured packet may lack
+//! its checksum, because the network card would have computed it.
 
 use std::net::SocketAddr;
 
@@ -14,9 +15,36 @@ use sidekick_protocol::Flow;
 use crate::packet::{Datagram, Link, MAX_TAGS, TAG_LEN};
 
 const UDP_LEN: usize = 8;
+/// The length of an IPv4 header without options.
+const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
+/// The hop limit of a packet that has none to copy (RFC 1700).
+const HOPS: u8 = 64;
 /// An Ethernet header, three VLAN tags, the longest IPv4 header and a UDP header.
 const MOST: usize = 14 + MAX_TAGS * TAG_LEN + 60 + UDP_LEN;
+
+/// A datagram that leaves or arrives, and the frame in which it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing<'a> {
+    /// The caller's number of the interface.
+    pub(super) interface: u32,
+    pub(super) link: Link,
+    /// The frame's datagram, or all datagrams of a merged frame.
+    pub(super) datagram: Datagram<'a>,
+    /// The length of each datagram of a merged frame but the last.
+    pub(super) each: Option<usize>,
+    pub(super) frame: &'a [u8],
+}
+
+impl<'a> Passing<'a> {
+    /// The payloads of its datagrams. None if a part is missing: checksums and identifiers need all
+    /// bytes.
+    pub(super) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+        let Datagram { payload, len, .. } = self.datagram;
+        let whole = if payload.len() == len { payload } else { &[] };
+        whole.chunks(self.each.unwrap_or(len).max(1))
+    }
+}
 
 /// The headers of a flow's latest packet.
 #[derive(Clone, Debug)]
@@ -38,14 +66,53 @@ fn headers<'a>(frame: &'a [u8], payload: &[u8]) -> Option<&'a [u8]> {
 impl Template {
     /// The headers of a frame in which this datagram was found. `None` if the IP header has
     /// extensions of IPv6, with which the checksum may cover another destination.
-    pub(super) fn of(link: Link, datagram: &Datagram<'_>, frame: &[u8]) -> Option<Self> {
-        let mut template = Self { flow: datagram.flow, headers: [0; MOST], len: 0, ip_at: 0 };
-        template.update(link, datagram, frame).then_some(template)
+    pub(super) fn of(passing: &Passing<'_>) -> Option<Self> {
+        let flow = passing.datagram.flow;
+        let mut template = Self { flow, headers: [0; MOST], len: 0, ip_at: 0 };
+        template.update(passing).then_some(template)
+    }
+
+    /// Headers for packets back to where a datagram came from. `None` if its own have options.
+    pub(super) fn back(arriving: &Passing<'_>) -> Option<Self> {
+        let mut template = Self::of(arriving)?;
+        let Flow { source, destination } = template.flow;
+        template.flow = template.flow.reversed();
+        let (link, rest) = template.headers.split_at_mut_checked(template.ip_at)?;
+        if let Some((destination, source)) = link.split_first_chunk_mut::<6>() {
+            destination.swap_with_slice(source.get_mut(..6)?);
+        }
+        let udp = match (source, destination) {
+            (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
+                let (ip, udp) = rest.split_at_mut_checked(IPV4_LEN)?;
+                let mut ip = MutableIpv4Packet::new(ip)?;
+                if ip.get_header_length() != 5 {
+                    return None;
+                }
+                ip.set_source(*destination.ip());
+                ip.set_destination(*source.ip());
+                ip.set_ttl(HOPS);
+                udp
+            }
+            (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
+                let (ip, udp) = rest.split_at_mut_checked(IPV6_LEN)?;
+                let mut ip = MutableIpv6Packet::new(ip)?;
+                ip.set_source(*destination.ip());
+                ip.set_destination(*source.ip());
+                ip.set_hop_limit(HOPS);
+                udp
+            }
+            _ => return None,
+        };
+        let mut udp = MutableUdpPacket::new(udp)?;
+        udp.set_source(destination.port());
+        udp.set_destination(source.port());
+        Some(template)
     }
 
     /// Takes the headers of a later packet, because its route may be another. Returns false, and
     /// changes nothing, if they are of no use.
-    pub(super) fn update(&mut self, link: Link, datagram: &Datagram<'_>, frame: &[u8]) -> bool {
+    pub(super) fn update(&mut self, passing: &Passing<'_>) -> bool {
+        let Passing { link, datagram, frame, .. } = *passing;
         let Some(headers) = headers(frame, datagram.payload) else { return false };
         let ip_at = match link {
             Link::Ip => 0,
@@ -68,9 +135,20 @@ impl Template {
     /// nothing, if the payload fits no datagram.
     pub(super) fn write(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        out.extend_from_slice(self.headers.get(..self.len).unwrap_or_default());
+        out.extend_from_slice(self.headers.get(..self.ip_at).unwrap_or_default());
+        let written = self.write_packet(payload, out);
+        if !written {
+            out.truncate(begin);
+        }
+        written
+    }
+
+    /// As [`Template::write`], but begins with the IP header.
+    pub(super) fn write_packet(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        out.extend_from_slice(self.headers.get(self.ip_at..self.len).unwrap_or_default());
         out.extend_from_slice(payload);
-        let written = out.get_mut(begin + self.ip_at..).and_then(|packet| self.complete(packet));
+        let written = out.get_mut(begin..).and_then(|packet| self.complete(packet));
         if written.is_none() {
             out.truncate(begin);
         }
@@ -155,6 +233,10 @@ mod tests {
         u16::try_from(sum).unwrap()
     }
 
+    fn passing<'a>(link: Link, datagram: Datagram<'a>, frame: &'a [u8]) -> Passing<'a> {
+        Passing { interface: 0, link, datagram, each: None, frame }
+    }
+
     #[test]
     fn a_frame_has_the_flows_headers_and_right_sums() {
         for v6 in [false, true] {
@@ -163,7 +245,7 @@ mod tests {
                     let link = if header.is_empty() { Link::Ip } else { Link::Ethernet };
                     let frame = [&header[..], &packet(v6, options, b"captured")].concat();
                     let datagram = parse(link, &frame, frame.len()).unwrap();
-                    let template = Template::of(link, &datagram, &frame).unwrap();
+                    let template = Template::of(&passing(link, datagram, &frame)).unwrap();
                     for len in [0, 1, 8, 999, 1400] {
                         let payload: Vec<u8> = (0..=255).cycle().take(len).collect();
                         let mut out = vec![7, 7];
@@ -172,6 +254,9 @@ mod tests {
                         let again = parse(link, sent, sent.len()).unwrap();
                         assert_eq!((again.flow, again.payload), (datagram.flow, &payload[..]));
                         let ip = &sent[header.len()..];
+                        let mut packet = vec![8];
+                        assert!(template.write_packet(&payload, &mut packet));
+                        assert_eq!(&packet[1..], ip);
                         assert_eq!(&sent[..header.len()], &header[..]);
                         let ip_len = if v6 { 40 } else { 20 + options };
                         if v6 {
@@ -193,6 +278,29 @@ mod tests {
     }
 
     #[test]
+    fn headers_of_what_arrived_lead_back() {
+        for v6 in [false, true] {
+            for header in [vec![], link_header(0, v6), link_header(2, v6)] {
+                let link = if header.is_empty() { Link::Ip } else { Link::Ethernet };
+                let frame = [&header[..], &packet(v6, 0, b"captured")].concat();
+                let datagram = parse(link, &frame, frame.len()).unwrap();
+                let template = Template::back(&passing(link, datagram, &frame)).unwrap();
+                let mut out = Vec::new();
+                assert!(template.write(b"back", &mut out));
+                let sent = parse(link, &out, out.len()).unwrap();
+                assert_eq!((sent.flow, sent.payload), (datagram.flow.reversed(), &b"back"[..]));
+                if !header.is_empty() {
+                    assert_eq!((&out[..6], &out[6..12]), (&[4; 6][..], &[2; 6][..]));
+                    assert_eq!(&out[12..header.len()], &header[12..]);
+                }
+            }
+        }
+        let frame = packet(false, 4, b"captured");
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        assert!(Template::back(&passing(Link::Ip, datagram, &frame)).is_none(), "options");
+    }
+
+    #[test]
     fn extension_headers_are_refused() {
         let inner = packet(true, 0, b"payload");
         let mut extended = inner[..40].to_vec();
@@ -202,6 +310,6 @@ mod tests {
         extended.extend([17, 0, 1, 4, 0, 0, 0, 0]);
         extended.extend(&inner[40..]);
         let datagram = parse(Link::Ip, &extended, extended.len()).unwrap();
-        assert!(Template::of(Link::Ip, &datagram, &extended).is_none());
+        assert!(Template::of(&passing(Link::Ip, datagram, &extended)).is_none());
     }
 }

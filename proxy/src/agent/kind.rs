@@ -32,9 +32,75 @@ impl Kind {
         }
     }
 
+    /// Whether this packet begins a flow of this kind. The first answer then comes a round trip
+    /// later.
+    pub(super) fn begins_with(self, payload: &[u8]) -> bool {
+        match (self, payload) {
+            // Bits 4 and 5 of a long header tell the type: an Initial packet (RFC 9000, section
+            // 17.2.2), which RFC 9369 numbers otherwise for version 2.
+            (Self::Quic, [first, 0x6b, 0x33, 0x43, 0xcf, ..]) => first & 0x30 == 0x10,
+            (Self::Quic, [first, ..]) => first & 0x30 == 0,
+            // The initiation of a handshake.
+            (Self::WireGuard, [first, ..]) => *first == 1,
+            _ => false,
+        }
+    }
+
+    /// Whether a packet looks as if it had a number that anyone can read. Several packets show that.
+    pub(super) fn may_be_numbered(payload: &[u8]) -> bool {
+        [Self::Rtp, Self::WireGuard].iter().any(|kind| kind.number(payload).is_some())
+    }
+
+    /// Whether its packets have numbers that anyone can read.
+    pub(super) fn is_numbered(self) -> bool {
+        matches!(self, Self::Rtp | Self::WireGuard)
+    }
+
+    /// The number of a packet, if it has one that anyone can read.
+    pub(super) fn number(self, payload: &[u8]) -> Option<Number> {
+        match (self, payload) {
+            // RTCP has no such number. Beside RTP its types are told from payload types by their
+            // values (RFC 5761, section 4).
+            (Self::Rtp, [first, kind, s0, s1, _, _, _, _, ssrc @ ..])
+                if first & 0xc0 == 0x80 && !(192..=223).contains(kind) =>
+            {
+                let value = u16::from_be_bytes([*s0, *s1]).into();
+                Some(Number { stream: u32::from_be_bytes(*ssrc.first_chunk()?), value, bits: 16 })
+            }
+            // The receiver's index and the counter of a data message.
+            (Self::WireGuard, [4, 0, 0, 0, rest @ ..]) => {
+                let (index, rest) = rest.split_first_chunk()?;
+                let value = u64::from_le_bytes(*rest.first_chunk()?);
+                Some(Number { stream: u32::from_be_bytes(*index), value, bits: 64 })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the receiver puts packets in order by itself, and waits for late ones.
     pub(super) fn waits(self) -> bool {
         self == Self::Rtp
+    }
+}
+
+/// The number of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    /// What the packets have in common that are numbered together.
+    pub(super) stream: u32,
+    /// The number, as it is written.
+    pub(super) value: u64,
+    /// It is written in so many bits, 1 to 64, and begins again behind the last one.
+    bits: u32,
+}
+
+impl Number {
+    /// How far it is from an earlier one, to the nearest number that is written like this.
+    pub(super) fn step_from(self, before: i64) -> i64 {
+        let unused = 64 - self.bits;
+        let step = self.value.wrapping_sub(before.cast_unsigned());
+        // The sign is that of the highest bit that is written.
+        (step << unused).cast_signed() >> unused
     }
 }
 
@@ -99,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_begins_with_its_handshake() {
+        let long = |first, version: [u8; 4]| [&[first][..], &version, &[8; 9]].concat();
+        assert!(Kind::Quic.begins_with(&long(0xcb, [0, 0, 0, 1])));
+        assert!(!Kind::Quic.begins_with(&long(0xeb, [0, 0, 0, 1])), "a Handshake packet");
+        assert!(Kind::Quic.begins_with(&long(0xdb, [0x6b, 0x33, 0x43, 0xcf])));
+        assert!(!Kind::Quic.begins_with(&long(0xcb, [0x6b, 0x33, 0x43, 0xcf])), "a Retry packet");
+        assert!(Kind::WireGuard.begins_with(&[1, 0, 0, 0]));
+        assert!(!Kind::WireGuard.begins_with(&[2, 0, 0, 0]));
+        assert!(!Kind::Udp.begins_with(&[1]) && !Kind::Quic.begins_with(&[]));
+    }
+
+    #[test]
     fn a_call_is_found_behind_its_handshake() {
         let stun = b"\x00\x01\x00\x08\x21\x12\xa4\x42............";
         let dtls = [&[22, 0xfe, 0xfd][..], &[7; 60]].concat();
@@ -118,6 +196,38 @@ mod tests {
         assert_eq!(tunnel.kind, Kind::Udp);
         for len in 0..20 {
             tunnel.note(&[0x80; 20][..len]);
+        }
+    }
+
+    #[test]
+    fn numbers_stand_where_the_protocols_have_them() {
+        let rtp = [0x90, 0xef, 0xff, 0xfe, 1, 2, 3, 4, 0, 0, 1, 2, 9, 9];
+        let number = Number { stream: 258, value: 0xfffe, bits: 16 };
+        assert_eq!(Kind::Rtp.number(&rtp), Some(number));
+        let mut rtcp = rtp;
+        rtcp[1] = 200;
+        assert_eq!(Kind::Rtp.number(&rtcp), None);
+        let data = [4, 0, 0, 0, 0, 0, 0, 7, 5, 1, 0, 0, 0, 0, 0, 0, 9];
+        let number = Number { stream: 7, value: 261, bits: 64 };
+        assert_eq!(Kind::WireGuard.number(&data), Some(number));
+        assert_eq!(Kind::WireGuard.number(&[1; 148]), None, "a handshake");
+        for len in 0..12 {
+            assert_eq!(Kind::Rtp.number(&rtp[..len]), None);
+            assert_eq!(Kind::WireGuard.number(&data[..len]), None);
+        }
+        assert_eq!(Kind::Quic.number(&rtp), None);
+    }
+
+    #[test]
+    fn steps_pass_the_end_of_numbers() {
+        for (bits, mask) in [(16, u64::from(u16::MAX)), (64, u64::MAX)] {
+            for before in [0_i64, 3, 0x7fff, 0x8000, 0xffff, 0x1_0000, 0x1234_5678] {
+                for step in [-300_i64, -1, 0, 1, 2, 300] {
+                    let value = (before + step).cast_unsigned() & mask;
+                    let number = Number { stream: 0, value, bits };
+                    assert_eq!(number.step_from(before), step, "{bits} {before} {step}");
+                }
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum To {
     Interface(u32),
     /// A message to a proxy.
     Proxy(SocketAddr),
+    /// An IP packet, to this host, as if it had arrived.
+    Host,
 }
 
 /// Frames and messages in the order in which they became ready.
@@ -42,6 +44,16 @@ impl Outbox {
             self.give_back(buffer);
         }
         fits
+    }
+
+    /// Adds a packet to this host with the headers of one that arrived.
+    pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) {
+        let mut buffer = self.buffer();
+        if self.waiting.len() < MOST && template.write_packet(payload, &mut buffer) {
+            self.waiting.push_back((To::Host, buffer));
+        } else {
+            self.give_back(buffer);
+        }
     }
 
     /// Adds a message to a proxy.

@@ -10,7 +10,8 @@ use sidekick_protocol::{
 };
 
 use super::filter::Filter;
-use super::flows::{Agent, Leaving, Limits};
+use super::flows::{Agent, Limits};
+use super::frame::Passing;
 use super::outbox::To;
 use super::report::Totals;
 use crate::packet::{Link, parse};
@@ -50,6 +51,7 @@ impl AgentReplay {
             max_flows: 256,
             memory: 64 << 20,
             idle_timeout: Duration::from_secs(30),
+            delivers: true,
         };
         let mut proxy = Observer::new(ObserverConfig::default(), [7; 32])?;
         proxy.set_addresses(Addresses::announcing(0, PROXY));
@@ -62,7 +64,7 @@ impl AgentReplay {
         for frame in frames {
             let Ok(datagram) = parse(Link::Ethernet, frame, frame.len()) else { continue };
             let link = Link::Ethernet;
-            self.agent.on_leaving(Leaving { interface: 0, link, datagram, each: None, frame }, now);
+            self.agent.on_leaving(Passing { interface: 0, link, datagram, each: None, frame }, now);
         }
         if self.agent.poll_timeout().is_some_and(|due| due <= now) {
             self.agent.on_timeout(now);
@@ -85,6 +87,7 @@ impl AgentReplay {
                         self.proxy.observe(&datagram.flow, 0, datagram.payload(), now);
                     }
                 }
+                To::Host => {}
             }
             self.agent.give_back(buffer);
         }
@@ -112,7 +115,9 @@ impl AgentReplay {
                         payload: &message,
                         len: message.len(),
                     };
-                    self.agent.on_arriving(&datagram, now);
+                    let (link, each, frame) = (Link::Ip, None, &*message);
+                    self.agent
+                        .on_arriving(Passing { interface: 0, link, datagram, each, frame }, now);
                 }
             }
         }

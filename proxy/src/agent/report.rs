@@ -36,6 +36,14 @@ pub struct Totals {
     pub withheld_far: u64,
     /// Lost datagrams not sent again, because they were too old or too many.
     pub withheld_late: u64,
+    /// Numbers that were missing among arriving datagrams, of flows that show their numbers.
+    pub missed: u64,
+    /// Copies requested of proxies, in ranges.
+    pub copies_requested: u64,
+    /// Copies that proxies sent.
+    pub copies_received: u64,
+    /// Copies handed to this host, because it lacked them.
+    pub delivered: u64,
     /// quACKs processed.
     pub quacks: u64,
     /// Markers sent.
@@ -64,6 +72,8 @@ impl Totals {
     /// Adds what a flow's sender counted.
     pub(super) fn add(&mut self, stats: SenderStats) {
         self.quacks += stats.quacks_received;
+        self.copies_requested += stats.repeats_requested;
+        self.copies_received += stats.repeats_received;
         self.malformed += stats.malformed + stats.other_version + stats.forged;
     }
 }
@@ -77,6 +87,8 @@ impl fmt::Display for Totals {
             self.captured, self.flows, self.flows_assisted, self.sent, self.lost, self.resent
         )?;
         for (what, number) in [
+            ("missed", self.missed),
+            ("delivered", self.delivered),
             ("too far", self.withheld_far),
             ("too late", self.withheld_late),
             ("in a growing queue", self.withheld_congested),
@@ -139,6 +151,10 @@ pub struct FlowReport {
     pub lost: u64,
     /// Datagrams sent again.
     pub resent: u64,
+    /// Numbers that were missing among the datagrams that arrived, if they show numbers.
+    pub missed: u64,
+    /// Copies of these that were handed to this host.
+    pub delivered: u64,
     /// Seconds since the last packet.
     pub last_packet_ago: f64,
 }
@@ -146,6 +162,9 @@ pub struct FlowReport {
 /// What an agent reports at some moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// The TUN device by which this host gets copies of what was lost on its way here, if there is
+    /// one.
+    pub tun: Option<String>,
     /// Totals since the start.
     pub totals: Totals,
     /// Flows that have enough packets to be helped now.

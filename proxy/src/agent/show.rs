@@ -28,6 +28,8 @@ pub(super) fn show(status: &AgentStatus) -> String {
     let held = Size::bytes(report.memory_bytes.next_multiple_of(1024));
     let most = Size::bytes(status.memory_max);
     say("copies", format!("{held}, {most} at most"));
+    let arrivals = report.tun.as_ref().map(|name| format!("helped by way of {name}"));
+    say("arrivals", arrivals.unwrap_or_else(|| "not helped: there is no TUN device".to_owned()));
     let interfaces = report.interfaces.iter().map(|of| {
         let backend = of.backend.as_deref();
         vec![
@@ -50,11 +52,13 @@ pub(super) fn show(status: &AgentStatus) -> String {
             "sent",
             "lost",
             "resent",
+            "missed",
+            "delivered",
             "packet",
             "state",
         ];
         text += "\n";
-        text += &table(&headings, "lllrrrrrrl", report.flows.iter().map(row));
+        text += &table(&headings, "lllrrrrrrrrl", report.flows.iter().map(row));
         let more = report.flows_open.saturating_sub(report.flows.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more flows (--all shows them)");
@@ -74,6 +78,8 @@ fn row(flow: &FlowReport) -> Vec<String> {
         flow.sent.to_string(),
         flow.lost.to_string(),
         flow.resent.to_string(),
+        flow.missed.to_string(),
+        flow.delivered.to_string(),
         format!("{:.1}s ago", flow.last_packet_ago),
         flow.state.clone(),
     ]
@@ -94,14 +100,15 @@ health      ok
 totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2
 flows       3 open, 2 with a proxy, 256 at most
 copies      64K, 32M at most
+arrivals    helped by way of sidekick0
 
 interface  backend  state  captured  dropped
 wlan0      ring     up          900        0
 a\"b\\c      -        gone          0        0
 
-destination        source         kind  near RTT      RTT  sent  lost  resent    packet  state
-192.0.2.1:443      10.0.0.2:4000  QUIC    3.2 ms  41.0 ms   700    30      28  0.0s ago  helped
-[2001:db8::1]:443  [fd00::2]:9    UDP          -        -     0     0       0  2.5s ago  far?[2J
+destination        source         kind  near RTT      RTT  sent  lost  resent  missed  delivered    packet  state
+192.0.2.1:443      10.0.0.2:4000  QUIC    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped
+[2001:db8::1]:443  [fd00::2]:9    UDP          -        -     0     0       0       0          0  2.5s ago  far?[2J
 and 1 more flows (--all shows them)
 ";
         assert_eq!(show(&status), expected);

@@ -152,6 +152,8 @@ pub(super) mod tests {
             sent: 700,
             lost: 30,
             resent: 28,
+            missed: 4,
+            delivered: 3,
             last_packet_ago: 0.01,
         };
         let alone = FlowReport {
@@ -166,6 +168,8 @@ pub(super) mod tests {
             sent: 0,
             lost: 0,
             resent: 0,
+            missed: 0,
+            delivered: 0,
             last_packet_ago: 2.5,
             ..helped.clone()
         };
@@ -195,6 +199,7 @@ pub(super) mod tests {
             flows_max: 256,
             memory_max: 32 << 20,
             report: Report {
+                tun: Some("sidekick0".to_owned()),
                 totals,
                 flows_open: 3,
                 flows_assisted: 2,

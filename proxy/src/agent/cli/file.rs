@@ -8,7 +8,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use sidekick_protocol::{ParseKeyError, PublicKey};
 
-use crate::agent::config::{AgentConfig, DEFAULT_METRICS};
+use crate::agent::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use crate::agent::filter::Selector;
 use crate::capture::settings::Backend;
 use crate::cli::file::types::{Bytes, Interface, Metrics, Number, ValueList, from_text};
@@ -21,6 +21,7 @@ use crate::config::LogLevel;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
     interfaces: Option<ValueList<Interface>>,
+    tun: Option<Tun>,
     proxy: Option<Proxy>,
     proxy_key: Option<Key>,
     only: Option<ValueList<Selected>>,
@@ -48,6 +49,7 @@ impl File {
         let idle_timeout = self.idle_timeout.map(|n| Duration::from_secs(n.0));
         let min_packets = self.min_packets.and_then(|n| u32(n.0));
         put(&mut config.interfaces, interfaces.map(distinct), is_set("interfaces"));
+        put(&mut config.tun, self.tun.map(|it| Some(it.0)), is_set("tun"));
         put(&mut config.proxy, self.proxy.map(|it| Some(it.0)), is_set("proxy"));
         put(&mut config.proxy_key, self.proxy_key.map(|it| Some(it.0)), is_set("proxy_key"));
         put(&mut config.only, selectors(self.only), is_set("only"));
@@ -66,6 +68,17 @@ impl File {
 impl Keys for File {
     fn advice(_name: &str) -> Option<String> {
         None
+    }
+}
+
+/// The TUN device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tun(TunName);
+
+impl<'de> Deserialize<'de> for Tun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer, "a name in quotes, like \"sidekick0\", or \"off\"", str::parse)
+            .map(Self)
     }
 }
 

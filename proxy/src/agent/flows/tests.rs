@@ -1,5 +1,7 @@
 //! The agent beside a proxy, in virtual time.
 
+mod arriving;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
 
 use super::*;
-use crate::packet::parse;
+use crate::packet::{Link, parse};
 use crate::runtime::clock;
 
 const MS: Duration = Duration::from_millis(1);
@@ -37,6 +39,8 @@ fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
 enum Arrival {
     /// A datagram of a flow, at the proxy.
     Data([SocketAddr; 2], Vec<u8>),
+    /// A datagram to this host, from the first address to the second.
+    Here([SocketAddr; 2], Vec<u8>),
     ToProxy(Vec<u8>),
     ToAgent(Vec<u8>),
     /// An answer along the path of a flow from this source.
@@ -59,13 +63,16 @@ struct Net {
     /// Payloads that passed the proxy.
     passed: BTreeSet<Vec<u8>>,
     next: u64,
+    /// Payloads that this host got, in order.
+    received: Vec<Vec<u8>>,
     /// Flows of the programs.
     programs: HashSet<Flow>,
 }
 
 impl Net {
     fn new(limits: Limits, delay: Duration, loss_percent: u64) -> Self {
-        let mut proxy = Observer::new(ObserverConfig::default(), [7; 32]).unwrap();
+        let config = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
+        let mut proxy = Observer::new(config, [7; 32]).unwrap();
         proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
         let mut seed = 0;
         let agent = Agent::new(limits, 6000, move || {
@@ -84,6 +91,7 @@ impl Net {
             order: 0,
             passed: BTreeSet::new(),
             next: 0,
+            received: Vec::new(),
             programs: HashSet::new(),
         }
     }
@@ -102,7 +110,7 @@ impl Net {
         self.programs.insert(flow);
         let frame = packet(flow, payload);
         let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        let leaving = Leaving { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
+        let leaving = Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
         self.agent.on_leaving(leaving, self.now);
         let ends = [flow.source, flow.destination];
         self.launch(self.queue, Arrival::Data(ends, payload.to_vec()));
@@ -121,11 +129,17 @@ impl Net {
 
     /// The receiver answers the flow.
     fn answer(&mut self, flow: Flow, payload: &[u8]) {
-        let back = Flow { source: flow.destination, destination: flow.source };
-        let frame = packet(back, payload);
-        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        self.agent.on_arriving(&datagram, self.now);
+        self.arriving(flow.reversed(), payload);
         self.drain();
+    }
+
+    /// The agent captures a datagram that arrives.
+    fn arriving(&mut self, flow: Flow, payload: &[u8]) {
+        let frame = packet(flow, payload);
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        let arriving =
+            Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
+        self.agent.on_arriving(arriving, self.now);
     }
 
     /// Sends what both sides have ready.
@@ -143,6 +157,11 @@ impl Net {
                     let ends = [datagram.flow.source, datagram.flow.destination];
                     let payload = datagram.payload.to_vec();
                     self.launch(self.queue, Arrival::Data(ends, payload));
+                }
+                To::Host => {
+                    let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
+                    assert!(self.programs.contains(&datagram.flow.reversed()), "to a program");
+                    self.received.push(datagram.payload.to_vec());
                 }
             }
             self.agent.give_back(buffer);
@@ -194,6 +213,10 @@ impl Net {
                 self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
                 self.passed.insert(payload);
             }
+            Arrival::Here([source, destination], payload) => {
+                self.arriving(Flow { source, destination }, &payload);
+                self.received.push(payload);
+            }
             Arrival::ToProxy(message) => {
                 let agent: SocketAddr = AGENT.parse().unwrap();
                 let _ = self.proxy.handle_input(agent, &message, now);
@@ -202,9 +225,7 @@ impl Net {
                 self.agent.on_message(PROXY.parse().unwrap(), &message, now);
             }
             Arrival::AlongPath([source, destination], message) => {
-                let frame = packet(Flow { source, destination }, &message);
-                let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-                self.agent.on_arriving(&datagram, now);
+                self.arriving(Flow { source, destination }, &message);
             }
         }
     }
@@ -230,6 +251,7 @@ fn limits() -> Limits {
         max_flows: 4,
         memory: 1 << 20,
         idle_timeout: Duration::from_secs(30),
+        delivers: true,
     }
 }
 
@@ -265,7 +287,7 @@ fn nothing_lost_costs_markers_and_messages_alone() {
 fn a_repair_that_would_be_late_is_not_sent() {
     for (near, whole, repairs) in [(2, 100, true), (6, 100, true), (7, 100, false)] {
         let mut net = Net::new(limits(), near * MS, 0);
-        net.send_next(flow(4000));
+        net.send(flow(4000), &[&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1194]].concat());
         net.run(whole * MS);
         net.answer(flow(4000), &[0x40; 50]);
         net.stream(flow(4000), 300);
@@ -276,6 +298,20 @@ fn a_repair_that_would_be_late_is_not_sent() {
         assert_eq!(totals.resent > 0, repairs, "{near} of {whole}: {totals:?}");
         assert_eq!(totals.withheld_far > 0, !repairs, "{near} of {whole}: {totals:?}");
     }
+}
+
+#[test]
+fn a_flow_that_began_before_the_agent_shows_no_round_trip() {
+    let mut net = Net::new(limits(), MS, 0);
+    // What arrives next may answer what left long before.
+    net.send_next(flow(4000));
+    net.run(MS);
+    net.answer(flow(4000), &[0x40; 50]);
+    net.stream(flow(4000), 300);
+    net.loss_percent = 5;
+    net.stream(flow(4000), 500);
+    let totals = net.agent.totals();
+    assert!(totals.resent > 20 && totals.withheld_far == 0, "{totals:?}");
 }
 
 #[test]
@@ -320,7 +356,7 @@ fn the_datagrams_of_a_merged_frame_are_told_apart() {
     let frame = packet(flow(4000), &payload);
     let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
     let leaving =
-        Leaving { interface: 0, link: Link::Ip, datagram, each: Some(1200), frame: &frame };
+        Passing { interface: 0, link: Link::Ip, datagram, each: Some(1200), frame: &frame };
     net.agent.on_leaving(leaving, net.now);
     // All three are lost. Later packets show that.
     let missing: Vec<_> = payload.chunks(1200).map(<[u8]>::to_vec).collect();
@@ -337,7 +373,7 @@ fn a_million_flows_are_bounded() {
         let flow = Flow { source, ..flow(4000) };
         let frame = packet(flow, &[0x40; 60]);
         let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        let leaving = Leaving { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
+        let leaving = Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
         for _ in 0..1 + number % 9 {
             net.agent.on_leaving(leaving, net.now);
         }
@@ -394,7 +430,7 @@ proptest! {
         if let Ok(datagram) = parse(Link::Ip, &frame, frame.len()) {
             net.programs.insert(datagram.flow);
             let leaving =
-                Leaving { interface: 0, link: Link::Ip, datagram, each: Some(3), frame: &frame };
+                Passing { interface: 0, link: Link::Ip, datagram, each: Some(3), frame: &frame };
             net.agent.on_leaving(leaving, net.now);
         }
         net.drain();

@@ -1,0 +1,190 @@
+//! What flows receive.
+
+use super::*;
+
+/// A packet of a call, whose end no other has.
+fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
+    let number = sequence.to_be_bytes();
+    let tag = (u32::from(sequence) + 7919 * u32::from(ssrc)).wrapping_mul(0x9e37_79b1);
+    let head = [0x80, 111, number[0], number[1], 0, 0, number[0], number[1], 0, 0, 0, ssrc];
+    [&head[..], &[7; 100], &tag.to_be_bytes()].concat()
+}
+
+/// A data message of `WireGuard`.
+fn tunnelled(counter: u16) -> Vec<u8> {
+    let counter = u64::from(counter);
+    let tag = counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    [&[4, 0, 0, 0, 9, 9, 9, 9][..], &counter.to_le_bytes(), &[7; 900], &tag.to_be_bytes()].concat()
+}
+
+impl Net {
+    /// The flow's other end sends a datagram, which passes the proxy.
+    fn send_here(&mut self, flow: Flow, payload: &[u8]) {
+        let Flow { source, destination } = flow.reversed();
+        self.proxy.keep(&flow.reversed(), 0, payload, self.now);
+        self.launch(self.queue, Arrival::Here([source, destination], payload.to_vec()));
+        self.drain();
+    }
+
+    /// A flow in both directions, until a proxy keeps copies of what arrives.
+    fn call(flow: Flow, limits: Limits, packet: impl Fn(u16) -> Vec<u8>) -> Self {
+        let mut net = Net::new(limits, MS, 0);
+        for number in 65_436..=u16::MAX {
+            net.send_next(flow);
+            net.send_here(flow, &packet(number));
+            net.run(MS);
+        }
+        assert_eq!((net.received.len(), net.agent.totals().missed), (100, 0));
+        net.received.clear();
+        net
+    }
+
+    /// The other end sends so many datagrams at this interval. Returns how many did not arrive.
+    fn stream_here(&mut self, packets: impl Iterator<Item = Vec<u8>>, interval: Duration) -> usize {
+        let mut sent = Vec::new();
+        for packet in packets {
+            self.send_here(flow(4000), &packet);
+            sent.push(packet);
+            self.run(interval);
+        }
+        self.run(100 * MS);
+        sent.iter().filter(|packet| !self.received.contains(*packet)).count()
+    }
+
+    fn duplicates(&self) -> usize {
+        let mut distinct = self.received.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        self.received.len() - distinct.len()
+    }
+}
+
+#[test]
+fn what_was_lost_on_its_way_here_is_handed_to_the_host() {
+    let kinds: [(&dyn Fn(u16) -> Vec<u8>, _); 2] =
+        [(&|number| rtp(1, number), 20 * MS), (&|number| tunnelled(number), MS)];
+    for (packet, interval) in kinds {
+        let mut net = Net::call(flow(4000), limits(), packet);
+        net.loss_percent = 10;
+        // Sequence numbers of RTP begin again here, and WireGuard seems to.
+        let missing = net.stream_here((0..1500).map(packet), interval);
+        let totals = net.agent.totals();
+        assert!(missing <= 3, "{missing} of 1500: {totals:?}");
+        assert_eq!(net.duplicates(), 0, "{totals:?}");
+        assert!((100..220).contains(&totals.delivered), "{totals:?}");
+        let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
+        assert_eq!((report.missed, report.delivered), (totals.missed, totals.delivered));
+    }
+}
+
+#[test]
+fn packets_that_overtake_each_other_arrive_once() {
+    let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+    for number in 0..500 {
+        // Each third one is late, by more than a round trip to the proxy.
+        net.queue = if number % 3 == 0 { 15 * MS } else { Duration::ZERO };
+        net.send_here(flow(4000), &rtp(1, number));
+        net.run(4 * MS);
+    }
+    net.run(100 * MS);
+    let totals = net.agent.totals();
+    assert!(totals.missed > 100 && totals.delivered > 100, "{totals:?}");
+    // The late ones arrive after their copies. The agent keeps nothing back.
+    net.received.sort_unstable();
+    net.received.dedup();
+    assert_eq!(net.received.len(), 500);
+    // As copies, each arrived once at most.
+    assert!(totals.delivered <= totals.missed, "{totals:?}");
+}
+
+#[test]
+fn the_streams_of_a_call_are_told_apart() {
+    let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+    assert_eq!(net.stream_here((0..10).map(|number| rtp(2, number)), MS), 0);
+    net.received.clear();
+    net.loss_percent = 10;
+    let both = (10..1000).flat_map(|number| {
+        let sound = (number % 10 == 0).then(|| rtp(1, number / 10 - 1));
+        [Some(rtp(2, number)), sound].into_iter().flatten()
+    });
+    let missing = net.stream_here(both, 2 * MS);
+    assert!(missing <= 3, "{missing}: {:?}", net.agent.totals());
+    assert_eq!(net.duplicates(), 0);
+}
+
+#[test]
+fn a_flow_that_only_arrives_is_helped() {
+    let mut net = Net::new(limits(), MS, 0);
+    // The agent answers along its path alone.
+    net.programs.insert(flow(4000));
+    assert_eq!(net.stream_here((0..200).map(|number| rtp(1, number)), 20 * MS), 0);
+    assert_eq!(net.agent.counts().0, 1);
+    net.loss_percent = 10;
+    let missing = net.stream_here((200..1700).map(|number| rtp(1, number)), 20 * MS);
+    let totals = net.agent.totals();
+    assert!(missing <= 3, "{missing}: {totals:?}");
+    assert!(totals.delivered > 100 && totals.markers <= 6, "{totals:?}");
+}
+
+#[test]
+fn flows_that_hide_their_order_cost_nothing_more() {
+    let long = [&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1194]].concat();
+    let short: Vec<_> =
+        (0..200_u8).map(|number| [&[0x40; 60][..], &[number; 4]].concat()).collect();
+    let mut net = Net::new(limits(), MS, 0);
+    net.send(flow(4000), &long);
+    net.send_here(flow(4000), &long);
+    for packet in &short {
+        net.send_next(flow(4000));
+        net.send_here(flow(4000), packet);
+        net.run(MS);
+    }
+    assert_eq!(net.agent.counts().1, 1, "it is helped");
+    let keeps = |net: &Net| net.proxy.stats().keeps_unproven;
+    assert_eq!(keeps(&net), 0);
+    // Nor does a call without a device.
+    let mut silent = Net::new(Limits { delivers: false, ..limits() }, MS, 0);
+    for number in 0..200 {
+        silent.send_next(flow(4000));
+        silent.send_here(flow(4000), &rtp(1, number));
+        silent.run(MS);
+    }
+    assert_eq!((keeps(&silent), silent.agent.counts().1), (0, 1));
+}
+
+#[test]
+fn nothing_is_requested_while_a_queue_grows() {
+    let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+    for number in 0..300 {
+        // What the agent sends waits, too: the proxy's answers show the queue.
+        net.delay = MS * u32::from(number.min(30));
+        net.send_here(flow(4000), &rtp(1, number));
+        net.run(MS);
+    }
+    let before = net.agent.totals().copies_requested;
+    net.loss_percent = 5;
+    let missing = net.stream_here((300..800).map(|number| rtp(1, number)), MS);
+    let totals = net.agent.totals();
+    assert!(missing > 10 && totals.missed > 10, "{missing}: {totals:?}");
+    assert_eq!(totals.copies_requested, before, "{totals:?}");
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_arrives_ends_the_help(
+        packets in prop::collection::vec(
+            (any::<bool>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..40)),
+            0..200,
+        ),
+    ) {
+        let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+        for (is_rtp, number, bytes) in packets {
+            net.arriving(flow(4000).reversed(), &if is_rtp { rtp(3, number) } else { bytes });
+            net.drain();
+        }
+        net.run(Duration::from_secs(1));
+        net.loss_percent = 10;
+        let missing = net.stream_here((0..200).map(|number| rtp(1, number)), 20 * MS);
+        prop_assert!(missing <= 2, "{} {:?}", missing, net.agent.totals());
+    }
+}

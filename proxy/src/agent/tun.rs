@@ -1,0 +1,110 @@
+//! The device by which this host gets copies of what was lost on its way here.
+//!
+//! A packet that the agent writes to it has the addresses of its flow. To the host it arrives by
+//! another interface; to sockets, firewalls and address translation it belongs to the same flow.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
+
+use thiserror::Error;
+use tracing::warn;
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use super::config::{DEFAULT_TUN, TunName};
+
+/// The address of a host that has none (RFC 7600, section 4.8). Nothing is ever sent to it.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// Why the agent cannot open its device.
+#[derive(Debug, Error)]
+pub(crate) enum TunError {
+    /// It takes a privilege.
+    #[error(
+        "cannot create the TUN device {name}: run the agent as root or with CAP_NET_ADMIN, which \
+         it gives up after that, or choose --tun off"
+    )]
+    NotPermitted {
+        /// The name of the device.
+        name: String,
+    },
+    /// Another program has it.
+    #[error(
+        "the interface {name} is in use: stop the program that has it, or name another with --tun"
+    )]
+    InUse {
+        /// The name of the device.
+        name: String,
+    },
+    /// The kernel has none.
+    #[error(
+        "cannot create the TUN device {name}: there is no /dev/net/tun; load the module tun, or \
+         choose --tun off"
+    )]
+    NoTun {
+        /// The name of the device.
+        name: String,
+    },
+    /// Something else went wrong.
+    #[error("cannot create the TUN device {name}: {cause}; choose another with --tun, or off")]
+    Other {
+        /// The name of the device.
+        name: String,
+        /// The error of the system.
+        cause: io::Error,
+    },
+}
+
+/// A TUN device. It disappears with the agent.
+pub(super) struct Tun {
+    device: SyncDevice,
+    pub(super) name: String,
+}
+
+impl Tun {
+    /// The device of a setting. `None` if none is wanted, or if the default one is impossible.
+    ///
+    /// # Errors
+    /// [`TunError`] says why the device that the operator has named is impossible.
+    pub(super) fn of(setting: Option<&TunName>) -> Result<Option<Self>, TunError> {
+        match setting {
+            Some(TunName::Off) => Ok(None),
+            Some(TunName::Named(name)) => Self::open(name).map(Some),
+            None => Ok(Self::open(DEFAULT_TUN)
+                .inspect_err(|error| warn!("no help for what arrives: {error}"))
+                .ok()),
+        }
+    }
+
+    fn open(name: &str) -> Result<Self, TunError> {
+        // The route to the sources of its packets is another interface. The filter of sources then
+        // drops them (RFC 3704, section 2), unless it is off, or loose on an interface with an
+        // address. The setting of all interfaces and that of the device hold together.
+        let conf = |name: &str| format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+        let is_off = fs::read_to_string(conf("all")).is_ok_and(|text| text.trim() == "0");
+        let builder = DeviceBuilder::new().name(name);
+        let builder = if is_off { builder } else { builder.ipv4(DUMMY, 32, None) };
+        let device = builder.build_sync().map_err(|cause| {
+            let name = name.to_owned();
+            match cause.kind() {
+                ErrorKind::PermissionDenied => TunError::NotPermitted { name },
+                ErrorKind::NotFound => TunError::NoTun { name },
+                // EINVAL: it is another kind of interface.
+                ErrorKind::ResourceBusy | ErrorKind::InvalidInput => TunError::InUse { name },
+                _ => TunError::Other { name, cause },
+            }
+        })?;
+        if let Err(error) = fs::write(conf(name), if is_off { "0" } else { "2" }) {
+            warn!("cannot write {}: {error}; a strict filter of sources is in the way", conf(name));
+        }
+        Ok(Self { device, name: name.to_owned() })
+    }
+
+    /// Hands a packet to the host.
+    ///
+    /// # Errors
+    /// When the system does not accept the packet.
+    pub(super) fn send(&self, packet: &[u8]) -> io::Result<()> {
+        self.device.send(packet).map(|_| ())
+    }
+}
