@@ -12,7 +12,8 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, bind,
+    recvmsg, setsockopt, socket, sockopt,
 };
 use sidekick_protocol::is_network_error;
 use thiserror::Error;
@@ -79,14 +80,14 @@ pub struct Arrival {
 }
 
 impl Port {
-    /// Opens the port.
+    /// Opens the port. At the unspecified address of IPv6, it also serves IPv4.
     ///
     /// # Errors
     /// When the port is in use, the address belongs to another machine, or the process lacks the
     /// privilege.
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let other = |cause| PortError::Other { address, cause };
-        let socket = UdpSocket::bind(address).map_err(|cause| match cause.kind() {
+        let socket = bound(address).map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => PortError::InUse(address),
             io::ErrorKind::AddrNotAvailable => PortError::NotLocal(address),
             io::ErrorKind::PermissionDenied => PortError::NotPermitted(address),
@@ -149,6 +150,18 @@ impl Port {
             _ => peer,
         }
     }
+}
+
+/// A socket that is bound to this address.
+fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let fd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    if address.is_ipv6() {
+        // The administrator of the machine can change the default (net.ipv6.bindv6only).
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+    Ok(fd.into())
 }
 
 impl AsFd for Port {

@@ -42,6 +42,23 @@ fn answers_come_from_the_address_spoken_to() {
     });
 }
 
+/// The administrator can make IPv6 sockets refuse IPv4 by default.
+#[test]
+fn all_addresses_include_those_of_ipv4() {
+    in_namespace("all_addresses_include_those_of_ipv4", || {
+        std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
+        let port = Port::open("[::]:0".parse().unwrap()).unwrap();
+        let number = port.address().port();
+        for ip in ["127.0.0.3", "::1"] {
+            let peer = UdpSocket::bind((ip, 0)).unwrap();
+            peer.send_to(b"question", (ip, number)).unwrap();
+            let arrival = port.receiver().receive(&mut [0; 64]).unwrap().unwrap();
+            assert_eq!(arrival.from, peer.local_addr().unwrap());
+            assert_eq!(arrival.local_ip, Some(ip.parse().unwrap()));
+        }
+    });
+}
+
 /// An attacker who knows the ports forges all ICMP errors. The port neither reports them nor stops.
 #[test]
 fn forged_errors_do_not_reach_the_port() {
