@@ -101,12 +101,13 @@ impl Port {
             let _ = setsockopt(&socket, sockopt::SndBuf, &WAITING_BYTES);
         }
         if address.ip().is_unspecified() {
-            let enabled = if address.is_ipv4() {
-                setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
-            } else {
-                setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)
-            };
-            enabled.map_err(|errno| other(errno.into()))?;
+            let failed = |errno: Errno| other(errno.into());
+            // On an IPv6 socket, too: what IPv6 tells of a message to an IPv4 broadcast address does
+            // not name the source of an answer.
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).map_err(failed)?;
+            if address.is_ipv6() {
+                setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).map_err(failed)?;
+            }
         }
         let address = socket.local_addr().map_err(other)?;
         Ok(Self { socket, address })
@@ -129,7 +130,7 @@ impl Port {
     /// The receiving half.
     #[must_use]
     pub fn receiver(&self) -> Receiver<'_> {
-        Receiver { port: self, control: cmsg_space!(libc::in6_pktinfo) }
+        Receiver { port: self, control: cmsg_space!(libc::in_pktinfo, libc::in6_pktinfo) }
     }
 
     /// Sends `message`. Never blocks.
@@ -194,15 +195,20 @@ impl Receiver<'_> {
                 Err(errno) => return Err(errno.into()),
             };
             let Some(from) = received.address.as_ref().and_then(socket_addr) else { continue };
-            let local_ip = received.cmsgs()?.find_map(|message| match message {
-                ControlMessageOwned::Ipv4PacketInfo(info) => {
-                    Some(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into())
+            // A message of IPv4 to an IPv6 socket has both. That of IPv4 decides.
+            let mut local_ip = None;
+            for message in received.cmsgs()? {
+                match message {
+                    ControlMessageOwned::Ipv4PacketInfo(info) => {
+                        local_ip =
+                            Some(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into());
+                    }
+                    ControlMessageOwned::Ipv6PacketInfo(info) => {
+                        local_ip.get_or_insert(IpAddr::from(info.ipi6_addr.s6_addr).to_canonical());
+                    }
+                    _ => {}
                 }
-                ControlMessageOwned::Ipv6PacketInfo(info) => {
-                    Some(IpAddr::from(info.ipi6_addr.s6_addr).to_canonical())
-                }
-                _ => None,
-            });
+            }
             // A multicast address cannot be the source of an answer.
             let local_ip = local_ip.filter(|ip: &IpAddr| !ip.is_multicast());
             return Ok(Some(Arrival { from, local_ip, len: received.bytes }));

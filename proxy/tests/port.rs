@@ -6,18 +6,22 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
-use common::{PATIENCE, in_namespace};
+use common::{PATIENCE, in_namespace, run};
 use sidekick_proxy::testing::{PacketInfo, Port};
 
 #[test]
 fn answers_come_from_the_address_spoken_to() {
     in_namespace("answers_come_from_the_address_spoken_to", || {
+        run("ip address add 2001:db8::7/128 dev lo nodad");
+        run("ip address add 2001:db8::8/128 dev lo nodad");
         // All of 127.0.0.0/8 is local. By default the kernel would answer from 127.0.0.1.
         let cases = [
             ("0.0.0.0:0", "127.0.0.3"),
             ("127.0.0.4:0", "127.0.0.4"),
             ("[::]:0", "127.0.0.5"),
             ("[::]:0", "::1"),
+            ("[::]:0", "2001:db8::7"),
+            ("[::]:0", "2001:db8::8"),
             ("[::1]:0", "::1"),
         ];
         for (listen, spoken_to) in cases {
@@ -38,6 +42,26 @@ fn answers_come_from_the_address_spoken_to() {
             // A connected socket accepts datagrams only from its peer's address.
             let len = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");
+        }
+    });
+}
+
+/// No datagram can have a broadcast address as its source.
+#[test]
+fn an_answer_to_a_broadcast_comes_from_an_address_of_the_machine() {
+    in_namespace("an_answer_to_a_broadcast_comes_from_an_address_of_the_machine", || {
+        run("ip address add 10.9.0.1/24 broadcast 10.9.0.255 dev lo");
+        for listen in ["0.0.0.0:0", "[::]:0"] {
+            let port = Port::open(listen.parse().unwrap()).unwrap();
+            let peer = UdpSocket::bind("10.9.0.1:0").unwrap();
+            peer.set_read_timeout(Some(PATIENCE)).unwrap();
+            peer.set_broadcast(true).unwrap();
+            peer.send_to(b"question", ("10.9.0.255", port.address().port())).unwrap();
+            let arrival = port.receiver().receive(&mut [0; 64]).unwrap().unwrap();
+            let info = PacketInfo { source: arrival.local_ip, interface: None };
+            port.send(b"answer", arrival.from, info).unwrap();
+            let (_, from) = peer.recv_from(&mut [0; 64]).unwrap();
+            assert_eq!(from, ([10, 9, 0, 1], port.address().port()).into(), "{listen}");
         }
     });
 }
