@@ -89,15 +89,10 @@ struct Options {
     )]
     interfaces: Vec<String>,
 
-    /// Address and UDP port on which senders reach this proxy; `[::]:5252` for IPv6 and IPv4
-    #[arg(
-        short,
-        long,
-        value_name = "ADDR:PORT",
-        default_value_t = defaults().listen,
-        value_parser = listen
-    )]
-    listen: SocketAddr,
+    /// Address and UDP port on which senders reach this proxy; `0.0.0.0:5252` for IPv4 alone
+    /// [default: [::]:5252 for IPv6 and IPv4, or 0.0.0.0:5252 if the kernel has no IPv6]
+    #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen)]
+    listen: Option<SocketAddr>,
 
     /// Most sessions at once
     #[arg(
@@ -485,9 +480,9 @@ mod tests {
         let plain = with_file(include_str!("../sidekick-proxy.toml"), "").unwrap();
         assert_eq!(plain.to_toml(), defaults.to_toml());
         let whole = with_file(&sample(), "").unwrap();
-        // Two have no default that could be written down, and one depends on the machine.
+        // Two have no default that could be written down, and two depend on the machine.
         let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --keep 64M \
-                     --announce 192.0.2.1:5252";
+                     --listen [::]:5252 --announce 192.0.2.1:5252";
         assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
         assert_eq!(keys(&whole.to_toml()), 19);
@@ -583,7 +578,7 @@ mod tests {
     #[test]
     fn help_shows_examples_and_defaults() {
         let help = Options::command().render_help().to_string();
-        for wanted in ["Examples:", "setcap", "[default: 0.0.0.0:5252]", "[default: 40]"] {
+        for wanted in ["Examples:", "setcap", "[default: [::]:5252", "[default: 40]"] {
             assert!(help.contains(wanted), "{wanted} in {help}");
         }
     }

@@ -14,6 +14,7 @@ use crate::capture::SpareCapture;
 use crate::capture::settings::{Backend, Settings};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::port;
 use crate::size::Size;
 
 /// Interfaces that one proxy can capture on.
@@ -29,8 +30,9 @@ pub struct Config {
     /// The interfaces to capture on, in the operator's order: 1 to [`MAX_INTERFACES`] different
     /// names.
     pub interfaces: Vec<String>,
-    /// The address and UDP port on which senders reach the proxy.
-    pub listen: SocketAddr,
+    /// The address and UDP port on which senders reach the proxy. `None`: all addresses of IPv6 and
+    /// IPv4, or of IPv4 if the kernel has no IPv6, at port 5252.
+    pub listen: Option<SocketAddr>,
     /// Most sessions at once, 1 to 1,000,000.
     pub max_sessions: u64,
     /// Most sessions at once for one source address, 1 to 1,000,000.
@@ -53,8 +55,8 @@ pub struct Config {
     pub key: Option<PathBuf>,
     /// Whether the proxy answers senders that look for a proxy on their path.
     pub discovery: bool,
-    /// The addresses that these answers announce. If empty, the proxy announces `listen`, or the
-    /// addresses of the interface on which the sender's packets arrive.
+    /// The addresses that these answers announce. If empty, the proxy announces the address in
+    /// `listen`, or those of the interface on which the sender's packets arrive.
     pub announce: Vec<SocketAddr>,
     /// Whether to put the interfaces into promiscuous mode.
     pub promiscuous: bool,
@@ -148,7 +150,7 @@ impl Default for Config {
         let limits = ObserverConfig::default();
         Self {
             interfaces: Vec::new(),
-            listen: SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)),
+            listen: None,
             max_sessions: limits.max_sessions as u64,
             max_sessions_per_source: limits.max_sessions_per_source as u64,
             max_threshold: limits.max_threshold,
@@ -186,7 +188,7 @@ impl Config {
             _ => {}
         }
         if let Some(nsdi24) = &self.nsdi24 {
-            nsdi24.check(self.listen, self.interfaces.len())?;
+            nsdi24.check(self.listen(), self.interfaces.len())?;
         }
         Ok(())
     }
@@ -204,6 +206,12 @@ impl Config {
             buffer: usize::from(self.buffer) << 20,
             threads: self.threads,
         }
+    }
+
+    /// The address and UDP port on which senders reach the proxy.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen.unwrap_or_else(|| SocketAddr::new(port::all_addresses(), DEFAULT_PORT))
     }
 
     /// The limits of each thread's observer.
@@ -312,7 +320,7 @@ impl Config {
         };
         let mut lines = vec![
             format!("interfaces = [{}]", list(&self.interfaces)),
-            format!("listen = \"{}\"", self.listen),
+            format!("listen = \"{}\"", self.listen()),
             format!("max-sessions = {}", self.max_sessions),
             format!("max-sessions-per-source = {}", self.max_sessions_per_source),
             format!("max-threshold = {}", self.max_threshold),
@@ -435,6 +443,15 @@ mod tests {
         assert_eq!(config.memory(), [2 * 3 * (8 + 2), 7]);
         assert_eq!(Config { buffer: 1, ..config.clone() }.memory(), [2 * 3 * (1 + 1), 7]);
         assert_eq!(Config { keep: keep(0), ..config }.memory(), [2 * 3 * 8, 0]);
+    }
+
+    /// So a reload that only writes it down changes nothing, and one to another requires a restart.
+    #[test]
+    fn a_file_names_the_default_address_that_is_in_use() {
+        let default = Config::default();
+        let naming = |listen| Config { listen: Some(listen), ..Config::default() }.to_toml();
+        assert_eq!(naming(default.listen()), default.to_toml());
+        assert_ne!(naming("192.0.2.1:5252".parse().unwrap()), default.to_toml());
     }
 
     #[test]

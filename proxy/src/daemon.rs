@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::addresses::NetworkMonitor;
 use crate::capture::{self, Capture, CaptureError, SpareCapture};
@@ -26,7 +26,7 @@ use crate::monitor::server;
 use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 use crate::monitor::subject::ProgramStatus;
 use crate::pool::WorkerPool;
-use crate::port::Port;
+use crate::port::{Port, PortError};
 use crate::privileges;
 use crate::raw_socket::RawSocket;
 use crate::reload::{changes, warn_unapplied};
@@ -89,7 +89,7 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     }
     warn_of_copies(config);
     let captures = open_captures(config)?;
-    let port = Port::open(config.listen)?;
+    let port = open_port(config)?;
     let metrics = listener::open(config.metrics, Status::PROGRAM)?;
     if let Some(settings) = config.nsdi24 {
         let engine = Engine::new(port.address(), settings)?;
@@ -115,6 +115,15 @@ fn observers(config: &Config) -> Result<Vec<Observer>> {
             Ok(Observer::new(limits, key::random()?)?)
         })
         .collect()
+}
+
+/// Opens the proxy's port.
+fn open_port(config: &Config) -> Result<Port, PortError> {
+    let address = config.listen();
+    if config.listen.is_none() && address.is_ipv4() {
+        info!("this kernel has no IPv6, so the proxy listens on {address}");
+    }
+    Port::open(address)
 }
 
 /// Opens the captures on each interface. An interface may appear later, as that of a modem does,

@@ -5,8 +5,8 @@
 //! each message, and passes it to the kernel with the answer.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -37,7 +37,7 @@ pub enum PortError {
     InUse(SocketAddr),
     /// The address belongs to another machine.
     #[error(
-        "{} is not an address of this machine: choose one with --listen, or 0.0.0.0 for all",
+        "{} is not an address of this machine: choose one with --listen, or omit it for all",
         .0.ip()
     )]
     NotLocal(SocketAddr),
@@ -153,10 +153,23 @@ impl Port {
     }
 }
 
+/// The address that stands for all of this machine: that of IPv6, where a [`Port`] also serves
+/// IPv4, or that of IPv4 if the kernel has no IPv6.
+pub(crate) fn all_addresses() -> IpAddr {
+    match unbound(AddressFamily::Inet6) {
+        Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
+fn unbound(family: AddressFamily) -> nix::Result<OwnedFd> {
+    socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+}
+
 /// A socket that is bound to this address.
 fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let fd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let fd = unbound(family)?;
     if address.is_ipv6() {
         // The administrator of the machine can change the default (net.ipv6.bindv6only).
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;

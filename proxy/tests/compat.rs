@@ -110,13 +110,11 @@ fn quacks_by_number_and_a_reset_from_anybody() {
 #[test]
 fn quacks_by_time_are_steady() {
     in_namespace("quacks_by_time_are_steady", || {
-        for (any, listen) in [
-            ("127.0.0.1:0", "0.0.0.0:5252"),
-            ("[::1]:0", "[::]:5252"),
-            ("127.0.0.1:0", "[::]:5252"),
-        ] {
+        for (any, listen) in
+            [("127.0.0.1:0", "--listen 0.0.0.0:5252"), ("[::1]:0", ""), ("127.0.0.1:0", "")]
+        {
             let mut path = Path::new(any);
-            let daemon = path.daemon(&format!("--quack-every 3ms --listen {listen}"));
+            let daemon = path.daemon(&format!("--quack-every 3ms {listen}"));
             for _ in 0..4 {
                 path.send(300);
                 let expected = Path::expected(&path.sent, 20);

@@ -121,7 +121,7 @@ fn a_proxy_without_parity_sends_none() {
 #[test]
 fn copies_of_ipv6_go_through_several_threads() {
     in_namespace("copies_of_ipv6_go_through_several_threads", || {
-        let summary = download(V6, "--listen [::]:5252 --threads 3");
+        let summary = download(V6, "--threads 3");
         assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
     });
 }
@@ -139,8 +139,10 @@ fn a_proxy_without_copies_grants_none() {
     in_namespace("a_proxy_without_copies_grants_none", || {
         for flags in ["--no-keep", "--keep 0"] {
             let daemon = Daemon::start(&format!("-i lo --json {flags}"));
-            let (control, destination) =
-                (connected("127.0.0.1:0", daemon.address()), "127.0.0.1:9".parse().unwrap());
+            let (control, destination) = (
+                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
+                "127.0.0.1:9".parse().unwrap(),
+            );
             let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
             assert_eq!(peer.keep(300), 0);
             send(&bind("127.0.0.1:9"), "127.0.0.1:4000".parse().unwrap(), 0..5);

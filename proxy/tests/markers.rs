@@ -192,6 +192,57 @@ fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
     });
 }
 
+/// By default, flows of both families find the proxy, each at an address of its family. They reach
+/// it at every address of the machine.
+#[test]
+fn flows_of_both_families_find_the_proxy_by_default() {
+    in_namespace("flows_of_both_families_find_the_proxy_by_default", || {
+        const FAMILIES: [[&str; 4]; 2] = [
+            ["10.9.0.1", "10.9.0.2", "10.9.0.77", SERVER],
+            ["[2001:db8:9::1]", "[2001:db8:9::2]", "[2001:db8:9::77]", "[2001:db8:7::7]:443"],
+        ];
+        let prepare = ["ip address add 2001:db8:9::1/64 dev near0 nodad"];
+        let sockets = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &prepare, || {
+            run("ip address add 2001:db8:9::2/64 dev near0-peer nodad");
+            run("ip route add default via 10.9.0.1");
+            run("ip route add default via 2001:db8:9::1");
+            let at = |host: &str, port| bind(&format!("{host}:{port}"));
+            FAMILIES.map(|[_, host, ..]| [4000, 4001, 4002].map(|port| at(host, port)))
+        });
+        run("ip address add 10.9.0.77/24 dev near0");
+        run("ip address add 2001:db8:9::77/64 dev near0 nodad");
+        let (daemon, mut nonce) = (Daemon::start("-i near0 --json"), 0);
+        for ([ours, host, other, server], [flow, adjacent, stranger]) in
+            FAMILIES.iter().zip(sockets)
+        {
+            let proxies = [ours, other].map(|ip| address(&format!("{ip}:5252")));
+            let (server, mut buffer, mut marker) = (address(server), [0; 256], [0; MARKER_LEN]);
+            for (reply, socket) in [(Reply::Adjacent(4001), &adjacent), (Reply::Path, &flow)] {
+                nonce += 1;
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                Marker { handle: [7; 20], nonce: [nonce; 16], reply }.emit(&mut marker).unwrap();
+                flow.send_to(&marker, server).unwrap();
+                let (len, from) = socket.recv_from(&mut buffer).unwrap();
+                let answer = Answer::parse(&buffer[..len]).unwrap();
+                assert!(proxies.contains(&answer.proxy), "{}", answer.proxy);
+                assert_eq!(answer.nonce, [nonce; 16]);
+                assert_eq!(answer.flow.source, address(&format!("{host}:4000")));
+                assert_eq!(from, if reply == Reply::Path { server } else { answer.proxy });
+            }
+            // A connected socket accepts datagrams only from its peer's address.
+            for (socket, at) in [adjacent, stranger].into_iter().zip(proxies) {
+                socket.connect(at).unwrap();
+                let peer = Peer::open(socket, 4000, server, every_packets(9, 4));
+                let sent = send(&flow, server, 0..9);
+                let report = peer.report(|_| true);
+                assert_eq!((report.count, report.sums), (9, naive_sums(&sent, 4)), "{at}");
+            }
+        }
+        let summary = daemon.stop().summary();
+        assert_eq!((&summary["markers"], &summary["unsent"]), (&4.into(), &0.into()), "{summary}");
+    });
+}
+
 /// On loopback, a sender finds the proxy of the same machine.
 #[test]
 fn a_marker_on_loopback_is_answered() {

@@ -180,7 +180,7 @@ fn status_shows_a_session() {
         );
         for wanted in [
             &peer.key.to_string(),
-            "0.0.0.0:5252",
+            "[::]:5252",
             "1 open, 1024 at most",
             "counted 20",
             env!("CARGO_PKG_VERSION"),

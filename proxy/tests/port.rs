@@ -122,7 +122,7 @@ fn errors_say_what_to_do() {
         let error = Port::open("192.0.2.1:5252".parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
             error,
-            "192.0.2.1 is not an address of this machine: choose one with --listen, or 0.0.0.0 for all"
+            "192.0.2.1 is not an address of this machine: choose one with --listen, or omit it for all"
         );
     });
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use common::{
     Daemon, PATIENCE, Peer, datagram, every_packets, fails, get, in_namespace, proxy, run,
+    without_ipv6,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -105,8 +106,8 @@ fn nonsense_on_the_command_line_is_refused() {
     for (line, complaint) in [
         ("-i lo --bogus", "--bogus"),
         ("", "--interface"),
-        ("-i lo --listen here", "write an address and port like 0.0.0.0:5252"),
-        ("-i lo --listen 5253", "write an address before the port, like 0.0.0.0:5253"),
+        ("-i lo --listen here", "write an address and port like [::]:5252"),
+        ("-i lo --listen 5253", "write an address before the port, like [::]:5253"),
         (
             "-i lo --listen 0.0.0.0:1 --max-sessions 3 --buffer 9 --threads 2 --idle-timeout 5 \
              --max-threshold 9 --capture ring --promiscuous --metrics off --bogus",
@@ -247,6 +248,37 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
     });
 }
 
+/// Without IPv6 the default is IPv4, with no more than a remark. An address that the operator names
+/// is the one that the proxy uses.
+#[test]
+fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
+    in_namespace("a_kernel_without_ipv6_gets_a_port_of_ipv4", || {
+        let without_ipv6 = |line: &str| without_ipv6(env!("CARGO_BIN_EXE_sidekick-proxy"), line);
+        for (log, said) in [("", 0), ("-v", 1)] {
+            let daemon = Daemon::begin(&mut without_ipv6(&format!("-i lo {log}")));
+            assert_eq!(daemon.address().to_string(), "0.0.0.0:5252");
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect("127.0.0.1:5252").unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            common::probe(&socket);
+            let ended = daemon.stop();
+            let remark = "this kernel has no IPv6, so the proxy listens on 0.0.0.0:5252";
+            assert_eq!(ended.stderr.matches(remark).count(), said, "{ended:?}");
+            assert!(said == 1 || ended.stderr.is_empty(), "{ended:?}");
+        }
+        // An agent's port is any, of what there is.
+        let agent = env!("CARGO_BIN_EXE_sidekick-agent");
+        Daemon::begin(&mut common::without_ipv6(agent, "-i lo --metrics off")).stop();
+        let (status, stdout, stderr) = fails(&mut without_ipv6("-i lo --listen [::]:5252"));
+        assert_eq!(status.code(), Some(1));
+        assert_sentence((&stdout, &stderr), &["cannot listen on [::]:5252"]);
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml");
+        let checked = without_ipv6(&format!("check {file}")).output().unwrap();
+        let settings = String::from_utf8(checked.stdout).unwrap();
+        assert!(settings.contains("listen = \"0.0.0.0:5252\"\n"), "{settings}");
+    });
+}
+
 /// The exposure that systemd reports for each unit, in tenths.
 #[test]
 fn the_units_leave_little_open() {
@@ -295,7 +327,7 @@ fn a_file_is_looked_over_without_starting_anything() {
     };
     let (code, out, remarks) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml"));
     assert_eq!(code, Some(0));
-    assert!(out.starts_with("interfaces = [\"eth0\"]\nlisten = \"0.0.0.0:5252\"\n"), "{out}");
+    assert!(out.starts_with("interfaces = [\"eth0\"]\nlisten = \"[::]:5252\"\n"), "{out}");
     assert!(remarks.is_empty() || remarks.contains("there is no interface eth0"), "{remarks}");
     let (code, out, error) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
@@ -322,7 +354,7 @@ fn a_file_is_looked_over_without_starting_anything() {
         std::fs::write(&path, text).unwrap();
         let (checked, out, error) = check(&path);
         assert_eq!(checked, Some(code), "{text}{error}");
-        assert!(out.contains("listen = \"0.0.0.0:5252\"\n"), "{out}");
+        assert!(out.contains("listen = \"[::]:5252\"\n"), "{out}");
         assert!(error.contains(said) && error.contains(&path), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }

@@ -29,7 +29,7 @@ use crate::key;
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
-use crate::port::Port;
+use crate::port::{self, Port};
 use crate::privileges;
 use crate::reload::{changes, warn_unapplied};
 use crate::runtime::{clock, spawn};
@@ -466,9 +466,7 @@ fn open_interfaces(config: &AgentConfig) -> Result<Vec<Interface>> {
 
 /// The port at which proxies answer: any, for IPv6 and IPv4 if the machine has both.
 fn open_port() -> Result<Port> {
-    let any = |ip: std::net::IpAddr| Port::open((ip, 0).into());
-    let port = any(std::net::Ipv6Addr::UNSPECIFIED.into());
-    Ok(port.or_else(|_| any(std::net::Ipv4Addr::UNSPECIFIED.into()))?)
+    Ok(Port::open((port::all_addresses(), 0).into())?)
 }
 
 /// `delivers`: whether this host takes copies of what was lost on its way here.

@@ -198,9 +198,10 @@ mod tests {
             (to("10.0.0.2:0"), "not the address and port of one program"),
             (to("0.0.0.0:7"), "not the address and port of one program"),
             (to("224.0.0.1:7"), "not the address and port of one program"),
-            (to("[::1]:7"), "same IP version"),
+            (to("[::1]:7 --listen 0.0.0.0:5252"), "same IP version"),
             (to("10.0.0.2:7 --listen [::1]:5252"), "same IP version"),
             (to("127.0.0.1:5252"), "this proxy itself"),
+            (to("127.0.0.1:5252 --listen 0.0.0.0:5252"), "this proxy itself"),
             (to("10.0.0.2:7 --listen 10.0.0.2:7"), "this proxy itself"),
         ] {
             let error = config(&line).expect_err(&line);

@@ -95,7 +95,7 @@ impl File {
         let per_source = self.max_sessions_per_source.map(|n| n.0);
         let idle_timeout = self.idle_timeout.map(|n| Duration::from_secs(n.0));
         put(&mut config.interfaces, interfaces.map(distinct), is_set("interfaces"));
-        put(&mut config.listen, self.listen.map(|address| address.0), is_set("listen"));
+        put(&mut config.listen, self.listen.map(|address| Some(address.0)), is_set("listen"));
         put(&mut config.max_sessions, self.max_sessions.map(|n| n.0), is_set("max_sessions"));
         put(&mut config.max_sessions_per_source, per_source, is_set("max_sessions_per_source"));
         put(&mut config.max_threshold, threshold, is_set("max_threshold"));
@@ -157,12 +157,12 @@ mod tests {
             (
                 "\n\nlisten = \"nowhere\"",
                 "p.toml:3: listen: invalid value \"nowhere\": write an address and port like \
-                 0.0.0.0:5252",
+                 [::]:5252",
             ),
             (
                 "listen = 5252",
                 "p.toml:1: listen: invalid type: integer `5252`, expected an address and port in \
-                 quotes, like \"0.0.0.0:5252\"",
+                 quotes, like \"[::]:5252\"",
             ),
             (
                 "announce = [\"0.0.0.0:1\"]",

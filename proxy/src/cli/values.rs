@@ -1,6 +1,6 @@
 //! Reads single values, of flags and of the file.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use sidekick_protocol::DEFAULT_PORT;
 
@@ -12,7 +12,7 @@ const MAX_NAME: usize = 15;
 
 /// An address and port to listen on.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    address(text, SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)))
+    address(text, SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT)))
 }
 
 /// Reads the address and port where a running program serves its metrics, `default` by default.
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn an_error_says_what_to_write() {
         for (text, expected) in [
-            ("5252", "write an address before the port, like 0.0.0.0:5252"),
+            ("5252", "write an address before the port, like [::]:5252"),
             ("192.0.2.1", "add a port to it, like 192.0.2.1:5252"),
             ("::", "add a port to it, like [::]:5252"),
             ("[::]", "add a port to it, like [::]:5252"),
-            ("gateway:5252", "write an address and port like 0.0.0.0:5252"),
-            ("", "write an address and port like 0.0.0.0:5252"),
+            ("gateway:5252", "write an address and port like [::]:5252"),
+            ("", "write an address and port like [::]:5252"),
         ] {
             assert_eq!(listen(text).unwrap_err(), expected, "{text}");
         }

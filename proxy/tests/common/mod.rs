@@ -75,6 +75,14 @@ pub fn proxy(arguments: &str) -> Command {
     command
 }
 
+/// A command that runs this program with these arguments as on a kernel without IPv6.
+pub fn without_ipv6(program: &str, arguments: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/no_ipv6.py")).arg(program);
+    command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
 /// Runs a daemon that must fail to start. Returns its exit status, stdout and stderr.
 pub fn fails(command: &mut Command) -> (ExitStatus, String, String) {
     let output = command.output().unwrap();

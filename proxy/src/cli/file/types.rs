@@ -142,7 +142,7 @@ pub(crate) struct Listen(pub(crate) SocketAddr);
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wanted = "an address and port in quotes, like \"0.0.0.0:5252\"";
+        let wanted = "an address and port in quotes, like \"[::]:5252\"";
         from_text(deserializer, wanted, listen).map(Self)
     }
 }
