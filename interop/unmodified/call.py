@@ -1,7 +1,8 @@
-"""call.py ROLE DIRECTORY SECONDS: a WebRTC call of sound from one Chromium to another.
+"""call.py ROLE DIRECTORY SECONDS: a WebRTC call of sound between two Chromiums, both ways.
 
-ROLE is `send` or `receive`. Both find each other's descriptions in DIRECTORY. At the end of the
-call the receiver writes what it had to make up to DIRECTORY/result.json.
+ROLE is `send` for the one that calls, or `receive`. Both find each other's descriptions in
+DIRECTORY. At the end of the call the caller writes what each had to make up to
+DIRECTORY/result.json: `up` is what the other one heard of the caller, `down` the reverse.
 """
 
 import json
@@ -28,12 +29,24 @@ BEGIN = """
         }
         return JSON.stringify(call.localDescription);
     };
+    // Samples are only counted where somebody listens.
+    call.ontrack = (event) => {
+        const sound = document.createElement("audio");
+        sound.srcObject = event.streams[0];
+        document.body.append(sound);
+        sound.play();
+    };
+    const sound = await navigator.mediaDevices.getUserMedia({audio: {
+        echoCancellation: false, noiseSuppression: false, autoGainControl: false}});
+    const speak = () => sound.getTracks().forEach((track) => call.addTrack(track, sound));
 """
+# The buffer's delay is the sum of what its samples waited, in seconds.
 STATISTICS = """(async () => {
     for (const figures of (await window.call.getStats()).values()) {
         if (figures.type === "inbound-rtp" && figures.kind === "audio") {
             return {samples: figures.totalSamplesReceived, concealed: figures.concealedSamples,
-                packets: figures.packetsReceived, lost: figures.packetsLost};
+                packets: figures.packetsReceived, lost: figures.packetsLost,
+                waited: figures.jitterBufferDelay, emitted: figures.jitterBufferEmittedCount};
         }
     }
     return {};
@@ -63,12 +76,39 @@ def until_connected(browser):
     raise SystemExit("the call is not connected")
 
 
+def between(before, after):
+    return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def listen(browser, seconds):
+    """What this end hears, in all and by the second.
+
+    A second is the delay of the jitter buffer, in ms, and the share of concealed samples, in
+    percent. Each is null if the second has no samples.
+    """
+    # Without what the beginning conceals: the first packet has to arrive at all.
+    time.sleep(1)
+    began = time.monotonic()
+    read = [browser.evaluate(STATISTICS)]
+    for second in range(1, seconds + 1):
+        time.sleep(max(0, began + second - time.monotonic()))
+        read.append(browser.evaluate(STATISTICS))
+    each = [between(*pair) for pair in zip(read, read[1:])]
+    rows = [
+        [ratio(1000, one.get("waited"), one.get("emitted")), ratio(100, one.get("concealed"), one.get("samples"))]
+        for one in each
+    ]
+    return {**between(read[0], read[-1]), "seconds": rows}
+
+
+def ratio(factor, part, whole):
+    return round(factor * part / whole, 2) if whole else None
+
+
 def send(browser, directory, seconds):
     offer = browser.evaluate(
         f"""(async () => {{ {BEGIN}
-            const sound = await navigator.mediaDevices.getUserMedia({{audio: {{
-                echoCancellation: false, noiseSuppression: false, autoGainControl: false}}}});
-            sound.getTracks().forEach((track) => call.addTrack(track, sound));
+            speak();
             return described(await call.createOffer());
         }})()"""
     )
@@ -76,39 +116,29 @@ def send(browser, directory, seconds):
     answer = wait_for(f"{directory}/answer")
     browser.evaluate(f"window.call.setRemoteDescription({answer})")
     until_connected(browser)
-    time.sleep(seconds)
-    wait_for(f"{directory}/result.json")
+    down = listen(browser, seconds)
+    up = json.loads(wait_for(f"{directory}/heard.json"))
+    hand_over(f"{directory}/result.json", json.dumps({"up": up, "down": down}))
 
 
 def receive(browser, directory, seconds):
     offer = wait_for(f"{directory}/offer")
     answer = browser.evaluate(
         f"""(async () => {{ {BEGIN}
-            // Samples are only counted where somebody listens.
-            call.ontrack = (event) => {{
-                const sound = document.createElement("audio");
-                sound.srcObject = event.streams[0];
-                document.body.append(sound);
-                sound.play();
-            }};
             await call.setRemoteDescription({offer});
+            speak();
             return described(await call.createAnswer());
         }})()"""
     )
     hand_over(f"{directory}/answer", answer)
     until_connected(browser)
-    # Without what the beginning conceals: the first packet has to arrive at all.
-    time.sleep(1)
-    before = browser.evaluate(STATISTICS)
-    time.sleep(seconds)
-    after = browser.evaluate(STATISTICS)
-    figures = {name: after[name] - before.get(name, 0) for name in after}
-    hand_over(f"{directory}/result.json", json.dumps(figures))
+    hand_over(f"{directory}/heard.json", json.dumps(listen(browser, seconds)))
+    # The other one may still listen.
     time.sleep(600)
 
 
 def main():
-    role, directory, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    role, directory, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3])
     own = f"{directory}/{role}"
     os.makedirs(own)
     with open(f"{own}/page.html", "w") as file:

@@ -1,10 +1,13 @@
-"""srtp.py ROLE DIRECTORY [SECONDS]: ffmpeg sends Opus over SRTP, 50 packets a second.
+"""srtp.py ROLE DIRECTORY ADDRESS SECONDS: ffmpeg sends Opus over SRTP, 50 packets a second.
 
-ROLE is `send`, or `receive`: that writes the frames that arrive in time to DIRECTORY/frames.
+ROLE is `send`, or `receive`: that writes the frames that arrive in time to DIRECTORY/frames, and
+ends when the sender has. ADDRESS is the receiver's.
 """
 
 import base64
 import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -13,16 +16,20 @@ SUITE = "AES_CM_128_HMAC_SHA1_80"
 PORT = 5004
 # Until the receiver listens: SRTP says nothing about that.
 HEAD_START = 2
+# What the last packets may take to arrive.
+TAIL = 1
 QUIET = ["ffmpeg", "-nostdin", "-hide_banner", "-nostats"]
 
 
-def send(address, seconds):
+def send(address, directory, seconds):
     time.sleep(HEAD_START)
     tone = ["-re", "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000", "-t", seconds]
     opus = ["-c:a", "libopus", "-b:a", "32k", "-frame_duration", "20"]
     secured = ["-srtp_out_suite", SUITE, "-srtp_out_params", KEY]
     call = [*QUIET, "-loglevel", "warning", *tone, *opus, "-f", "rtp", *secured]
-    os.execvp("ffmpeg", [*call, f"srtp://{address}:{PORT}"])
+    subprocess.run([*call, f"srtp://{address}:{PORT}"], check=True)
+    time.sleep(TAIL)
+    open(f"{directory}/sent", "w").close()
 
 
 def receive(address, directory):
@@ -34,14 +41,22 @@ def receive(address, directory):
         )
     source = ["-protocol_whitelist", "file,crypto,srtp,rtp,udp", "-i", f"{directory}/session.sdp"]
     call = [*QUIET, "-loglevel", "repeat+verbose", *source, "-c", "copy", "-f", "framecrc"]
-    os.execvp("ffmpeg", [*call, "-y", f"{directory}/frames"])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    ffmpeg = subprocess.Popen([*call, "-y", f"{directory}/frames"])
+    try:
+        while not os.path.exists(f"{directory}/sent"):
+            if ffmpeg.poll() is not None:
+                raise SystemExit("ffmpeg ended before the sender did.")
+            time.sleep(0.1)
+    finally:
+        ffmpeg.terminate()
+        ffmpeg.wait()
 
 
 def main():
-    role, directory = sys.argv[1:3]
-    address = os.environ["SIDEKICK_RECEIVER_IP"]
+    role, directory, address, seconds = sys.argv[1:5]
     if role == "send":
-        send(address, sys.argv[3])
+        send(address, directory, seconds)
     else:
         receive(address, directory)
 

@@ -1,7 +1,7 @@
-"""tunnel.py ROLE DIRECTORY PROGRAM [BYTES]: TCP with CUBIC through a tunnel of wireguard-go.
+"""tunnel.py ROLE DIRECTORY PROGRAM WAY BYTES: TCP with CUBIC through a tunnel of wireguard-go.
 
-ROLE is `client`, which uploads BYTES and prints JSON, or `server`. Both find each other's keys in
-DIRECTORY.
+ROLE is `client`, which connects and prints JSON at the end, or `server`. WAY is `upload` if the
+client sends the BYTES, or `download` if the server does. Both find each other's keys in DIRECTORY.
 """
 
 import json
@@ -28,6 +28,12 @@ def until(found, what):
     raise SystemExit(f"{what} does not appear")
 
 
+def hand_over(path, text):
+    with open(f"{path}.part", "w") as file:
+        file.write(text)
+    os.rename(f"{path}.part", path)
+
+
 def keys(directory, role):
     """A pair of keys, of which the other role reads the public one."""
     private = subprocess.run(
@@ -41,9 +47,7 @@ def keys(directory, role):
         capture_output=True,
         check=True,
     ).stdout
-    with open(f"{directory}/{role}.part", "w") as file:
-        file.write(public[-32:].hex())
-    os.rename(f"{directory}/{role}.part", f"{directory}/{role}.key")
+    hand_over(f"{directory}/{role}.key", public[-32:].hex())
     return private[-32:].hex()
 
 
@@ -79,32 +83,14 @@ def configure(name, role, private, public):
     subprocess.run(["ip", "link", "set", name, "mtu", "1420", "up"], check=True)
 
 
-def serve():
-    listener = socket.socket()
-    listener.bind((ADDRESSES["server"], TCP_PORT))
-    listener.listen()
-    while True:
-        connection, _ = listener.accept()
-        length = 0
-        while piece := connection.recv(1 << 20):
-            length += len(piece)
-        connection.sendall(str(length).encode())
-        connection.close()
+def prepared():
+    """A socket whose connections have CUBIC, that of Linux itself, whatever this machine prefers."""
+    made = socket.socket()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+    return made
 
 
-def upload(length):
-    def connected():
-        attempt = socket.socket()
-        # Of Linux itself, whatever this machine prefers.
-        attempt.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        try:
-            attempt.connect((ADDRESSES["server"], TCP_PORT))
-        except OSError:
-            return None
-        return attempt
-
-    # Without what the tunnel's and TCP's handshake take.
-    connection = until(connected, "the server")
+def give(connection, length):
     began = time.monotonic()
     connection.sendall(bytes(length))
     connection.shutdown(socket.SHUT_WR)
@@ -114,11 +100,49 @@ def upload(length):
         raise SystemExit(f"{arrived} bytes arrived of {length}")
     about = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     (retransmitted,) = struct.unpack_from("I", about, TOTAL_RETRANS)
-    print(json.dumps({"seconds": seconds, "retransmitted": retransmitted}))
+    return json.dumps({"seconds": seconds, "retransmitted": retransmitted})
+
+
+def take(connection):
+    length = 0
+    while piece := connection.recv(1 << 20):
+        length += len(piece)
+    connection.sendall(str(length).encode())
+
+
+def serve(directory, way, length):
+    listener = prepared()
+    listener.bind((ADDRESSES["server"], TCP_PORT))
+    listener.listen()
+    while True:
+        connection, _ = listener.accept()
+        if way == "upload":
+            take(connection)
+        else:
+            hand_over(f"{directory}/result.json", give(connection, length))
+        connection.close()
+
+
+def connect_to_server(directory, way, length):
+    def connected():
+        attempt = prepared()
+        try:
+            attempt.connect((ADDRESSES["server"], TCP_PORT))
+        except OSError:
+            return None
+        return attempt
+
+    # Without what the tunnel's and TCP's handshake take.
+    connection = until(connected, "the server")
+    if way == "upload":
+        print(give(connection, length))
+    else:
+        take(connection)
+        print(until(lambda: read(f"{directory}/result.json"), "the server's result"))
 
 
 def main():
-    role, directory, program = sys.argv[1:4]
+    role, directory, program, way, length = sys.argv[1:6]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     private = keys(directory, role)
     other = "client" if role == "server" else "server"
@@ -130,9 +154,9 @@ def main():
     try:
         configure(name, role, private, public)
         if role == "server":
-            serve()
+            serve(directory, way, int(length))
         else:
-            upload(int(sys.argv[4]))
+            connect_to_server(directory, way, int(length))
     finally:
         tunnel.terminate()
         tunnel.wait()
