@@ -11,6 +11,7 @@ import sys
 import time
 
 from chromium import Chromium
+from exchange import hand_over, wait_for
 
 FLAGS = [
     "--use-fake-device-for-media-stream",
@@ -51,21 +52,6 @@ STATISTICS = """(async () => {
     }
     return {};
 })()"""
-
-
-def hand_over(path, text):
-    with open(f"{path}.part", "w") as file:
-        file.write(text)
-    os.rename(f"{path}.part", path)
-
-
-def wait_for(path):
-    for _ in range(3000):
-        if os.path.exists(path):
-            with open(path) as file:
-                return file.read()
-        time.sleep(0.02)
-    raise SystemExit(f"{path} does not appear")
 
 
 def until_connected(browser):

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+from exchange import hand_over, wait_for
+
 KEY = base64.b64encode(bytes(range(30))).decode()
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 PORT = 5004
@@ -29,7 +31,9 @@ def send(address, directory, seconds):
     call = [*QUIET, "-loglevel", "warning", *tone, *opus, "-f", "rtp", *secured]
     subprocess.run([*call, f"srtp://{address}:{PORT}"], check=True)
     time.sleep(TAIL)
-    open(f"{directory}/sent", "w").close()
+    hand_over(f"{directory}/sent")
+    # With the end of a program the lab ends the other one too.
+    wait_for(f"{directory}/received")
 
 
 def receive(address, directory):
@@ -51,6 +55,7 @@ def receive(address, directory):
     finally:
         ffmpeg.terminate()
         ffmpeg.wait()
+    hand_over(f"{directory}/received")
 
 
 def main():

@@ -14,6 +14,8 @@ import sys
 import time
 import zlib
 
+from exchange import hand_over, wait_for
+
 ADDRESSES = {"client": "10.99.0.1", "server": "10.99.0.2"}
 TCP_PORT, TUNNEL_PORT = 5001, 51820
 # Of linux/tcp.h: tcpi_total_retrans follows eight bytes and 23 numbers.
@@ -26,12 +28,6 @@ def until(found, what):
             return result
         time.sleep(0.02)
     raise SystemExit(f"{what} does not appear")
-
-
-def hand_over(path, text):
-    with open(f"{path}.part", "w") as file:
-        file.write(text)
-    os.rename(f"{path}.part", path)
 
 
 def keys(directory, role):
@@ -49,14 +45,6 @@ def keys(directory, role):
     ).stdout
     hand_over(f"{directory}/{role}.key", public[-32:].hex())
     return private[-32:].hex()
-
-
-def read(path):
-    try:
-        with open(path) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def connect(path):
@@ -138,7 +126,7 @@ def connect_to_server(directory, way, length):
         print(give(connection, length))
     else:
         take(connection)
-        print(until(lambda: read(f"{directory}/result.json"), "the server's result"))
+        print(wait_for(f"{directory}/result.json"))
 
 
 def main():
@@ -146,7 +134,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     private = keys(directory, role)
     other = "client" if role == "server" else "server"
-    public = until(lambda: read(f"{directory}/{other}.key"), f"the {other}'s key")
+    public = wait_for(f"{directory}/{other}.key")
     # Its socket has this name outside of the namespace too, where other tries run.
     name = f"wg{zlib.crc32(directory.encode()):08x}{role[0]}"
     environment = {**os.environ, "LOG_LEVEL": "error"}
