@@ -82,7 +82,7 @@ impl Tun {
         // address. The setting of all interfaces and that of the device hold together.
         let conf = |name: &str| format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         let is_off = fs::read_to_string(conf("all")).is_ok_and(|text| text.trim() == "0");
-        let builder = DeviceBuilder::new().name(name);
+        let builder = DeviceBuilder::new().name(name).enable(false);
         let builder = if is_off { builder } else { builder.ipv4(DUMMY, 32, None) };
         let device = builder.build_sync().map_err(|cause| {
             let name = name.to_owned();
@@ -94,6 +94,12 @@ impl Tun {
                 _ => TunError::Other { name, cause },
             }
         })?;
+        // Without an address of its own, which would make the kernel look for routers there. Neither
+        // exists without IPv6.
+        let v6 = |key: &str| format!("/proc/sys/net/ipv6/conf/{name}/{key}");
+        let _ = fs::write(v6("addr_gen_mode"), "1");
+        let _ = fs::write(v6("disable_ipv6"), "0");
+        device.enabled(true).map_err(|cause| TunError::Other { name: name.to_owned(), cause })?;
         if let Err(error) = fs::write(conf(name), if is_off { "0" } else { "2" }) {
             warn!("cannot write {}: {error}; a strict filter of sources is in the way", conf(name));
         }
