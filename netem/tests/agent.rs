@@ -51,6 +51,38 @@ fn upload(options: &[&str]) -> (Value, Value) {
     (serde_json::from_slice(&output.stdout).unwrap(), record)
 }
 
+/// Makes a call of ten seconds to the host with the agent, at 10 % loss. The programs know nothing of
+/// the agent. Returns the listener's report and the lab's record.
+fn call(options: &[&str]) -> (Value, Value) {
+    let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
+    let programs = lab.parent().unwrap().display();
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display();
+    let [record, ready] = ["record", "ready"].map(|name| directory.path().join(name));
+    assert!(Command::new("mkfifo").arg(ready).status().unwrap().success());
+    // The talker waits for the listener's line `ready`. The report follows that.
+    let talker = format!(
+        "read -r _ < {here}/ready
+        exec {programs}/audio-send --sdp {here}/call.sdp $SIDEKICK_SENDER_IP:5004 --seconds 10"
+    );
+    let listener = format!(
+        "{programs}/audio-receive --write-sdp {here}/call.sdp --json | \
+         {{ read -r line; echo \"$line\" > {here}/ready; cat; }}"
+    );
+    let output = Command::new(lab)
+        .args(["exec", "audio-paper", "--seed", &SEED.to_string()])
+        .args(["--set", "near.loss_percent=10"])
+        .args(options)
+        .args(["--peer", &talker, "--json-file", record.to_str().unwrap()])
+        .args(["--", "sh", "-c", &listener])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "seed {SEED}: {error}");
+    let record = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+    (serde_json::from_slice(&output.stdout).unwrap(), record)
+}
+
 fn number(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap()
 }
@@ -68,6 +100,20 @@ fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
     assert!(lost < 2 * on_the_link, "{lost} found, {on_the_link} lost: {record}");
     // It helps but the first packets of the client.
     assert!(sent <= number(&client, "/packets_sent") && sent * 10 >= BYTES / 150, "{record}");
+}
+
+#[test]
+fn an_agent_hands_over_what_a_call_lost_on_its_way_here() {
+    let (alone, _) = call(&["--set", "sidekick.mode=off"]);
+    let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
+    let [played, nacks] = ["/played", "/nacks/packets"];
+    assert_eq!((number(&alone, played), number(&helped, played)), (500, 500), "seed {SEED}");
+    // Nobody told the listener that packets were lost.
+    assert!(number(&helped, nacks) * 4 < number(&alone, nacks), "{helped} {alone} {record}");
+    let [missed, delivered] =
+        ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
+    // Most are fetched before a later packet shows that they are missing.
+    assert!(delivered >= 20 && missed < delivered, "seed {SEED}: {record}");
 }
 
 #[test]
