@@ -51,8 +51,8 @@ fn upload(options: &[&str]) -> (Value, Value) {
     (serde_json::from_slice(&output.stdout).unwrap(), record)
 }
 
-/// Makes a call of ten seconds to the host with the agent, at 10 % loss. The programs know nothing of
-/// the agent. Returns the listener's report and the lab's record.
+/// Makes a call of ten seconds to the host with the agent, at 10 % loss. The programs know nothing
+/// of the agent. Returns the listener's report and the lab's record.
 fn call(options: &[&str]) -> (Value, Value) {
     let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
     let programs = lab.parent().unwrap().display();
