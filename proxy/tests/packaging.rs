@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use sidekick_proxy::testing::agent::AgentStatus;
 use sidekick_proxy::testing::{ProgramStatus, Status};
 
-const DASHBOARD: &str = include_str!("../packaging/grafana.json");
-
 /// A program with what is packaged for it.
 struct Packaged {
     alerts: &'static str,
+    dashboard: &'static str,
     notes: &'static str,
     unit: &'static str,
     /// All metrics that it may export.
@@ -41,6 +40,7 @@ fn proxy() -> Packaged {
     .unwrap();
     Packaged {
         alerts: include_str!("../packaging/alerts.yml"),
+        dashboard: include_str!("../packaging/grafana.json"),
         notes: include_str!("../../docs/operate.md"),
         unit: include_str!("../packaging/sidekick-proxy.service"),
         exported: families(&status),
@@ -55,6 +55,7 @@ fn agent() -> Packaged {
     .unwrap();
     Packaged {
         alerts: include_str!("../packaging/agent-alerts.yml"),
+        dashboard: include_str!("../packaging/agent-grafana.json"),
         notes: include_str!("../../docs/agent.md"),
         unit: include_str!("../packaging/sidekick-agent.service"),
         exported: families(&status),
@@ -111,9 +112,14 @@ fn check_rules<'a>(alerts: &'a str, names: &mut BTreeSet<&'a str>) {
 }
 
 #[test]
-fn the_dashboard_is_of_metrics_that_there_are() {
-    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
-    assert_exported(&named(DASHBOARD), &proxy());
+fn dashboards_are_of_metrics_that_there_are() {
+    for program in [proxy(), agent()] {
+        assert_exported(&named(program.dashboard), &program);
+        check_dashboard(&serde_json::from_str(program.dashboard).unwrap());
+    }
+}
+
+fn check_dashboard(dashboard: &Value) {
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     assert!(variables.iter().any(|variable| {
         variable["name"] == "datasource"
