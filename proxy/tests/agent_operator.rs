@@ -193,7 +193,8 @@ fn a_file_is_looked_over_without_starting_anything() {
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-agent.toml");
     let (code, out, remarks) = agent(&format!("check {sample}"));
     assert_eq!(code, Some(0));
-    assert!(out.starts_with("interfaces = [\"wlan0\"]\nonly = []\nexcept = []\n"), "{out}");
+    let first = "interfaces = [\"wlan0\"]\ntun = \"sidekick0\"\nonly = []\nexcept = []\n";
+    assert!(out.starts_with(first), "{out}");
     assert!(remarks.is_empty() || remarks.contains("there is no interface wlan0"), "{remarks}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("agent.toml").display().to_string();
