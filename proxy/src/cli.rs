@@ -18,7 +18,7 @@ use clap::{
     value_parser,
 };
 
-use crate::capture::settings::Backend;
+use crate::capture::settings::{Backend, interface_name};
 use crate::config::{Config, LogLevel, ParityPolicy};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::replay::report;
@@ -26,7 +26,7 @@ use crate::size::Size;
 use compat::CompatOptions;
 use file::{File, FileError, distinct};
 use replay::ReplayOptions;
-use values::{announced, interface, listen, metrics, metrics_or_off};
+use values::{announced, listen, metrics, metrics_or_off};
 
 /// Fixed, because clap's own repeats every given flag in an error.
 const USAGE: &str = "\
@@ -85,7 +85,7 @@ struct Options {
         long = "interface",
         value_name = "IF",
         value_delimiter = ',',
-        value_parser = interface
+        value_parser = interface_name
     )]
     interfaces: Vec<String>,
 

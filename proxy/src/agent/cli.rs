@@ -16,8 +16,9 @@ use sidekick_protocol::PublicKey;
 
 use super::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use super::filter::Selector;
+use crate::capture::settings::interface_name;
 use crate::cli::file::{FileError, distinct, read as read_keys};
-use crate::cli::values::{interface, metrics, metrics_or_off, proxy};
+use crate::cli::values::{metrics, metrics_or_off, proxy};
 use crate::cli::{Capture, absent_interfaces, error, log_level};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
@@ -94,7 +95,7 @@ struct Options {
         long = "interface",
         value_name = "IF",
         value_delimiter = ',',
-        value_parser = interface
+        value_parser = interface_name
     )]
     interfaces: Vec<String>,
 

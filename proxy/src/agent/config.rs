@@ -10,8 +10,7 @@ use sidekick_protocol::PublicKey;
 use thiserror::Error;
 
 use super::filter::{Filter, Selector};
-use crate::capture::settings::{Backend, Settings};
-use crate::cli::values::interface;
+use crate::capture::settings::{Backend, Settings, interface_name};
 use crate::config::{LogLevel, MAX_INTERFACES};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
@@ -42,7 +41,7 @@ impl FromStr for TunName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" { Ok(Self::Off) } else { interface(text).map(Self::Named) }
+        if text == "off" { Ok(Self::Off) } else { interface_name(text).map(Self::Named) }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+/// The most bytes in the name of an interface, by `IFNAMSIZ` of Linux.
+const MAX_NAME: usize = 15;
+
 /// How a capture reads packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,4 +41,33 @@ pub(crate) struct Settings {
     pub buffer: usize,
     /// Threads that share the packets.
     pub threads: u16,
+}
+
+/// Checks the name of an interface, as an operator writes it.
+///
+/// # Errors
+/// What is wrong with the name.
+pub(crate) fn interface_name(name: &str) -> Result<String, String> {
+    if name.is_empty() {
+        return Err("the name is empty: leave it out".to_owned());
+    }
+    if name.len() > MAX_NAME || name.contains(|c: char| c.is_whitespace() || c == '/') {
+        return Err("no interface can have this name: `ip link` lists those of this machine".into());
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_a_name_that_linux_allows() {
+        for name in ["lo", "eth1.100", "br-lan@x", "fifteen-letters"] {
+            assert_eq!(interface_name(name).as_deref(), Ok(name));
+        }
+        for name in ["", "sixteen-letters-", "near far", "../eth0"] {
+            assert!(interface_name(name).is_err(), "{name:?}");
+        }
+    }
 }

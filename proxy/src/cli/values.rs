@@ -7,9 +7,6 @@ use sidekick_protocol::DEFAULT_PORT;
 use crate::monitor::listener::MetricsAddress;
 use crate::packet_info::is_unicast;
 
-/// The most bytes in the name of an interface, by `IFNAMSIZ` of Linux.
-const MAX_NAME: usize = 15;
-
 /// An address and port to listen on.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     address(text, SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT)))
@@ -69,17 +66,6 @@ pub(crate) fn address(text: &str, example: SocketAddr) -> Result<SocketAddr, Str
     })
 }
 
-/// The name that an interface can have.
-pub(crate) fn interface(name: &str) -> Result<String, String> {
-    if name.is_empty() {
-        return Err("the name is empty: leave it out".to_owned());
-    }
-    if name.len() > MAX_NAME || name.contains(|c: char| c.is_whitespace() || c == '/') {
-        return Err("no interface can have this name: `ip link` lists those of this machine".into());
-    }
-    Ok(name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,15 +102,5 @@ mod tests {
             assert_eq!(said, "write an address of the proxy and its port, like 192.0.2.1:5252");
         }
         assert_eq!(proxy("[2001:db8::1]:9"), Ok("[2001:db8::1]:9".parse().unwrap()));
-    }
-
-    #[test]
-    fn an_interface_has_a_name_that_linux_allows() {
-        for name in ["lo", "eth1.100", "br-lan@x", "fifteen-letters"] {
-            assert_eq!(interface(name).as_deref(), Ok(name));
-        }
-        for name in ["", "sixteen-letters-", "near far", "../eth0"] {
-            assert!(interface(name).is_err(), "{name:?}");
-        }
     }
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::values::{announced, interface, listen, metrics_or_off};
+use crate::capture::settings::interface_name;
+use crate::cli::values::{announced, listen, metrics_or_off};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
 
@@ -132,7 +133,7 @@ pub(crate) struct Interface(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Interface {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer, "a name in quotes, like \"eth0\"", interface).map(Self)
+        from_text(deserializer, "a name in quotes, like \"eth0\"", interface_name).map(Self)
     }
 }
 
