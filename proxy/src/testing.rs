@@ -20,8 +20,9 @@ pub mod agent {
     pub use crate::agent::exposition;
     pub use crate::agent::filter::{Filter, UNHELPED_PORTS};
     pub use crate::agent::replay::AgentReplay;
-    pub use crate::agent::report::{FlowReport, InterfaceReport, Report, Totals};
+    pub use crate::agent::report::{FlowReport, Report, Totals};
     pub use crate::agent::status::{AgentLimits, AgentStatus, AgentStatusReader};
+    pub use crate::monitor::interface::InterfaceReport;
 }
 
 /// The metrics page.

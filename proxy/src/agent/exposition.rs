@@ -1,14 +1,11 @@
 //! The agent's metrics.
 
-use super::report::{InterfaceReport, Totals};
+use super::report::Totals;
 use super::status::AgentStatus;
-use crate::monitor::exposition::Page;
+use crate::monitor::exposition::{InterfaceCounter, Page};
+use crate::monitor::interface::InterfaceReport;
 
-/// A counter of an interface.
-type Number = fn(&InterfaceReport) -> u64;
-
-/// The counters of each interface since its capture began: name, help and number of each.
-const BY_INTERFACE: [(&str, &str, Number); 2] = [
+const BY_INTERFACE: [InterfaceCounter<InterfaceReport>; 2] = [
     (
         "sidekick_agent_interface_packets_captured_total",
         "Leaving UDP datagrams captured on the interface.",
@@ -28,20 +25,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
     for (name, help, number) in totals(&report.totals) {
         page.one(name, "counter", help, number);
     }
-    for (name, help, number) in BY_INTERFACE {
-        page.family(name, "counter", help);
-        for of in &report.interfaces {
-            // An interface that is gone has no counters.
-            if let Some(backend) = &of.backend {
-                page.sample(name, &[("interface", &of.name), ("backend", backend)], number(of));
-            }
-        }
-    }
-    let name = "sidekick_agent_interface_up";
-    page.family(name, "gauge", "Whether the interface exists and is up.");
-    for of in &report.interfaces {
-        page.sample(name, &[("interface", &of.name)], u8::from(of.up));
-    }
+    page.interfaces(&report.interfaces, &BY_INTERFACE, "sidekick_agent_interface_up", |of| of);
     let mut gauge = |name, help, number: u64| page.one(name, "gauge", help, number);
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     gauge(

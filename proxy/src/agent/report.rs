@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::SenderStats;
 
+use crate::monitor::interface::InterfaceReport;
+
 /// Totals since the agent started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -107,21 +109,6 @@ impl fmt::Display for Totals {
         }
         Ok(())
     }
-}
-
-/// An interface whose leaving flows are helped.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InterfaceReport {
-    /// The interface's name.
-    pub name: String,
-    /// How the agent reads packets: `ring` or `pnet`; `None` if the interface is gone.
-    pub backend: Option<String>,
-    /// Whether the interface exists and is up.
-    pub up: bool,
-    /// Leaving UDP datagrams captured.
-    pub captured: u64,
-    /// Packets that the kernel had no room for.
-    pub dropped: u64,
 }
 
 /// A flow that has enough packets to be helped.

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::report::FlowReport;
 use super::status::AgentStatus;
+use crate::monitor::interface::interface_table;
 use crate::monitor::subject::ProgramStatus;
-use crate::monitor::text::{duration, harmless, link_state, table};
+use crate::monitor::text::{duration, harmless, table};
 use crate::size::Size;
 
 /// The status as text for people.
@@ -30,18 +31,8 @@ pub(super) fn show(status: &AgentStatus) -> String {
     say("copies", format!("{held}, {most} at most"));
     let arrivals = report.tun.as_ref().map(|name| format!("helped by way of {name}"));
     say("arrivals", arrivals.unwrap_or_else(|| "not helped: there is no TUN device".to_owned()));
-    let interfaces = report.interfaces.iter().map(|of| {
-        let backend = of.backend.as_deref();
-        vec![
-            of.name.clone(),
-            backend.unwrap_or("-").to_owned(),
-            link_state(backend, of.up).to_owned(),
-            of.captured.to_string(),
-            of.dropped.to_string(),
-        ]
-    });
     text += "\n";
-    text += &table(&["interface", "backend", "state", "captured", "dropped"], "lllrr", interfaces);
+    text += &interface_table(report.interfaces.iter());
     if !report.flows.is_empty() {
         let headings = [
             "destination",

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::config::{AgentConfig, DEFAULT_METRICS};
 use super::report::Report;
 use super::{exposition, show};
-use crate::monitor::subject::{Program, ProgramStatus, Start, StatusSource, links_complaint};
+use crate::monitor::interface::interfaces_complaint;
+use crate::monitor::subject::{Program, ProgramStatus, Start, StatusSource};
 
 /// The status of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,9 +45,7 @@ impl ProgramStatus for AgentStatus {
         if !self.answering {
             return Some("the agent does not answer: restart it".to_owned());
         }
-        let of_all = &self.report.interfaces;
-        let links = of_all.iter().map(|of| (&*of.name, of.backend.is_some(), of.up));
-        links_complaint(Self::PROGRAM.what, links)
+        interfaces_complaint(Self::PROGRAM.what, self.report.interfaces.iter())
     }
 
     fn show(&self) -> String {
@@ -134,7 +133,8 @@ where
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::agent::report::{FlowReport, InterfaceReport, Totals};
+    use crate::agent::report::{FlowReport, Totals};
+    use crate::monitor::interface::InterfaceReport;
     use crate::size::Size;
 
     /// An ordinary status, except for a name that needs escapes.

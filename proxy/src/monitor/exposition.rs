@@ -4,26 +4,26 @@ mod totals;
 
 use std::fmt::{Display, Write};
 
+use super::interface::InterfaceReport;
 use super::status::{Copies, Interface, Status};
 use totals::totals;
 
 /// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A counter of an interface.
-type Number = fn(&Interface) -> u64;
+/// A counter of an interface of a program, since its capture began: name, help and number.
+pub(crate) type InterfaceCounter<I> = (&'static str, &'static str, fn(&I) -> u64);
 
-/// The counters of each interface since its capture began: name, help and number of each.
-const BY_INTERFACE: [(&str, &str, Number); 6] = [
+const BY_INTERFACE: [InterfaceCounter<Interface>; 6] = [
     (
         "sidekick_interface_packets_captured_total",
         "UDP datagrams captured on the interface.",
-        |of| of.captured,
+        |of| of.report.captured,
     ),
     (
         "sidekick_interface_packets_dropped_total",
         "Packets of the interface that the kernel or the proxy dropped.",
-        |of| of.dropped,
+        |of| of.report.dropped,
     ),
     (
         "sidekick_interface_frames_malformed_total",
@@ -57,20 +57,7 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
     if let Some(resets) = status.totals.resets {
         page.one("sidekick_sums_reset_total", "counter", "Resets of the sums.", resets);
     }
-    for (name, help, number) in BY_INTERFACE {
-        page.family(name, "counter", help);
-        for of in &status.interfaces {
-            // An interface that is gone has no counters.
-            if let Some(backend) = &of.backend {
-                page.sample(name, &[("interface", &of.name), ("backend", backend)], number(of));
-            }
-        }
-    }
-    let name = "sidekick_interface_up";
-    page.family(name, "gauge", "Whether the interface exists and is up.");
-    for of in &status.interfaces {
-        page.sample(name, &[("interface", &of.name)], u8::from(of.up));
-    }
+    page.interfaces(&status.interfaces, &BY_INTERFACE, "sidekick_interface_up", |of| &of.report);
     if let Some(open) = status.sessions_open {
         page.one("sidekick_sessions", "gauge", "Open sessions.", open);
         page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
@@ -128,6 +115,32 @@ impl Page {
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// The counters of each interface, then whether it is up, under the name `up`. `report` returns
+    /// the part of an interface that every program has.
+    pub(crate) fn interfaces<I>(
+        &mut self,
+        interfaces: &[I],
+        counters: &[InterfaceCounter<I>],
+        up: &str,
+        report: fn(&I) -> &InterfaceReport,
+    ) {
+        for (name, help, number) in counters {
+            self.family(name, "counter", help);
+            for of in interfaces {
+                let InterfaceReport { name: interface, backend, .. } = report(of);
+                // An interface that is gone has no counters.
+                if let Some(backend) = backend {
+                    let labels = [("interface", interface.as_str()), ("backend", backend)];
+                    self.sample(name, &labels, number(of));
+                }
+            }
+        }
+        self.family(up, "gauge", "Whether the interface exists and is up.");
+        for of in interfaces.iter().map(report) {
+            self.sample(up, &[("interface", &of.name)], u8::from(of.up));
+        }
     }
 
     /// A sample of the family that began last.
@@ -225,7 +238,8 @@ pub(crate) mod tests {
     #[test]
     fn every_line_is_of_the_format() {
         let mut status = example();
-        status.interfaces.push(Interface { name: "gone\n0".to_owned(), ..Interface::default() });
+        let gone = InterfaceReport { name: "gone\n0".to_owned(), ..InterfaceReport::default() };
+        status.interfaces.push(Interface { report: gone, ..Interface::default() });
         let series = parse(&text(&status, Some(4096)));
         let labelled = |pairs: &[(&str, &str)]| {
             pairs

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::interface::interface_table;
 use super::status::{Session, Status};
 use super::subject::ProgramStatus;
-use super::text::{duration, harmless, link_state, table};
+use super::text::{duration, harmless, table};
 use crate::size::Size;
 
 /// The status as text for people.
@@ -33,18 +34,8 @@ pub(super) fn show(status: &Status) -> String {
             },
         );
     }
-    let interfaces = status.interfaces.iter().map(|of| {
-        let backend = of.backend.as_deref();
-        vec![
-            of.name.clone(),
-            backend.unwrap_or("-").to_owned(),
-            link_state(backend, of.up).to_owned(),
-            of.captured.to_string(),
-            of.dropped.to_string(),
-        ]
-    });
     text += "\n";
-    text += &table(&["interface", "backend", "state", "captured", "dropped"], "lllrr", interfaces);
+    text += &interface_table(status.interfaces.iter().map(|of| &of.report));
     if !status.sessions.is_empty() {
         let headings = [
             "source",
@@ -95,7 +86,7 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let mut status = example();
-        status.interfaces[1].name = "tun0\x1b[2J".to_owned();
+        status.interfaces[1].report.name = "tun0\x1b[2J".to_owned();
         status.sessions_open = Some(3);
         let shown = show(&status);
         let key = "ab".repeat(32);

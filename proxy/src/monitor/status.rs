@@ -9,8 +9,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
+use super::interface::{InterfaceReport, interfaces_complaint};
 use super::listener::DEFAULT_ADDRESS;
-use super::subject::{Program, ProgramStatus, Start, StatusSource, links_complaint};
+use super::subject::{Program, ProgramStatus, Start, StatusSource};
 use super::{exposition, show};
 use crate::config::Config;
 use crate::pool::{WorkerPool, sum};
@@ -48,20 +49,12 @@ pub struct Status {
     pub sessions: Vec<Session>,
 }
 
-/// A configured interface. Its counters restart at 0 when it disappears and comes back. The totals
-/// do not.
+/// A configured interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// The interface's name.
-    pub name: String,
-    /// How the proxy reads packets: `ring` or `pnet`; `None` if the interface is gone.
-    pub backend: Option<String>,
-    /// Whether the interface exists and is up.
-    pub up: bool,
-    /// UDP datagrams captured.
-    pub captured: u64,
-    /// Packets that the kernel had no room for.
-    pub dropped: u64,
+    /// What every program reports of an interface.
+    #[serde(flatten)]
+    pub report: InterfaceReport,
     /// Frames with headers that contradict themselves.
     pub malformed: u64,
     /// IP fragments of UDP datagrams.
@@ -142,8 +135,7 @@ impl ProgramStatus for Status {
                 self.threads
             ));
         }
-        let links = self.interfaces.iter().map(|of| (&*of.name, of.backend.is_some(), of.up));
-        links_complaint(Self::PROGRAM.what, links)
+        interfaces_complaint(Self::PROGRAM.what, self.interfaces.iter().map(|of| &of.report))
     }
 
     fn show(&self) -> String {
@@ -208,14 +200,16 @@ impl StatusReader {
 
     /// The sum of all workers' captures on an interface.
     fn interface(&self, name: &str) -> Interface {
-        let mut whole = Interface { name: name.to_owned(), ..Interface::default() };
+        let mut whole = Interface::default();
+        let summed = &mut whole.report;
+        summed.name = name.to_owned();
         let reports = self.last.iter().flatten();
         for share in reports.flat_map(|report| &report.captures).filter(|share| share.name == name)
         {
-            whole.up = share.up && (whole.up || whole.backend.is_none());
-            whole.backend.get_or_insert_with(|| share.backend.to_owned());
-            whole.captured += share.counters.datagrams;
-            whole.dropped += share.counters.dropped;
+            summed.up = share.up && (summed.up || summed.backend.is_none());
+            summed.backend.get_or_insert_with(|| share.backend.to_owned());
+            summed.captured += share.counters.datagrams;
+            summed.dropped += share.counters.dropped;
             whole.malformed += share.counters.malformed;
             whole.fragments += share.counters.fragments;
             whole.merged_split += share.counters.split;
@@ -276,10 +270,13 @@ pub(crate) mod tests {
     /// An ordinary status, except for a name that needs escapes.
     pub(crate) fn example() -> Status {
         let interface = |name: &str, captured| Interface {
-            name: name.to_owned(),
-            backend: Some("ring".to_owned()),
-            up: true,
-            captured,
+            report: InterfaceReport {
+                name: name.to_owned(),
+                backend: Some("ring".to_owned()),
+                up: true,
+                captured,
+                dropped: 0,
+            },
             ..Interface::default()
         };
         Status {
@@ -318,11 +315,11 @@ pub(crate) mod tests {
         stuck.threads_answering = 1;
         assert_eq!(stuck.complaint().unwrap(), "1 of 2 threads do not answer: restart the proxy");
         let mut down = well;
-        down.interfaces[0].up = false;
+        down.interfaces[0].report.up = false;
         assert_eq!(down.complaint(), None, "one is left");
-        down.interfaces[1] = Interface { name: "b".to_owned(), ..Interface::default() };
+        down.interfaces[1].report = InterfaceReport { name: "b".to_owned(), ..Default::default() };
         assert_eq!(down.complaint().unwrap(), "all interfaces are down: eth0");
-        down.interfaces[0].backend = None;
+        down.interfaces[0].report.backend = None;
         assert_eq!(
             down.complaint().unwrap(),
             "the proxy captures on no interface: there is no eth0, b"

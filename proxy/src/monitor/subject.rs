@@ -68,23 +68,3 @@ impl Start {
         clock().saturating_duration_since(self.begun).as_secs()
     }
 }
-
-/// A sentence if no configured interface is up. For each: its name, whether the program captures on
-/// it, and whether it is up.
-pub(crate) fn links_complaint<'a>(
-    what: &str,
-    interfaces: impl Iterator<Item = (&'a str, bool, bool)> + Clone,
-) -> Option<String> {
-    if interfaces.clone().any(|(_, _, up)| up) {
-        return None;
-    }
-    let names = |captured_only: bool| {
-        let of = interfaces.clone().filter(|(_, captured, _)| *captured || !captured_only);
-        of.map(|(name, ..)| name).collect::<Vec<_>>().join(", ")
-    };
-    Some(if interfaces.clone().any(|(_, captured, _)| captured) {
-        format!("all interfaces are down: {}", names(true))
-    } else {
-        format!("the {what} captures on no interface: there is no {}", names(false))
-    })
-}

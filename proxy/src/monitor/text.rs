@@ -7,15 +7,6 @@ pub(crate) fn harmless(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { '?' } else { char }).collect()
 }
 
-/// Whether an interface that a program reads in this way is there and up.
-pub(crate) fn link_state(backend: Option<&str>, up: bool) -> &'static str {
-    match (backend, up) {
-        (None, _) => "gone",
-        (_, true) => "up",
-        (_, false) => "down",
-    }
-}
-
 /// A table. `alignment` has a letter for each column: `l` left, `r` right.
 pub(crate) fn table(
     headings: &[&str],
