@@ -1,32 +1,29 @@
-//! The command line.
+//! The proxy's command line.
 
 mod compat;
 pub(crate) mod file;
 mod replay;
+pub(crate) mod shared;
 pub(crate) mod values;
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{
-    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    value_parser,
-};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 
-use crate::capture::settings::{Backend, interface_name};
-use crate::config::{Config, LogLevel, ParityPolicy};
+use crate::capture::settings::interface_name;
+use crate::config::{Config, ParityPolicy};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
-use crate::replay::report;
+use crate::monitor::status::Status;
 use crate::size::Size;
 use compat::CompatOptions;
-use file::{File, FileError, distinct};
+use file::{File, FileError, distinct, settings};
 use replay::ReplayOptions;
-use values::{announced, listen, metrics, metrics_or_off};
+use shared::{Action, Capture, StatusOptions, absent_interfaces, add_file, error, log_level};
+use values::{announced, listen, metrics_or_off};
 
 /// Fixed, because clap's own repeats every given flag in an error.
 const USAGE: &str = "\
@@ -235,52 +232,9 @@ struct Options {
     compat: CompatOptions,
 }
 
-/// The values of --capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Capture {
-    /// By a ring that the kernel shares, or by pnet if the kernel grants no ring
-    #[default]
-    Auto,
-    /// By a ring that the kernel shares: no system call for a packet
-    Ring,
-    /// By the library pnet: two system calls for each packet
-    Pnet,
-}
-
-impl From<Capture> for Backend {
-    fn from(capture: Capture) -> Self {
-        match capture {
-            Capture::Auto => Self::Auto,
-            Capture::Ring => Self::Ring,
-            Capture::Pnet => Self::Pnet,
-        }
-    }
-}
-
-/// The level of so many -v.
-pub(crate) fn log_level(verbose: u8) -> LogLevel {
-    match verbose {
-        0 => LogLevel::Warn,
-        1 => LogLevel::Info,
-        2 => LogLevel::Debug,
-        _ => LogLevel::Trace,
-    }
-}
-
-/// An error of the command line. Without the usage: the sentence names its own remedy.
-pub(crate) fn error(kind: ErrorKind, sentence: &impl Display) -> clap::Error {
-    clap::Error::raw(kind, format!("{sentence}\n"))
-}
-
-/// A remark for each interface that does not exist now.
-pub(crate) fn absent_interfaces(names: &[String]) -> impl Iterator<Item = String> {
-    let present = pnet_datalink::interfaces();
-    let absent = names.iter().filter(move |name| !present.iter().any(|it| it.name == **name));
-    absent.map(|name| format!("there is no interface {name} on this machine now"))
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-enum Command {
+/// What the program does instead of running.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
     /// Check a configuration file and the key that it names, and print the effective settings. This
     /// starts and creates nothing
     Check {
@@ -293,63 +247,7 @@ enum Command {
     Replay(ReplayOptions),
 
     /// Show the status of the proxy that runs on this machine: interfaces, totals and sessions
-    Status {
-        /// Print the status as one JSON object
-        #[arg(long)]
-        json: bool,
-
-        /// Show all sessions, not only the first
-        #[arg(long)]
-        all: bool,
-
-        /// Where that proxy serves its metrics
-        #[arg(
-            long,
-            value_name = "ADDR:PORT",
-            conflicts_with = "config",
-            default_value_t = DEFAULT_ADDRESS,
-            value_parser = metrics(DEFAULT_ADDRESS)
-        )]
-        metrics: SocketAddr,
-
-        /// The configuration file of that proxy, which names the address of the metrics
-        #[arg(short, long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
-}
-
-/// What the program does.
-#[derive(Debug)]
-pub(crate) enum Action {
-    /// Run a proxy.
-    Run(Box<Run>),
-    /// Check a configuration file.
-    Check {
-        /// The file.
-        file: PathBuf,
-    },
-    /// Replay a capture file.
-    Replay(report::Settings),
-    /// Show the status of a running proxy.
-    Status {
-        /// Whether to print JSON.
-        json: bool,
-        /// Whether to show all sessions.
-        all: bool,
-        /// Where that proxy serves its metrics.
-        metrics: SocketAddr,
-        /// The file that names this address instead.
-        config: Option<PathBuf>,
-    },
-}
-
-/// A proxy to run.
-#[derive(Debug)]
-pub(crate) struct Run {
-    /// Its settings, which have passed [`Config::check`].
-    pub(crate) config: Config,
-    /// Whether some of them come from a file, which the proxy can reread.
-    pub(crate) has_file: bool,
+    Status(StatusOptions<Status>),
 }
 
 fn defaults() -> Config {
@@ -362,17 +260,17 @@ fn defaults() -> Config {
 /// The text to print: what is wrong, or the help that the operator requested.
 pub(crate) fn read(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<Action, clap::Error> {
-    let matches = Options::command().try_get_matches_from(line)?;
-    let options = Options::from_arg_matches(&matches)?;
-    Ok(match options.command {
-        Some(Command::Check { file }) => Action::Check { file },
-        Some(Command::Replay(options)) => Action::Replay(options.settings()),
-        Some(Command::Status { json, all, metrics, config }) => {
-            Action::Status { json, all, metrics, config }
-        }
-        None => Action::Run(Box::new(options.run(&matches)?)),
-    })
+) -> Result<Action<Config, Command>, clap::Error> {
+    let flags = Options::command().try_get_matches_from(line)?;
+    let mut options = Options::from_arg_matches(&flags)?;
+    if let Some(command) = options.command.take() {
+        return Ok(Action::Command(command));
+    }
+    let file = options.config.take();
+    let mut config = options.into_config();
+    add_file::<File>(&mut config, file.as_deref(), &flags)?;
+    config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
+    Ok(Action::Run { config, has_file: file.is_some() })
 }
 
 /// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
@@ -380,8 +278,7 @@ pub(crate) fn read(
 /// # Errors
 /// [`FileError`] says what is wrong with the file.
 pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError> {
-    let mut config = Config::default();
-    file::read::<File>(path)?.apply(&mut config, |_| false);
+    let config = settings::<File>(path)?;
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(config.memory_shortage());
     remarks.extend(config.copies_shortage());
@@ -393,20 +290,6 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
 }
 
 impl Options {
-    /// The proxy to run: the flags, and the file that they name. `flags` says which were given.
-    fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
-        let file = self.config.as_deref().map(file::read::<File>).transpose();
-        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, &cause))?;
-        let has_file = file.is_some();
-        let mut config = self.into_config();
-        if let Some(file) = file {
-            let given = |flag: &str| flags.value_source(flag) == Some(ValueSource::CommandLine);
-            file.apply(&mut config, given);
-        }
-        config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
-        Ok(Run { config, has_file })
-    }
-
     fn into_config(self) -> Config {
         Config {
             nsdi24: self.compat.nsdi24(),
@@ -437,10 +320,11 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogLevel;
 
     fn config(line: &str) -> Result<Config, clap::Error> {
         match read(line.split_whitespace())? {
-            Action::Run(run) => Ok(run.config),
+            Action::Run { config, .. } => Ok(config),
             other => panic!("{other:?}"),
         }
     }
@@ -537,8 +421,11 @@ mod tests {
         let said = config("p --config /nonexistent -i a").unwrap_err().to_string();
         assert!(said.contains("cannot read /nonexistent"), "{said}");
         assert!(read("p check f --interface a".split(' ')).is_err());
-        let check = read("p check some.toml".split(' ')).unwrap();
-        assert!(matches!(check, Action::Check { file } if file == Path::new("some.toml")));
+        let Action::Command(Command::Check { file }) = read(["p", "check", "some.toml"]).unwrap()
+        else {
+            panic!("another command");
+        };
+        assert_eq!(file, Path::new("some.toml"));
     }
 
     #[test]

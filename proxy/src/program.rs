@@ -1,62 +1,84 @@
-//! The program: reads the command line, and does what it asks for.
+//! The proxy's program: reads the command line, and does what it asks for. The agent's program uses
+//! [`start`] and [`print_check`], too.
 
+use std::env::{ArgsOs, args_os};
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cli::{Action, Run, read, read_file};
-use crate::config::Config;
-use crate::monitor::status::Status;
+use crate::cli::shared::Action;
+use crate::cli::{Command, read, read_file};
+use crate::config::LogLevel;
 use crate::replay::report;
-use crate::terminal::{exit_code, first_sentence, metrics_address, print, print_status, start_log};
+use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, key};
 
-/// Runs the program with the arguments of this process.
+const NAME: &str = "sidekick-proxy";
+
+/// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let action = read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let outcome = match action {
-        Action::Run(run) => run_proxy(*run),
-        Action::Check { file } => check(&file),
-        Action::Replay(settings) => report::run(&settings),
-        Action::Status { json, all, metrics, config } => config
-            .map_or(Ok(metrics), |file| {
-                metrics_address::<Status>(&file, read_file(&file)?.0.metrics)
-            })
-            .and_then(|address| print_status::<Status>(address, all, json)),
-    };
-    exit_code("sidekick-proxy", &outcome)
+    start(NAME, read, |config| config.log, daemon::run, execute)
 }
 
-/// Runs a proxy until a signal ends it.
-fn run_proxy(run: Run) -> Result<()> {
-    let set_level = start_log(run.config.log);
-    let reread = || {
-        let config = reread()?;
-        set_level(config.log)?;
-        Ok(config)
-    };
-    daemon::run(&run.config, run.has_file.then_some(&reread))
-}
-
-/// Reads the command line and the file that it names again.
-fn reread() -> Result<Config> {
-    match read(std::env::args_os()) {
-        Ok(Action::Run(run)) => Ok(run.config),
-        Ok(_) => bail!("the command line does not run a proxy"),
-        Err(error) => Err(first_sentence(&error)),
+/// Does something else than to run a proxy.
+fn execute(command: Command) -> Result<()> {
+    match command {
+        Command::Check { file } => {
+            let (config, remarks) = read_file(&file)?;
+            let key = config.key.as_deref().map_or(Ok(()), key::check);
+            print_check(NAME, &file, &remarks, &config.to_toml(), config.check()).and(key)
+        }
+        Command::Replay(options) => report::run(&options.settings()),
+        Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }
 }
 
-/// Checks a configuration file and its key. Prints the effective settings to standard output, and
-/// remarks to standard error. What would keep a proxy from starting on any machine is an error;
-/// what may differ when it starts, such as a missing interface, is a remark.
-fn check(file: &Path) -> Result<()> {
-    let (config, remarks) = read_file(file)?;
+/// Does what the command line of this process asks for, and returns what the process exits with.
+///
+/// `read` reads a command line. `level` is how much to log by its settings, and `run` runs a daemon
+/// with them until a signal ends it. If some of them come from a file, `run` also gets a function
+/// that reads them again. `execute` does anything else.
+pub(crate) fn start<C, D>(
+    name: &str,
+    read: impl Fn(ArgsOs) -> Result<Action<C, D>, clap::Error>,
+    level: impl Fn(&C) -> LogLevel,
+    run: impl FnOnce(&C, Option<&dyn Fn() -> Result<C>>) -> Result<()>,
+    execute: impl FnOnce(D) -> Result<()>,
+) -> ExitCode {
+    let outcome = match read(args_os()).unwrap_or_else(|error| error.exit()) {
+        Action::Command(command) => execute(command),
+        Action::Run { config, has_file } => {
+            let set_level = start_log(level(&config));
+            let reread = || match read(args_os()) {
+                Ok(Action::Run { config, .. }) => {
+                    set_level(level(&config))?;
+                    Ok(config)
+                }
+                Ok(Action::Command(_)) => bail!("the command line does not run {name}"),
+                Err(error) => Err(first_sentence(&error)),
+            };
+            run(&config, has_file.then_some(&reread))
+        }
+    };
+    exit_code(name, &outcome)
+}
+
+/// Prints what a program finds in a configuration file: the effective settings to standard output,
+/// and remarks to standard error. `check` is an error if these settings would keep the program from
+/// starting on any machine. What may differ when it starts, such as a missing interface, is a
+/// remark.
+pub(crate) fn print_check(
+    name: &str,
+    file: &Path,
+    remarks: &[String],
+    settings: &str,
+    check: Result<(), impl Error + Send + Sync + 'static>,
+) -> Result<()> {
     for remark in remarks {
-        eprintln!("sidekick-proxy: {}: {remark}", file.display());
+        eprintln!("{name}: {}: {remark}", file.display());
     }
-    let key = config.key.as_deref().map_or(Ok(()), key::check);
-    let settings = config.check().with_context(|| file.display().to_string());
-    print(&config.to_toml()).and(settings).and(key)
+    let check = check.with_context(|| file.display().to_string());
+    print(settings).and(check)
 }

@@ -1,19 +1,14 @@
 //! What the programs of this crate do at the terminal: log, print, and end.
 
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result};
 use sd_notify::NotifyState;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LogLevel;
-use crate::monitor::ask::ask;
-use crate::monitor::listener::MetricsAddress;
-use crate::monitor::subject::ProgramStatus;
 
 /// Begins to log to standard error. From then on, a panic of any thread ends the process.
 ///
@@ -89,36 +84,4 @@ pub(crate) fn first_sentence(error: &clap::Error) -> Error {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     Error::msg(line.strip_prefix("error: ").unwrap_or(line).to_owned())
-}
-
-/// Prints the status of the running program `S`, as JSON or for people.
-///
-/// # Errors
-/// Why there is no status, and a remedy.
-pub(crate) fn print_status<S: ProgramStatus>(
-    address: SocketAddr,
-    all: bool,
-    json: bool,
-) -> Result<()> {
-    let (text, status) = ask::<S>(address, all)?;
-    print(&if json { text } else { status.show() })
-}
-
-/// Where the program `S` serves its metrics by the setting in this file.
-///
-/// # Errors
-/// When the file has metrics off.
-pub(crate) fn metrics_address<S: ProgramStatus>(
-    file: &Path,
-    setting: Option<MetricsAddress>,
-) -> Result<SocketAddr> {
-    match setting {
-        Some(MetricsAddress::At(address)) => Ok(address),
-        None => Ok(S::PROGRAM.address),
-        Some(MetricsAddress::Off) => bail!(
-            "{} has metrics off: its {} has no status to show",
-            file.display(),
-            S::PROGRAM.what
-        ),
-    }
 }

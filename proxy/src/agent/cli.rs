@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{
-    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser,
-};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use sidekick_protocol::PublicKey;
 
 use super::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use super::filter::Selector;
+use super::status::AgentStatus;
 use crate::capture::settings::interface_name;
-use crate::cli::file::{FileError, distinct, read as read_keys};
-use crate::cli::values::{metrics, metrics_or_off, proxy};
-use crate::cli::{Capture, absent_interfaces, error, log_level};
+use crate::cli::file::{FileError, distinct, settings};
+use crate::cli::shared::{
+    Action, Capture, StatusOptions, absent_interfaces, add_file, error, log_level,
+};
+use crate::cli::values::{metrics_or_off, proxy};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
 use file::File;
@@ -186,8 +186,9 @@ struct Options {
     verbose: u8,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-enum Command {
+/// What the program does instead of running.
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum Command {
     /// Check a configuration file, and print the effective settings. This starts nothing
     Check {
         /// The file
@@ -195,61 +196,7 @@ enum Command {
     },
 
     /// Show the status of the agent that runs on this machine: interfaces, totals and flows
-    Status {
-        /// Print the status as one JSON object
-        #[arg(long)]
-        json: bool,
-
-        /// Show all flows, not only the busiest
-        #[arg(long)]
-        all: bool,
-
-        /// Where that agent serves its metrics
-        #[arg(
-            long,
-            value_name = "ADDR:PORT",
-            conflicts_with = "config",
-            default_value_t = DEFAULT_METRICS,
-            value_parser = metrics(DEFAULT_METRICS)
-        )]
-        metrics: SocketAddr,
-
-        /// The configuration file of that agent, which names the address of the metrics
-        #[arg(short, long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
-}
-
-/// What the program does.
-#[derive(Debug)]
-pub(super) enum Action {
-    /// Run an agent.
-    Run(Box<Run>),
-    /// Check a configuration file.
-    Check {
-        /// The file.
-        file: PathBuf,
-    },
-    /// Show the status of a running agent.
-    Status {
-        /// Whether to print JSON.
-        json: bool,
-        /// Whether to show all flows.
-        all: bool,
-        /// Where that agent serves its metrics.
-        metrics: SocketAddr,
-        /// The file that names this address instead.
-        config: Option<PathBuf>,
-    },
-}
-
-/// An agent to run.
-#[derive(Debug)]
-pub(super) struct Run {
-    /// Its settings, which have passed [`AgentConfig::check`].
-    pub(super) config: AgentConfig,
-    /// Whether some of them come from a file, which the agent can reread.
-    pub(super) has_file: bool,
+    Status(StatusOptions<AgentStatus>),
 }
 
 fn defaults() -> AgentConfig {
@@ -262,16 +209,17 @@ fn defaults() -> AgentConfig {
 /// The text to print: what is wrong, or the help that the operator requested.
 pub(super) fn read(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<Action, clap::Error> {
-    let matches = Options::command().try_get_matches_from(line)?;
-    let options = Options::from_arg_matches(&matches)?;
-    Ok(match options.command {
-        Some(Command::Check { file }) => Action::Check { file },
-        Some(Command::Status { json, all, metrics, config }) => {
-            Action::Status { json, all, metrics, config }
-        }
-        None => Action::Run(Box::new(options.run(&matches)?)),
-    })
+) -> Result<Action<AgentConfig, Command>, clap::Error> {
+    let flags = Options::command().try_get_matches_from(line)?;
+    let mut options = Options::from_arg_matches(&flags)?;
+    if let Some(command) = options.command.take() {
+        return Ok(Action::Command(command));
+    }
+    let file = options.config.take();
+    let mut config = options.into_config();
+    add_file::<File>(&mut config, file.as_deref(), &flags)?;
+    config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
+    Ok(Action::Run { config, has_file: file.is_some() })
 }
 
 /// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
@@ -279,8 +227,7 @@ pub(super) fn read(
 /// # Errors
 /// [`FileError`] says what is wrong with the file.
 pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileError> {
-    let mut config = AgentConfig::default();
-    read_keys::<File>(path)?.apply(&mut config, |_| false);
+    let config = settings::<File>(path)?;
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());
@@ -288,20 +235,6 @@ pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileE
 }
 
 impl Options {
-    /// The agent to run: the flags, and the file that they name. `flags` says which were given.
-    fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
-        let file = self.config.as_deref().map(read_keys::<File>).transpose();
-        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, &cause))?;
-        let has_file = file.is_some();
-        let mut config = self.into_config();
-        if let Some(file) = file {
-            let given = |flag: &str| flags.value_source(flag) == Some(ValueSource::CommandLine);
-            file.apply(&mut config, given);
-        }
-        config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
-        Ok(Run { config, has_file })
-    }
-
     fn into_config(self) -> AgentConfig {
         AgentConfig {
             interfaces: distinct(self.interfaces),
@@ -330,7 +263,7 @@ mod tests {
 
     fn config(line: &str) -> Result<AgentConfig, clap::Error> {
         match read(line.split_whitespace())? {
-            Action::Run(run) => Ok(run.config),
+            Action::Run { config, .. } => Ok(config),
             other => panic!("{other:?}"),
         }
     }
@@ -438,6 +371,33 @@ mod tests {
         let help = Options::command().render_help().to_string();
         for wanted in ["Examples:", "setcap", "[default: 256]", "[default: 30]", "2001:db8::"] {
             assert!(help.contains(wanted), "{wanted} in {help}");
+        }
+    }
+    #[test]
+    fn each_program_shows_its_own_status() {
+        let proxy = crate::cli::read(["p", "status", "--help"]).unwrap_err().to_string();
+        let agent = read(["a", "status", "--help"]).unwrap_err().to_string();
+        for (help, lines) in [
+            (
+                proxy,
+                [
+                    "Show all sessions, not only the first\n",
+                    "Where that proxy serves its metrics [default: 127.0.0.1:9252]\n",
+                    "The configuration file of that proxy, which names",
+                ],
+            ),
+            (
+                agent,
+                [
+                    "Show all flows, not only the busiest\n",
+                    "Where that agent serves its metrics [default: 127.0.0.1:9253]\n",
+                    "The configuration file of that agent, which names",
+                ],
+            ),
+        ] {
+            for line in lines {
+                assert!(help.contains(line), "{line} in {help}");
+            }
         }
     }
 }

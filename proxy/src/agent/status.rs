@@ -34,7 +34,8 @@ pub struct AgentStatus {
 }
 
 impl ProgramStatus for AgentStatus {
-    const PROGRAM: Program = Program { what: "agent", rows: "flows", address: DEFAULT_METRICS };
+    const PROGRAM: Program =
+        Program { what: "agent", rows: "flows", first: "busiest", address: DEFAULT_METRICS };
 
     fn metrics(&self, resident: Option<u64>) -> String {
         exposition::text(self, resident)

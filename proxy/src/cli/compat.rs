@@ -112,14 +112,15 @@ fn interval(text: &str) -> Result<Interval, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Action, read};
+    use crate::cli::read;
+    use crate::cli::shared::Action;
     use crate::config::Config;
 
     const START: &str = "p -i lo --compat nsdi24 --quack-to 10.0.0.2:5103";
 
     fn config(line: &str) -> Result<Config, String> {
         match read(line.split_whitespace()).map_err(|error| error.to_string())? {
-            Action::Run(run) => Ok(run.config),
+            Action::Run { config, .. } => Ok(config),
             other => panic!("{other:?}"),
         }
     }

@@ -17,6 +17,13 @@ use types::{Announced, Bytes, Interface, KeyFile, Listen, Metrics, Number, Value
 
 /// The keys of a program's configuration file, with their values.
 pub(crate) trait Keys: DeserializeOwned {
+    /// The settings of the program.
+    type Config: Default;
+
+    /// Puts the values of this file into `config`, except those that a flag has set. `is_set` is
+    /// asked with the name of a flag's field in the options.
+    fn apply(self, config: &mut Self::Config, is_set: impl Fn(&str) -> bool);
+
     /// What to write in place of a name that is not a key, if this program knows it.
     fn advice(name: &str) -> Option<String>;
 }
@@ -29,6 +36,16 @@ pub(crate) fn read<K: Keys>(path: &Path) -> Result<K, FileError> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| FileError::Unreadable { path: path.to_owned(), cause })?;
     parse(path, &text)
+}
+
+/// The settings of a file alone, without flags.
+///
+/// # Errors
+/// [`FileError`] says what is wrong with the file.
+pub(crate) fn settings<K: Keys>(path: &Path) -> Result<K::Config, FileError> {
+    let mut config = K::Config::default();
+    read::<K>(path)?.apply(&mut config, |_| false);
+    Ok(config)
 }
 
 /// Reads the text of the file at `path`.
@@ -82,10 +99,10 @@ pub(super) struct File {
     pub(super) log: Option<LogLevel>,
 }
 
-impl File {
-    /// Puts the values of this file into `config`, except those that a flag has set. `is_set` is
-    /// asked with the name of a flag's field in the options.
-    pub(super) fn apply(self, config: &mut Config, is_set: impl Fn(&str) -> bool) {
+impl Keys for File {
+    type Config = Config;
+
+    fn apply(self, config: &mut Config, is_set: impl Fn(&str) -> bool) {
         let interfaces = self.interfaces.map(|names| names.0.into_iter().map(|it| it.0).collect());
         let announce = self.announce.map(|list| list.0.into_iter().map(|it| it.0).collect());
         // Both flags decide about discovery, so either overrides both keys.
@@ -118,9 +135,7 @@ impl File {
         put(&mut config.metrics, self.metrics.map(|it| Some(it.0)), is_set("metrics"));
         put(&mut config.log, self.log, is_set("verbose"));
     }
-}
 
-impl Keys for File {
     fn advice(name: &str) -> Option<String> {
         Some(match name {
             "compat" | "quack-to" | "quack-every" | "threshold" => {

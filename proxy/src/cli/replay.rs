@@ -25,7 +25,7 @@ packet.";
 /// Which file to replay, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ReplayOptions {
+pub(crate) struct ReplayOptions {
     /// A capture file, pcap or pcapng; `-` for standard input
     file: PathBuf,
 
@@ -62,7 +62,7 @@ pub(super) struct ReplayOptions {
 }
 
 impl ReplayOptions {
-    pub(super) fn settings(self) -> Settings {
+    pub(crate) fn settings(self) -> Settings {
         let every_packets = self.every_packets.and_then(NonZeroU16::new);
         let every = self.every_ms.map(|ms| Duration::from_millis(ms.into()));
         let every = if every_packets.is_some() { every } else { every.or(Terms::default().every) };

@@ -120,7 +120,8 @@ impl Session {
 }
 
 impl ProgramStatus for Status {
-    const PROGRAM: Program = Program { what: "proxy", rows: "sessions", address: DEFAULT_ADDRESS };
+    const PROGRAM: Program =
+        Program { what: "proxy", rows: "sessions", first: "first", address: DEFAULT_ADDRESS };
 
     fn metrics(&self, resident: Option<u64>) -> String {
         exposition::text(self, resident)

@@ -16,6 +16,8 @@ pub struct Program {
     pub what: &'static str,
     /// What its status lists. A client gets all of them by `/status?ROWS=all`.
     pub rows: &'static str,
+    /// Which of them it lists if it does not list all.
+    pub first: &'static str,
     /// Where it serves metrics by default.
     pub address: SocketAddr,
 }

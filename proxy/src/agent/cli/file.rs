@@ -36,10 +36,10 @@ pub(super) struct File {
     log: Option<LogLevel>,
 }
 
-impl File {
-    /// Puts the values of this file into `config`, except those that a flag has set. `is_set` is
-    /// asked with the name of a flag's field in the options.
-    pub(super) fn apply(self, config: &mut AgentConfig, is_set: impl Fn(&str) -> bool) {
+impl Keys for File {
+    type Config = AgentConfig;
+
+    fn apply(self, config: &mut AgentConfig, is_set: impl Fn(&str) -> bool) {
         let interfaces = self.interfaces.map(|names| names.0.into_iter().map(|it| it.0).collect());
         let selectors = |list: Option<ValueList<Selected>>| {
             list.map(|list| list.0.into_iter().map(|it| it.0).collect())
@@ -63,9 +63,7 @@ impl File {
         put(&mut config.metrics, self.metrics.map(|it| Some(it.0)), is_set("metrics"));
         put(&mut config.log, self.log, is_set("verbose"));
     }
-}
 
-impl Keys for File {
     fn advice(_name: &str) -> Option<String> {
         None
     }
