@@ -44,6 +44,9 @@ pub enum PortError {
     /// Ports below 1024 are privileged.
     #[error("no permission to listen on {0}: choose a port above 1023 with --listen")]
     NotPermitted(SocketAddr),
+    /// There is not any port: who requests one of the kernel, as an agent does, chooses none.
+    #[error("cannot open a UDP port: {0}")]
+    NoPort(io::Error),
     /// Something else went wrong.
     #[error("cannot listen on {address}: {cause}")]
     Other {
@@ -88,6 +91,7 @@ impl Port {
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let other = |cause| PortError::Other { address, cause };
         let socket = bound(address).map_err(|cause| match cause.kind() {
+            _ if address.ip().is_unspecified() && address.port() == 0 => PortError::NoPort(cause),
             io::ErrorKind::AddrInUse => PortError::InUse(address),
             io::ErrorKind::AddrNotAvailable => PortError::NotLocal(address),
             io::ErrorKind::PermissionDenied => PortError::NotPermitted(address),

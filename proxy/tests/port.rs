@@ -124,5 +124,12 @@ fn errors_say_what_to_do() {
             error,
             "192.0.2.1 is not an address of this machine: choose one with --listen, or omit it for all"
         );
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "5252 5252").unwrap();
+        let any = "[::]:0".parse().unwrap();
+        let only = Port::open(any).unwrap();
+        let error = Port::open(any).unwrap_err().to_string();
+        assert_eq!(error, "cannot open a UDP port: Address already in use (os error 98)");
+        let error = Port::open(only.address()).unwrap_err().to_string();
+        assert!(error.contains("choose another port with --listen"), "{error}");
     });
 }
