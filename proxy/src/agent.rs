@@ -29,3 +29,4 @@ pub(crate) mod report;
 mod show;
 pub(crate) mod status;
 mod tun;
+mod under_way;

@@ -342,7 +342,8 @@ impl Loop<'_> {
                 To::Interface(number) => {
                     let interface = self.interfaces.iter().find(|it| it.number == number);
                     match interface.and_then(|it| it.captures.as_ref()) {
-                        Some(captures) => captures.leaving.send(&buffer),
+                        // A packet socket does not see what it sends itself.
+                        Some(captures) => captures.arriving.send(&buffer),
                         None => Err(ErrorKind::NotConnected.into()),
                     }
                 }

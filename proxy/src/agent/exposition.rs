@@ -58,10 +58,11 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 28] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 29] {
     let Totals {
         captured,
         captured_bytes,
+        seen_twice,
         arrived,
         flows,
         flows_refused,
@@ -96,6 +97,11 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 28] {
             captured,
         ),
         ("sidekick_agent_captured_bytes_total", "Bytes of these datagrams.", captured_bytes),
+        (
+            "sidekick_agent_packets_seen_twice_total",
+            "Of these, datagrams ignored because their flow's own interface shows them, too.",
+            seen_twice,
+        ),
         ("sidekick_agent_packets_arrived_total", "Arriving UDP datagrams captured.", arrived),
         ("sidekick_agent_flows_opened_total", "Flows that had enough packets to be helped.", flows),
         (

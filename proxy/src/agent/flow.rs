@@ -12,6 +12,7 @@ use super::frame::{Passing, Template};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
+use super::under_way::UnderWay;
 
 /// A quACK at most this long after the first packet that none has reported. A repair leaves so much
 /// later than the next packets, and a near RTT.
@@ -34,6 +35,9 @@ const UNKNOWN_FAR: Duration = Duration::from_millis(10);
 const WAITING_FAR: Duration = Duration::from_millis(80);
 /// How long nothing is sent again after a queue grew before the proxy.
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
+/// A packet on another interface is another sight of the same one, until the flow's own interface
+/// has shown none for so long. A VLAN and its parent show each packet twice.
+const MOVED: Duration = Duration::from_millis(100);
 /// A packet that is older when its loss shows is not sent again.
 const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of what a flow receives. Its receiver has no use for older ones.
@@ -54,6 +58,8 @@ pub(super) struct Candidate {
     arriving: Classifier,
     pub(super) arrived: u32,
     pub(super) last: Instant,
+    /// The interface by which its last packet left, and when.
+    seen: Option<(u32, Instant)>,
     /// When the first packet left, until the first one arrived; `None` if the flow began before.
     began: Option<Instant>,
     /// The whole path's round trip, as the first answer showed it.
@@ -69,19 +75,25 @@ impl Candidate {
             arriving: Classifier::default(),
             arrived: 0,
             last: now,
+            seen: None,
             began: None,
             rtt: None,
         }
     }
 
-    /// Notes a packet that leaves.
-    pub(super) fn note(&mut self, payload: &[u8], now: Instant) {
+    /// Notes a packet that leaves by an interface. Returns false if another one shows it, too.
+    pub(super) fn note(&mut self, interface: u32, payload: &[u8], now: Instant) -> bool {
+        if self.seen.is_some_and(|(by, seen)| by != interface && now < seen + MOVED) {
+            return false;
+        }
+        self.seen = Some((interface, now));
         self.classifier.note(payload);
         if self.packets + self.arrived == 0 && self.classifier.kind.begins_with(payload) {
             self.began = Some(now);
         }
         self.packets += 1;
         self.last = now;
+        true
     }
 
     /// Notes a packet that arrives. If the flow began with a handshake, the first one is a round
@@ -109,14 +121,17 @@ impl Candidate {
 #[derive(Debug)]
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
-    /// The interface by which it leaves.
-    pub(super) interface: u32,
     classifier: Classifier,
     /// The whole path's round trip, if the flow showed it.
     pub(super) rtt: Option<Duration>,
     pub(super) last: Instant,
     pub(super) sender: Sender,
+    /// How it leaves.
     template: Template,
+    /// When the program's last packet left by this interface.
+    seen: Option<Instant>,
+    /// What the agent sends of it.
+    under_way: UnderWay,
     store: Store,
     next_tag: u64,
     /// What kind of packets arrives.
@@ -135,6 +150,20 @@ pub(super) struct HelpedFlow {
     pub(super) numbers: Vec<u32>,
 }
 
+/// What a leaving datagram of a helped flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sighting {
+    /// A datagram of the program.
+    Sent,
+    /// One that the flow's own interface shows, too.
+    Twice,
+    /// A repair or a marker of the agent.
+    Own,
+    /// The program has a sender of its own, or its packets now have headers that the agent does not
+    /// write.
+    Alone,
+}
+
 /// Why lost packets are not sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withheld {
@@ -149,7 +178,7 @@ impl HelpedFlow {
     pub(super) fn begin(
         config: SenderConfig,
         seed: [u8; 32],
-        (interface, template): (u32, Template),
+        template: Template,
         (flow, candidate): (Flow, Candidate),
         now: Instant,
     ) -> Self {
@@ -165,12 +194,13 @@ impl HelpedFlow {
         sender.start(flow, now);
         Self {
             flow,
-            interface,
             classifier: candidate.classifier,
             rtt: candidate.rtt,
             last: now,
             sender,
             template,
+            seen: None,
+            under_way: UnderWay::default(),
             store: Store::new(STORE, MAX_AGE),
             next_tag: 0,
             arriving: candidate.arriving,
@@ -183,11 +213,6 @@ impl HelpedFlow {
             armed: None,
             numbers: Vec::new(),
         }
-    }
-
-    /// Notes the headers of a leaving packet.
-    pub(super) fn note_headers(&mut self, leaving: &Passing<'_>) {
-        self.template.update(leaving);
     }
 
     /// Notes a datagram that arrived, and requests what is missing before it. Call
@@ -232,8 +257,43 @@ impl HelpedFlow {
         }
     }
 
+    /// The number of the interface by which it leaves.
+    pub(super) fn interface(&self) -> u32 {
+        self.template.interface()
+    }
+
     /// Notes a datagram that left. `keeps`: whether there is memory for its copy.
-    pub(super) fn on_leaving(&mut self, payload: &[u8], keeps: bool, now: Instant) {
+    pub(super) fn on_leaving(
+        &mut self,
+        leaving: &Passing<'_>,
+        payload: &[u8],
+        keeps: bool,
+        now: Instant,
+    ) -> Sighting {
+        let is_marker = Sender::is_marker(payload);
+        if is_marker && self.under_way.is_marker(payload) {
+            return Sighting::Own;
+        }
+        if leaving.interface != self.interface() {
+            if self.under_way.is_repair(payload) {
+                return Sighting::Own;
+            }
+            if self.seen.is_some_and(|seen| now < seen + MOVED) {
+                return Sighting::Twice;
+            }
+            let Some(template) = Template::of(leaving) else { return Sighting::Alone };
+            self.go_by(template, now);
+        }
+        if is_marker {
+            return Sighting::Alone;
+        }
+        if let Some(tag) = self.under_way.take_repair(payload) {
+            // The proxy counts it as another packet, behind those that left the local queue before.
+            self.sender.on_sent(tag, Payload::whole(payload), now);
+            return Sighting::Own;
+        }
+        self.template.update(leaving);
+        self.seen = Some(now);
         self.last = now;
         self.sent += 1;
         self.classifier.note(payload);
@@ -242,6 +302,17 @@ impl HelpedFlow {
             self.store.push_copy(self.next_tag, payload, now);
         }
         self.next_tag += 1;
+        Sighting::Sent
+    }
+
+    /// Goes on by another interface. Its proxy is another one, and what was measured was another
+    /// path's.
+    fn go_by(&mut self, template: Template, now: Instant) {
+        self.template = template;
+        self.store.clear();
+        self.under_way.clear_repairs();
+        (self.rtt, self.congested_until) = (None, None);
+        self.sender.start(self.flow, now);
     }
 
     /// What its packets look like.
@@ -264,7 +335,8 @@ impl HelpedFlow {
         self.reception.as_ref().map_or((0, 0), |of| (of.missed, of.delivered))
     }
 
-    /// Why nothing is sent again and nothing requested at present, or `None` if losses are repaired.
+    /// Why nothing is sent again and nothing requested at present, or `None` if losses are
+    /// repaired.
     pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
@@ -322,7 +394,8 @@ impl HelpedFlow {
             match transmit.route {
                 Route::Path { .. } => {
                     totals.markers += 1;
-                    outbox.push_frame(self.interface, &self.template, message);
+                    self.under_way.push_marker(message);
+                    outbox.push_frame(&self.template, message);
                 }
                 Route::Session | Route::Stranger { .. } => {
                     totals.messages += 1;
@@ -337,16 +410,19 @@ impl HelpedFlow {
     fn repair(&mut self, tag: u64, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
         let twice = (tag < TWICE).then_some(tag | SECOND);
         for name in [Some(tag), twice].into_iter().flatten() {
+            if !self.under_way.has_room(MAX_AGE, now) {
+                totals.withheld_late += u64::from(name == tag);
+                return;
+            }
             let Some(payload) = self.store.get_for_resend(tag, now) else {
                 totals.withheld_late += u64::from(name == tag);
                 return;
             };
-            if outbox.push_frame(self.interface, &self.template, payload) {
+            if outbox.push_frame(&self.template, payload) {
                 self.resent += 1;
                 totals.resent += 1;
                 totals.resent_bytes += payload.len() as u64;
-                // The proxy counts it as another packet.
-                self.sender.on_sent(name, Payload::whole(payload), now);
+                self.under_way.push_repair(name, payload, now);
             }
         }
     }

@@ -7,14 +7,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
 
 use super::filter::Filter;
-use super::flow::{Candidate, HelpedFlow};
+use super::flow::{Candidate, HelpedFlow, Sighting};
 use super::frame::{Passing, Template};
 use super::kind::Kind;
 use super::outbox::{Outbox, To};
@@ -65,17 +64,87 @@ pub(super) struct Agent {
     flows: HashMap<Flow, Entry>,
     /// Those of the flows that are helped.
     helped: usize,
-    /// The flow of a session's number.
-    numbers: HashMap<u32, Flow>,
-    timers: BinaryHeap<Reverse<(Instant, [SocketAddr; 2])>>,
     sweep_at: Option<Instant>,
     /// When there was last no room for a flow.
     purged: Option<Instant>,
+    work: Work,
+}
+
+/// What the agent does for all flows, beside the flows.
+#[derive(Default)]
+struct Work {
+    /// The flow of a session's number.
+    numbers: HashMap<u32, Flow>,
+    timers: BinaryHeap<Reverse<(Instant, [SocketAddr; 2])>>,
     /// Bytes of copies.
     memory: usize,
     outbox: Outbox,
     scratch: Vec<u64>,
-    pub(super) totals: Totals,
+    totals: Totals,
+}
+
+impl Work {
+    /// Counts a leaving datagram of a program.
+    fn count(&mut self, payload: &[u8]) {
+        self.totals.captured += 1;
+        self.totals.captured_bytes += payload.len() as u64;
+    }
+
+    /// Notes leaving datagrams of one frame of a helped flow. `most`: bytes of copies, of all flows
+    /// together. Returns false if the flow has to be left alone.
+    fn on_leaving<'a>(
+        &mut self,
+        helped: &mut HelpedFlow,
+        leaving: &Passing<'_>,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        most: usize,
+        now: Instant,
+    ) -> bool {
+        for payload in payloads {
+            let before = helped.memory();
+            let sighting = helped.on_leaving(leaving, payload, self.memory < most, now);
+            self.memory = (self.memory + helped.memory()).saturating_sub(before);
+            if sighting != Sighting::Own {
+                self.count(payload);
+            }
+            match sighting {
+                Sighting::Sent => self.totals.sent += 1,
+                Sighting::Twice => self.totals.seen_twice += 1,
+                Sighting::Own => {}
+                Sighting::Alone => return false,
+            }
+        }
+        self.settle(helped, now);
+        true
+    }
+
+    /// Completes an input of a flow: sends what it has ready, and sets its timer.
+    fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
+        let Self { outbox, scratch, totals, numbers, timers, .. } = self;
+        let flow = helped.flow;
+        helped.flush(outbox, scratch, totals, now);
+        if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
+            forget_numbers(numbers, helped);
+            helped.numbers.clear();
+            helped.numbers.extend(helped.sender.session_numbers());
+            numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
+        }
+        if let Some(due) = helped.sender.poll_timeout()
+            && helped.armed.is_none_or(|armed| due < armed)
+        {
+            helped.armed = Some(due);
+            timers.push(Reverse((due, [flow.source, flow.destination])));
+        }
+    }
+
+    /// Ends the help for a flow.
+    fn end(&mut self, mut helped: Box<HelpedFlow>, now: Instant) {
+        helped.sender.stop();
+        helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
+        self.totals.add(helped.sender.stats());
+        self.memory = self.memory.saturating_sub(helped.memory());
+        forget_numbers(&mut self.numbers, &helped);
+    }
 }
 
 impl Agent {
@@ -92,14 +161,9 @@ impl Agent {
             random: Box::new(random),
             flows: HashMap::new(),
             helped: 0,
-            numbers: HashMap::new(),
-            timers: BinaryHeap::new(),
             sweep_at: None,
             purged: None,
-            memory: 0,
-            outbox: Outbox::default(),
-            scratch: Vec::new(),
-            totals: Totals::default(),
+            work: Work::default(),
         }
     }
 
@@ -116,53 +180,46 @@ impl Agent {
         if flow.source.port() == self.port {
             return;
         }
-        for payload in leaving.payloads() {
-            self.totals.captured += 1;
-            self.totals.captured_bytes += payload.len() as u64;
-            self.on_datagram(&leaving, payload, now);
-        }
-        if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
-            helped.note_headers(&leaving);
-            self.settle(flow, now);
+        let mut payloads = leaving.payloads().peekable();
+        while let Some(payload) = payloads.peek() {
+            if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+                let memory = self.limits.memory;
+                if !self.work.on_leaving(helped, &leaving, payloads, memory, now) {
+                    self.leave_alone(flow, now);
+                }
+                return;
+            }
+            // The datagram with which help begins is one of those that are helped.
+            if !self.note(&leaving, payload, now) {
+                self.work.count(payload);
+                payloads.next();
+            }
         }
     }
 
-    fn on_datagram(&mut self, leaving: &Passing<'_>, payload: &[u8], now: Instant) {
+    /// Notes a leaving datagram of a flow that is not helped. Returns whether help begins with it.
+    fn note(&mut self, leaving: &Passing<'_>, payload: &[u8], now: Instant) -> bool {
         let flow = leaving.datagram.flow;
-        match self.flows.get_mut(&flow) {
+        let candidate = match self.flows.get_mut(&flow) {
             Some(Entry::LeftAlone(last)) => {
                 *last = now;
-                return;
+                return false;
             }
             Some(entry) if Sender::is_marker(payload) => {
                 // The program has a sender of its own.
-                if let Entry::Helped(mut helped) = mem::replace(entry, Entry::LeftAlone(now)) {
-                    self.helped -= 1;
-                    helped.sender.stop();
-                    helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
-                    self.totals.add(helped.sender.stats());
-                    forget_numbers(&mut self.numbers, &helped);
-                }
-                return;
+                *entry = Entry::LeftAlone(now);
+                return false;
             }
-            Some(Entry::Helped(_)) => {}
-            Some(Entry::Candidate(candidate)) => {
-                candidate.note(payload, now);
-                self.help(flow, leaving.interface, || Template::of(leaving), now);
-            }
-            None => {
-                if let Some(candidate) = self.begin(flow, now) {
-                    candidate.note(payload, now);
-                    self.help(flow, leaving.interface, || Template::of(leaving), now);
-                }
-            }
+            Some(Entry::Candidate(candidate)) => Some(candidate),
+            Some(Entry::Helped(_)) => None,
+            None => self.begin(flow, now),
+        };
+        let Some(candidate) = candidate else { return false };
+        if !candidate.note(leaving.interface, payload, now) {
+            self.work.totals.seen_twice += 1;
+            return false;
         }
-        if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
-            let before = helped.memory();
-            helped.on_leaving(payload, self.memory < self.limits.memory, now);
-            self.memory = (self.memory + helped.memory()).saturating_sub(before);
-            self.totals.sent += 1;
-        }
+        self.help(flow, || Template::of(leaving), now)
     }
 
     /// Begins to count the packets of a flow, if it may be helped.
@@ -176,38 +233,37 @@ impl Agent {
         }
     }
 
-    /// Begins to help a flow if it has enough packets. `template` has the headers of what leaves by
-    /// the interface.
+    /// Begins to help a flow if it has enough packets. `template` has the headers of what leaves.
+    /// Returns whether it is helped.
     fn help(
         &mut self,
         flow: Flow,
-        interface: u32,
         template: impl FnOnce() -> Option<Template>,
         now: Instant,
-    ) {
-        let Some(Entry::Candidate(candidate)) = self.flows.get(&flow) else { return };
+    ) -> bool {
+        let Some(Entry::Candidate(candidate)) = self.flows.get(&flow) else { return false };
         let candidate = *candidate;
         if !candidate.is_worth_it(self.limits.min_packets) {
-            return;
+            return false;
         }
         if self.helped >= self.limits.max_flows && !self.replace(now) {
-            self.totals.flows_refused += 1;
+            self.work.totals.flows_refused += 1;
             // It is asked again after as many packets.
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
             }
-            return;
+            return false;
         }
         let Some((template, seed)) = template().and_then(|it| Some((it, (self.random)()?))) else {
             self.flows.insert(flow, Entry::LeftAlone(now));
-            return;
+            return false;
         };
         let config = self.limits.sender.clone();
-        let way = (interface, template);
-        let helped = Box::new(HelpedFlow::begin(config, seed, way, (flow, candidate), now));
-        self.totals.flows += 1;
+        let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
+        self.work.totals.flows += 1;
         self.helped += 1;
         self.flows.insert(flow, Entry::Helped(helped));
+        true
     }
 
     /// Makes room for a flow: stops to help the one that is silent for the longest time. Returns
@@ -227,13 +283,16 @@ impl Agent {
 
     /// Ends the help for a flow, and forgets it.
     fn end(&mut self, flow: Flow, now: Instant) {
-        if let Some(Entry::Helped(mut helped)) = self.flows.remove(&flow) {
+        if let Some(Entry::Helped(helped)) = self.flows.remove(&flow) {
             self.helped -= 1;
-            helped.sender.stop();
-            helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
-            self.totals.add(helped.sender.stats());
-            forget_numbers(&mut self.numbers, &helped);
+            self.work.end(helped, now);
         }
+    }
+
+    /// Ends the help for a flow, and begins none as long as it has packets.
+    fn leave_alone(&mut self, flow: Flow, now: Instant) {
+        self.end(flow, now);
+        self.flows.insert(flow, Entry::LeftAlone(now));
     }
 
     /// Whether there is room for another flow with too few packets.
@@ -260,7 +319,7 @@ impl Agent {
         let flow = arriving.datagram.flow.reversed();
         let mut is_due = false;
         for payload in arriving.payloads() {
-            self.totals.arrived += 1;
+            self.work.totals.arrived += 1;
             match self.flows.get_mut(&flow) {
                 Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
                 Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
@@ -270,7 +329,8 @@ impl Agent {
                     continue;
                 }
                 Some(Entry::Helped(helped)) if self.limits.delivers => {
-                    is_due |= helped.on_arriving(&arriving, payload, &mut self.totals, now);
+                    let totals = &mut self.work.totals;
+                    is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }
                 Some(Entry::Helped(_) | Entry::LeftAlone(_)) => continue,
@@ -284,44 +344,42 @@ impl Agent {
                 None => continue,
             }
             if self.limits.delivers {
-                self.help(flow, arriving.interface, || Template::back(&arriving), now);
+                self.help(flow, || Template::back(&arriving), now);
             }
         }
-        if is_due {
-            self.settle(flow, now);
+        if is_due && let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+            self.work.settle(helped, now);
         }
     }
 
     /// Handles a datagram that arrived at the agent's port.
     pub(super) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) {
         let number = Sender::session_number(message);
-        let flow = number.and_then(|number| self.numbers.get(&number)).copied();
-        let Some((flow, Entry::Helped(helped))) =
-            flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?)))
-        else {
-            self.totals.malformed += 1;
+        let flow = number.and_then(|number| self.work.numbers.get(&number));
+        let Some(Entry::Helped(helped)) = flow.and_then(|flow| self.flows.get_mut(flow)) else {
+            self.work.totals.malformed += 1;
             return;
         };
         // An error changes only the sender's counters.
         if let Ok(Some(copy)) = helped.sender.handle_input(from, message, now)
             && let Some(copy) = message.get(copy)
         {
-            helped.on_copy(copy, &mut self.outbox, &mut self.totals, now);
+            helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
         }
-        self.settle(flow, now);
+        self.work.settle(helped, now);
     }
 
     /// When [`Agent::on_timeout`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let timer = self.work.timers.peek().map(|Reverse((at, _))| *at);
         timer.into_iter().chain(self.sweep_at).min()
     }
 
     /// Does what is due at `now`.
     pub(super) fn on_timeout(&mut self, now: Instant) {
-        while let Some(Reverse((at, _))) = self.timers.peek()
+        while let Some(Reverse((at, _))) = self.work.timers.peek()
             && *at <= now
-            && let Some(Reverse((at, [source, destination]))) = self.timers.pop()
+            && let Some(Reverse((at, [source, destination]))) = self.work.timers.pop()
         {
             let flow = Flow { source, destination };
             // The timer may be an earlier one of the flow.
@@ -332,7 +390,7 @@ impl Agent {
                 if helped.sender.poll_timeout().is_some_and(|due| due <= now) {
                     helped.sender.on_timeout(now);
                 }
-                self.settle(flow, now);
+                self.work.settle(helped, now);
             }
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
@@ -362,7 +420,7 @@ impl Agent {
                 }
             }
         }
-        self.memory = memory;
+        self.work.memory = memory;
         for flow in ended {
             if let Some(Entry::Helped(_)) = self.flows.get(&flow) {
                 self.end(flow, now);
@@ -382,38 +440,19 @@ impl Agent {
         }
     }
 
-    /// Completes an input of a flow: sends what it has ready, and sets its timer.
-    fn settle(&mut self, flow: Flow, now: Instant) {
-        let Self { flows, outbox, scratch, totals, numbers, timers, .. } = self;
-        let Some(Entry::Helped(helped)) = flows.get_mut(&flow) else { return };
-        helped.flush(outbox, scratch, totals, now);
-        if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
-            forget_numbers(numbers, helped);
-            helped.numbers.clear();
-            helped.numbers.extend(helped.sender.session_numbers());
-            numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
-        }
-        if let Some(due) = helped.sender.poll_timeout()
-            && helped.armed.is_none_or(|armed| due < armed)
-        {
-            helped.armed = Some(due);
-            timers.push(Reverse((due, [flow.source, flow.destination])));
-        }
-    }
-
     /// The next frame or message to send. Give its buffer back.
     pub(super) fn pop(&mut self) -> Option<(To, Vec<u8>)> {
-        self.outbox.pop()
+        self.work.outbox.pop()
     }
 
     /// Takes a buffer of [`Agent::pop`] back.
     pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
-        self.outbox.give_back(buffer);
+        self.work.outbox.give_back(buffer);
     }
 
     /// The totals now.
     pub(super) fn totals(&self) -> Totals {
-        let mut totals = self.totals;
+        let mut totals = self.work.totals;
         for helped in self.helped() {
             totals.add(helped.sender.stats());
         }
@@ -448,7 +487,7 @@ impl Agent {
         let described = helped.into_iter().take(most).map(|helped| FlowReport {
             source: helped.flow.source,
             destination: helped.flow.destination,
-            interface: name(helped.interface),
+            interface: name(helped.interface()),
             kind: helped.kind().to_string(),
             state: helped.state(now),
             assisted: helped.sender.assistance() == Assistance::Assisted,

@@ -46,10 +46,12 @@ impl<'a> Passing<'a> {
     }
 }
 
-/// The headers of a flow's latest packet.
+/// The headers of a flow's latest packet, and the interface that they belong to.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     flow: Flow,
+    /// The number of the interface by which the packet passed.
+    interface: u32,
     headers: [u8; MOST],
     /// Bytes of all headers.
     len: usize,
@@ -68,8 +70,14 @@ impl Template {
     /// extensions of IPv6, with which the checksum may cover another destination.
     pub(super) fn of(passing: &Passing<'_>) -> Option<Self> {
         let flow = passing.datagram.flow;
-        let mut template = Self { flow, headers: [0; MOST], len: 0, ip_at: 0 };
+        let interface = passing.interface;
+        let mut template = Self { flow, interface, headers: [0; MOST], len: 0, ip_at: 0 };
         template.update(passing).then_some(template)
+    }
+
+    /// The number of the interface whose link has such headers.
+    pub(super) fn interface(&self) -> u32 {
+        self.interface
     }
 
     /// Headers for packets back to where a datagram came from. `None` if its own have options.
@@ -112,7 +120,7 @@ impl Template {
     /// Takes the headers of a later packet, because its route may be another. Returns false, and
     /// changes nothing, if they are of no use.
     pub(super) fn update(&mut self, passing: &Passing<'_>) -> bool {
-        let Passing { link, datagram, frame, .. } = *passing;
+        let Passing { interface, link, datagram, frame, .. } = *passing;
         let Some(headers) = headers(frame, datagram.payload) else { return false };
         let ip_at = match link {
             Link::Ip => 0,
@@ -127,7 +135,7 @@ impl Template {
             Some(room) => room.copy_from_slice(headers),
             None => return false,
         }
-        (self.len, self.ip_at) = (headers.len(), ip_at);
+        (self.interface, self.len, self.ip_at) = (interface, headers.len(), ip_at);
         true
     }
 

@@ -46,7 +46,8 @@ impl Kind {
         }
     }
 
-    /// Whether a packet looks as if it had a number that anyone can read. Several packets show that.
+    /// Whether a packet looks as if it had a number that anyone can read. Several packets show
+    /// that.
     pub(super) fn may_be_numbered(payload: &[u8]) -> bool {
         [Self::Rtp, Self::WireGuard].iter().any(|kind| kind.number(payload).is_some())
     }

@@ -29,17 +29,13 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a frame with the flow's headers. Returns false if it cannot be sent.
-    pub(super) fn push_frame(
-        &mut self,
-        interface: u32,
-        template: &Template,
-        payload: &[u8],
-    ) -> bool {
+    /// Adds a frame with the flow's headers, for their interface. Returns false if it cannot be
+    /// sent.
+    pub(super) fn push_frame(&mut self, template: &Template, payload: &[u8]) -> bool {
         let mut buffer = self.buffer();
         let fits = self.waiting.len() < MOST && template.write(payload, &mut buffer);
         if fits {
-            self.waiting.push_back((To::Interface(interface), buffer));
+            self.waiting.push_back((To::Interface(template.interface()), buffer));
         } else {
             self.give_back(buffer);
         }

@@ -69,7 +69,7 @@ impl AgentReplay {
         if self.agent.poll_timeout().is_some_and(|due| due <= now) {
             self.agent.on_timeout(now);
         }
-        self.take_sent();
+        self.take_sent(now);
     }
 
     /// The proxy's work for frames that arrive, and for what the agent sent.
@@ -121,12 +121,20 @@ impl AgentReplay {
                 }
             }
         }
-        self.take_sent();
+        self.take_sent(now);
     }
 
-    fn take_sent(&mut self) {
-        while let Some(sent) = self.agent.pop() {
-            self.sent.push(sent);
+    fn take_sent(&mut self, now: Instant) {
+        while let Some((to, buffer)) = self.agent.pop() {
+            // A capture shows it when it leaves.
+            if let (To::Interface(_), Ok(datagram)) =
+                (to, parse(Link::Ethernet, &buffer, buffer.len()))
+            {
+                let (link, each, frame) = (Link::Ethernet, None, &*buffer);
+                let leaving = Passing { interface: 0, link, datagram, each, frame };
+                self.agent.on_leaving(leaving, now);
+            }
+            self.sent.push((to, buffer));
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Totals {
     pub captured: u64,
     /// Bytes of these datagrams.
     pub captured_bytes: u64,
+    /// Of these, datagrams ignored because their flow's own interface shows them, too.
+    pub seen_twice: u64,
     /// Arriving UDP datagrams captured.
     pub arrived: u64,
     /// Flows that had enough packets to be helped.
@@ -94,6 +96,7 @@ impl fmt::Display for Totals {
             ("too far", self.withheld_far),
             ("too late", self.withheld_late),
             ("in a growing queue", self.withheld_congested),
+            ("seen on two interfaces", self.seen_twice),
             ("flows refused", self.flows_refused),
             ("messages malformed", self.malformed),
             ("frames malformed", self.malformed_frames),

@@ -1,6 +1,7 @@
 //! Captures of whole packets in one direction, for an agent.
 //!
-//! An agent sends by the capture of what leaves: a packet socket does not see what it sends itself.
+//! An agent sends by the capture of what arrives: a packet socket does not see what it sends
+//! itself, and the capture of what leaves has to show when that is on the wire.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
 
 use super::*;
-use crate::packet::{Link, parse};
+use crate::packet::{Datagram, Link, parse};
 use crate::runtime::clock;
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,6 +35,28 @@ fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// The links of the agent's interfaces, by their numbers.
+const LINKS: [Link; 3] = [Link::Ip, Link::Ethernet, Link::Ip];
+
+/// A frame of the flow on an interface, as a capture shows it.
+fn framed(interface: u32, flow: Flow, payload: &[u8]) -> Vec<u8> {
+    let number = u8::try_from(interface).unwrap();
+    let header = [&[2, 0, 0, 0, 0, number, 4, 0, 0, 0, 0, number][..], &[0x08, 0x00]].concat();
+    let header = if link(interface) == Link::Ip { Vec::new() } else { header };
+    [header, packet(flow, payload)].concat()
+}
+
+fn link(interface: u32) -> Link {
+    LINKS[usize::try_from(interface).unwrap()]
+}
+
+/// A frame with one datagram.
+fn passing(interface: u32, frame: &[u8]) -> Passing<'_> {
+    let link = link(interface);
+    let datagram = parse(link, frame, frame.len()).unwrap();
+    Passing { interface, link, datagram, each: None, frame }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrival {
     /// A datagram of a flow, at the proxy.
@@ -43,6 +65,8 @@ enum Arrival {
     Here([SocketAddr; 2], Vec<u8>),
     ToProxy(Vec<u8>),
     ToAgent(Vec<u8>),
+    /// A frame at the end of the interface's local queue, where a capture shows it.
+    Leaving(u32, Vec<u8>),
     /// An answer along the path of a flow from this source.
     AlongPath([SocketAddr; 2], Vec<u8>),
 }
@@ -55,6 +79,11 @@ struct Net {
     delay: Duration,
     /// What the segment adds to the delay of data.
     queue: Duration,
+    /// What is sent waits so long before a capture shows it.
+    local_queue: Duration,
+    /// The interfaces that show what leaves, in this order. The programs' packets leave by the
+    /// first.
+    shown_on: Vec<u32>,
     loss_percent: u64,
     /// A generator of Lehmer's: enough to choose losses.
     random: u64,
@@ -85,6 +114,8 @@ impl Net {
             proxy,
             delay,
             queue: Duration::ZERO,
+            local_queue: Duration::ZERO,
+            shown_on: vec![0],
             loss_percent,
             random: 9,
             in_flight: BinaryHeap::new(),
@@ -108,13 +139,34 @@ impl Net {
     /// A program sends a datagram, which the agent captures.
     fn send(&mut self, flow: Flow, payload: &[u8]) {
         self.programs.insert(flow);
-        let frame = packet(flow, payload);
-        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        let leaving = Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
-        self.agent.on_leaving(leaving, self.now);
+        let interface = self.shown_on[0];
+        self.leave(interface, framed(interface, flow, payload));
+        self.drain();
+    }
+
+    /// A frame leaves by an interface, now or behind the local queue.
+    fn leave(&mut self, interface: u32, frame: Vec<u8>) {
+        if self.local_queue.is_zero() {
+            self.left(interface, &frame);
+        } else {
+            self.order += 1;
+            let arrival = Arrival::Leaving(interface, frame);
+            self.in_flight.push(Reverse((self.now + self.local_queue, self.order, arrival)));
+        }
+    }
+
+    /// A frame is on the wire.
+    fn left(&mut self, interface: u32, frame: &[u8]) {
+        let Datagram { flow, payload, .. } = passing(interface, frame).datagram;
+        self.agent.on_leaving(passing(interface, frame), self.now);
+        for other in self.shown_on.clone() {
+            if other != interface {
+                let frame = framed(other, flow, payload);
+                self.agent.on_leaving(passing(other, &frame), self.now);
+            }
+        }
         let ends = [flow.source, flow.destination];
         self.launch(self.queue, Arrival::Data(ends, payload.to_vec()));
-        self.drain();
     }
 
     /// A datagram of the flow, different from all others.
@@ -135,11 +187,9 @@ impl Net {
 
     /// The agent captures a datagram that arrives.
     fn arriving(&mut self, flow: Flow, payload: &[u8]) {
-        let frame = packet(flow, payload);
-        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        let arriving =
-            Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
-        self.agent.on_arriving(arriving, self.now);
+        let interface = self.shown_on[0];
+        let frame = framed(interface, flow, payload);
+        self.agent.on_arriving(passing(interface, &frame), self.now);
     }
 
     /// Sends what both sides have ready.
@@ -151,12 +201,12 @@ impl Net {
                     self.launch(Duration::ZERO, Arrival::ToProxy(buffer.clone()));
                 }
                 To::Interface(number) => {
-                    assert_eq!(number, 0);
-                    let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
-                    assert!(self.programs.contains(&datagram.flow), "a flow of its own");
-                    let ends = [datagram.flow.source, datagram.flow.destination];
-                    let payload = datagram.payload.to_vec();
-                    self.launch(self.queue, Arrival::Data(ends, payload));
+                    assert!(self.shown_on.contains(&number), "{number}");
+                    let Datagram { flow, payload, .. } = passing(number, &buffer).datagram;
+                    assert!(self.programs.contains(&flow), "a flow of its own");
+                    // The header is that of this interface's link.
+                    assert_eq!(buffer[..6], framed(number, flow, payload)[..6]);
+                    self.leave(number, buffer.clone());
                 }
                 To::Host => {
                     let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
@@ -208,6 +258,7 @@ impl Net {
     fn arrive(&mut self, arrival: Arrival) {
         let now = self.now;
         match arrival {
+            Arrival::Leaving(interface, frame) => self.left(interface, &frame),
             Arrival::Data([source, destination], payload) => {
                 let flow = Flow { source, destination };
                 self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
@@ -272,6 +323,61 @@ fn what_the_near_segment_lost_is_sent_again() {
     assert_eq!(totals.flows, 1);
     let [report] = &net.agent.flows(9, |_| "eth0".to_owned(), net.now)[..] else { panic!() };
     assert_eq!((report.state.as_str(), report.near_rtt_ms), ("helped", Some(2.0)));
+}
+
+#[test]
+fn a_flow_may_change_its_interface() {
+    let mut net = Net::new(limits(), MS, 0);
+    for interface in [1, 0, 1, 2] {
+        net.shown_on = vec![interface];
+        let before = net.agent.totals();
+        // What the old interface showed is too recent, then the agent looks for the proxy.
+        net.stream(flow(4000), 300);
+        net.loss_percent = 10;
+        let missing = net.stream(flow(4000), 500);
+        net.loss_percent = 0;
+        let (totals, counts) = (net.agent.totals(), net.agent.counts());
+        assert_eq!((totals.flows, counts.1), (1, 1), "{totals:?}");
+        assert!(missing <= 3, "{missing} by {interface}: {totals:?}");
+        assert!(totals.resent > before.resent + 20, "{totals:?}");
+        assert!(totals.seen_twice <= before.seen_twice + 100, "{totals:?}");
+    }
+}
+
+#[test]
+fn a_repair_that_waits_in_the_local_queue_is_not_lost() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.local_queue = 10 * MS;
+    net.stream(flow(4000), 300);
+    net.loss_percent = 5;
+    let missing = net.stream(flow(4000), 4000);
+    let totals = net.agent.totals();
+    assert!(missing <= 4, "{missing}: {totals:?}");
+    // Of these losses, some are of repairs.
+    assert!((150..300).contains(&totals.lost), "{totals:?}");
+    assert!(totals.resent >= totals.lost - missing as u64, "{totals:?}");
+    assert!(totals.resent * 5 <= totals.lost * 6, "{totals:?}");
+    // Help begins with the eighth.
+    assert_eq!((totals.captured, totals.sent), (4300, 4293), "{totals:?}");
+}
+
+#[test]
+fn a_packet_that_two_interfaces_show_is_one() {
+    let configured = SenderConfig::of(PROXY.parse().unwrap());
+    for sender in [SenderConfig::default(), configured] {
+        for shown_on in [[1, 2], [2, 1]] {
+            let mut net = Net::new(Limits { sender: sender.clone(), ..limits() }, MS, 0);
+            net.shown_on = shown_on.to_vec();
+            net.stream(flow(4000), 300);
+            net.loss_percent = 10;
+            let missing = net.stream(flow(4000), 1000);
+            let totals = net.agent.totals();
+            assert_eq!(net.agent.counts().1, 1, "{totals:?}");
+            assert!(missing <= 3, "{missing}: {totals:?}");
+            let counted = (totals.captured, totals.seen_twice, totals.sent);
+            assert_eq!(counted, (2 * 1300, 1300, 1293), "{totals:?}");
+        }
+    }
 }
 
 #[test]
@@ -372,22 +478,20 @@ fn a_million_flows_are_bounded() {
         let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
         let flow = Flow { source, ..flow(4000) };
         let frame = packet(flow, &[0x40; 60]);
-        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
-        let leaving = Passing { interface: 0, link: Link::Ip, datagram, each: None, frame: &frame };
         for _ in 0..1 + number % 9 {
-            net.agent.on_leaving(leaving, net.now);
+            net.agent.on_leaving(passing(0, &frame), net.now);
         }
         net.programs.insert(flow);
         net.drain();
         assert!(net.agent.flows.len() <= CANDIDATES + 4);
-        assert!(net.agent.timers.len() <= 4096, "{}", net.agent.timers.len());
+        assert!(net.agent.work.timers.len() <= 4096, "{}", net.agent.work.timers.len());
         net.now += MS / 10;
     }
     let (helped, _, memory) = net.agent.counts();
     assert!(helped <= 4 && memory <= 1 << 20, "{helped} {memory}");
     net.run(Duration::from_secs(40));
     assert_eq!(net.agent.flows.len(), 0, "all were idle");
-    assert!(net.agent.numbers.is_empty());
+    assert!(net.agent.work.numbers.is_empty());
     net.run(Duration::from_secs(40));
     assert_eq!(net.agent.poll_timeout(), None, "nothing is left to do");
 }
@@ -416,7 +520,7 @@ proptest! {
         let mut net = Net::new(limits(), MS, 0);
         net.stream(flow(4000), 40);
         let mut message = message;
-        if let (true, Some(known)) = (number, net.agent.numbers.keys().next()) {
+        if let (true, Some(known)) = (number, net.agent.work.numbers.keys().next()) {
             let header: Vec<u8> = [0x13].into_iter().chain(known.to_be_bytes()).collect();
             message.splice(..0, header);
         }
