@@ -26,6 +26,7 @@ mod outbox;
 pub(crate) mod program;
 pub(crate) mod replay;
 pub(crate) mod report;
+mod round_trip;
 mod show;
 pub(crate) mod status;
 mod tun;

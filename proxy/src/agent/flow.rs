@@ -12,6 +12,7 @@ use super::frame::{Passing, Template};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
+use super::round_trip::RoundTrip;
 use super::under_way::UnderWay;
 
 /// A quACK at most this long after the first packet that none has reported. A repair leaves so much
@@ -60,10 +61,7 @@ pub(super) struct Candidate {
     pub(super) last: Instant,
     /// The interface by which its last packet left, and when.
     seen: Option<(u32, Instant)>,
-    /// When the first packet left, until the first one arrived; `None` if the flow began before.
-    began: Option<Instant>,
-    /// The whole path's round trip, as the first answer showed it.
-    pub(super) rtt: Option<Duration>,
+    round_trip: RoundTrip,
 }
 
 impl Candidate {
@@ -76,8 +74,7 @@ impl Candidate {
             arrived: 0,
             last: now,
             seen: None,
-            began: None,
-            rtt: None,
+            round_trip: RoundTrip::default(),
         }
     }
 
@@ -88,21 +85,16 @@ impl Candidate {
         }
         self.seen = Some((interface, now));
         self.classifier.note(payload);
-        if self.packets + self.arrived == 0 && self.classifier.kind.begins_with(payload) {
-            self.began = Some(now);
-        }
+        self.round_trip.on_leaving(self.classifier.kind, payload, now);
         self.packets += 1;
         self.last = now;
         true
     }
 
-    /// Notes a packet that arrives. If the flow began with a handshake, the first one is a round
-    /// trip later, or more.
+    /// Notes a packet that arrives.
     pub(super) fn note_arriving(&mut self, payload: &[u8], now: Instant) {
         self.arriving.note(payload);
-        if let Some(began) = self.began.take() {
-            self.rtt = Some(now.saturating_duration_since(began));
-        }
+        self.round_trip.on_arriving(now);
         self.arrived += 1;
         self.last = now;
     }
@@ -122,8 +114,7 @@ impl Candidate {
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
     classifier: Classifier,
-    /// The whole path's round trip, if the flow showed it.
-    pub(super) rtt: Option<Duration>,
+    round_trip: RoundTrip,
     pub(super) last: Instant,
     pub(super) sender: Sender,
     /// How it leaves.
@@ -195,7 +186,7 @@ impl HelpedFlow {
         Self {
             flow,
             classifier: candidate.classifier,
-            rtt: candidate.rtt,
+            round_trip: candidate.round_trip,
             last: now,
             sender,
             template,
@@ -215,8 +206,14 @@ impl HelpedFlow {
         }
     }
 
-    /// Notes a datagram that arrived, and requests what is missing before it. Call
-    /// [`HelpedFlow::flush`] if it returns true.
+    /// Notes a datagram that arrived, whether or not its losses can be repaired. Help may begin
+    /// before the handshake has an answer.
+    pub(super) fn note_arriving(&mut self, now: Instant) {
+        self.round_trip.on_arriving(now);
+    }
+
+    /// Requests what is missing before a datagram that arrived. Call [`HelpedFlow::flush`] if it
+    /// returns true.
     pub(super) fn on_arriving(
         &mut self,
         arriving: &Passing<'_>,
@@ -297,6 +294,7 @@ impl HelpedFlow {
         self.last = now;
         self.sent += 1;
         self.classifier.note(payload);
+        self.round_trip.on_leaving(self.classifier.kind, payload, now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         if keeps {
             self.store.push_copy(self.next_tag, payload, now);
@@ -311,7 +309,7 @@ impl HelpedFlow {
         self.template = template;
         self.store.clear();
         self.under_way.clear_repairs();
-        (self.rtt, self.congested_until) = (None, None);
+        (self.round_trip, self.congested_until) = (RoundTrip::Unknown, None);
         self.sender.start(self.flow, now);
     }
 
@@ -341,15 +339,25 @@ impl HelpedFlow {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
         }
-        // Without a queue, which is another reason.
-        let queue = self.sender.near_queueing().unwrap_or_default();
-        let near = self.sender.near_rtt()?.saturating_sub(queue);
-        let most = match self.rtt {
+        // Nothing shows yet that a repair is quick.
+        let Some(near) = self.near() else { return Some(Withheld::Far) };
+        let most = match self.round_trip.get(near) {
             _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
             Some(rtt) => rtt / REPAIR_SHARE,
             None => UNKNOWN_FAR,
         };
         (near > most).then_some(Withheld::Far)
+    }
+
+    /// The near RTT without a queue, which is another reason.
+    fn near(&self) -> Option<Duration> {
+        let queue = self.sender.near_queueing().unwrap_or_default();
+        Some(self.sender.near_rtt()?.saturating_sub(queue))
+    }
+
+    /// The whole path's round trip, if the flow showed it.
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        self.round_trip.get(self.near().unwrap_or_default())
     }
 
     /// Completes every input: sends again what was lost, and whatever the sender has ready.

@@ -328,12 +328,16 @@ impl Agent {
                     is_due = true;
                     continue;
                 }
-                Some(Entry::Helped(helped)) if self.limits.delivers => {
+                Some(Entry::Helped(helped)) => {
+                    helped.note_arriving(now);
+                    if !self.limits.delivers {
+                        continue;
+                    }
                     let totals = &mut self.work.totals;
                     is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }
-                Some(Entry::Helped(_) | Entry::LeftAlone(_)) => continue,
+                Some(Entry::LeftAlone(_)) => continue,
                 // A receiver may send little. Of flows that only arrive, those are helped whose
                 // losses can be repaired.
                 None if self.limits.delivers && Kind::may_be_numbered(payload) => {
@@ -493,7 +497,7 @@ impl Agent {
             assisted: helped.sender.assistance() == Assistance::Assisted,
             proxy: helped.sender.proxy().map(|(address, _)| address),
             near_rtt_ms: helped.sender.near_rtt().map(ms),
-            rtt_ms: helped.rtt.map(ms),
+            rtt_ms: helped.rtt().map(ms),
             sent: helped.sent,
             lost: helped.lost,
             resent: helped.resent,

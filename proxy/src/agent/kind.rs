@@ -36,10 +36,10 @@ impl Kind {
     /// later.
     pub(super) fn begins_with(self, payload: &[u8]) -> bool {
         match (self, payload) {
-            // Bits 4 and 5 of a long header tell the type: an Initial packet (RFC 9000, section
+            // The first bits of a long header tell the type: an Initial packet (RFC 9000, section
             // 17.2.2), which RFC 9369 numbers otherwise for version 2.
-            (Self::Quic, [first, 0x6b, 0x33, 0x43, 0xcf, ..]) => first & 0x30 == 0x10,
-            (Self::Quic, [first, ..]) => first & 0x30 == 0,
+            (Self::Quic, [first, 0x6b, 0x33, 0x43, 0xcf, ..]) => first & 0xf0 == 0xd0,
+            (Self::Quic, [first, ..]) => first & 0xf0 == 0xc0,
             // The initiation of a handshake.
             (Self::WireGuard, [first, ..]) => *first == 1,
             _ => false,
@@ -172,6 +172,7 @@ mod tests {
         assert!(!Kind::Quic.begins_with(&long(0xeb, [0, 0, 0, 1])), "a Handshake packet");
         assert!(Kind::Quic.begins_with(&long(0xdb, [0x6b, 0x33, 0x43, 0xcf])));
         assert!(!Kind::Quic.begins_with(&long(0xcb, [0x6b, 0x33, 0x43, 0xcf])), "a Retry packet");
+        assert!(!Kind::Quic.begins_with(&[0x4b, 9, 9, 9]), "a short header");
         assert!(Kind::WireGuard.begins_with(&[1, 0, 0, 0]));
         assert!(!Kind::WireGuard.begins_with(&[2, 0, 0, 0]));
         assert!(!Kind::Udp.begins_with(&[1]) && !Kind::Quic.begins_with(&[]));

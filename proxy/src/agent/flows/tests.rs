@@ -406,6 +406,56 @@ fn a_repair_that_would_be_late_is_not_sent() {
     }
 }
 
+/// An Initial packet of QUIC (RFC 9000, section 17.2.2), with this end.
+fn initial(end: u8) -> Vec<u8> {
+    [&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1190], &[end; 4]].concat()
+}
+
+#[test]
+fn the_round_trip_shows_while_a_flow_is_helped_too() {
+    // The milliseconds from one Initial packet to the next, and from that to the answer. The proxy
+    // is too far away for a round trip of less than 48 ms.
+    for (apart, answer, repairs) in [
+        (0, 20, false),
+        (0, 60, true),
+        // The first one was lost.
+        (1000, 20, false),
+        (1000, 60, true),
+        // It was not: the answer to the second one cannot be here before the proxy's.
+        (300, 1, true),
+    ] {
+        let mut net = Net::new(limits(), 3 * MS, 0);
+        net.send(flow(4000), &initial(1));
+        net.run(apart * MS);
+        net.send(flow(4000), &initial(2));
+        assert_eq!(net.agent.counts().0, 1, "helped from its second packet on");
+        net.run(answer * MS);
+        net.answer(flow(4000), &[0x40; 50]);
+        net.stream(flow(4000), 300);
+        net.loss_percent = 5;
+        net.stream(flow(4000), 500);
+        let totals = net.agent.totals();
+        let case = format!("{apart} {answer}: {totals:?}");
+        assert!(totals.lost > 10, "{case}");
+        assert_eq!((totals.resent > 0, totals.withheld_far > 0), (repairs, !repairs), "{case}");
+    }
+}
+
+#[test]
+fn a_round_trip_below_that_of_the_proxy_is_none() {
+    let mut net = Net::new(limits(), 3 * MS, 0);
+    net.send(flow(4000), &initial(1));
+    net.run(MS);
+    net.answer(flow(4000), &[0x40; 50]);
+    net.stream(flow(4000), 300);
+    net.loss_percent = 5;
+    net.stream(flow(4000), 500);
+    let totals = net.agent.totals();
+    assert!(totals.resent > 10 && totals.withheld_far == 0, "{totals:?}");
+    let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
+    assert_eq!((report.near_rtt_ms, report.rtt_ms), (Some(6.0), None));
+}
+
 #[test]
 fn a_flow_that_began_before_the_agent_shows_no_round_trip() {
     let mut net = Net::new(limits(), MS, 0);
