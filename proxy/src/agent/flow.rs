@@ -1,5 +1,6 @@
 //! A flow that is helped, without I/O.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
@@ -135,7 +136,7 @@ pub(super) struct HelpedFlow {
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) resent: u64,
-    /// When the agent's heap of timers will wake it.
+    /// When the agent's timers will wake it.
     pub(super) armed: Option<Instant>,
     /// The sessions' numbers that the agent's map has.
     pub(super) numbers: Vec<u32>,
@@ -252,6 +253,11 @@ impl HelpedFlow {
             outbox.push_packet(reception.template(), copy);
             totals.delivered += 1;
         }
+    }
+
+    /// Its source and destination.
+    pub(super) fn ends(&self) -> [SocketAddr; 2] {
+        [self.flow.source, self.flow.destination]
     }
 
     /// The number of the interface by which it leaves.

@@ -6,7 +6,7 @@
 //! until it has no more.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -70,12 +70,16 @@ pub(super) struct Agent {
     work: Work,
 }
 
+/// When a flow is due, and its ends.
+type Timer = (Instant, [SocketAddr; 2]);
+
 /// What the agent does for all flows, beside the flows.
 #[derive(Default)]
 struct Work {
     /// The flow of a session's number.
     numbers: HashMap<u32, Flow>,
-    timers: BinaryHeap<Reverse<(Instant, [SocketAddr; 2])>>,
+    /// When each flow is due: one for each that is.
+    timers: BTreeSet<Timer>,
     /// Bytes of copies.
     memory: usize,
     outbox: Outbox,
@@ -121,7 +125,7 @@ impl Work {
     /// Completes an input of a flow: sends what it has ready, and sets its timer.
     fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
         let Self { outbox, scratch, totals, numbers, timers, .. } = self;
-        let flow = helped.flow;
+        let (flow, ends) = (helped.flow, helped.ends());
         helped.flush(outbox, scratch, totals, now);
         if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
             forget_numbers(numbers, helped);
@@ -132,8 +136,10 @@ impl Work {
         if let Some(due) = helped.sender.poll_timeout()
             && helped.armed.is_none_or(|armed| due < armed)
         {
-            helped.armed = Some(due);
-            timers.push(Reverse((due, [flow.source, flow.destination])));
+            if let Some(armed) = helped.armed.replace(due) {
+                timers.remove(&(armed, ends));
+            }
+            timers.insert((due, ends));
         }
     }
 
@@ -143,6 +149,9 @@ impl Work {
         helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
         self.totals.add(helped.sender.stats());
         self.memory = self.memory.saturating_sub(helped.memory());
+        if let Some(armed) = helped.armed {
+            self.timers.remove(&(armed, helped.ends()));
+        }
         forget_numbers(&mut self.numbers, &helped);
     }
 }
@@ -375,21 +384,18 @@ impl Agent {
 
     /// When [`Agent::on_timeout`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timer = self.work.timers.peek().map(|Reverse((at, _))| *at);
+        let timer = self.work.timers.first().map(|(at, _)| *at);
         timer.into_iter().chain(self.sweep_at).min()
     }
 
     /// Does what is due at `now`.
     pub(super) fn on_timeout(&mut self, now: Instant) {
-        while let Some(Reverse((at, _))) = self.work.timers.peek()
+        while let Some((at, _)) = self.work.timers.first()
             && *at <= now
-            && let Some(Reverse((at, [source, destination]))) = self.work.timers.pop()
+            && let Some((_, [source, destination])) = self.work.timers.pop_first()
         {
             let flow = Flow { source, destination };
-            // The timer may be an earlier one of the flow.
-            if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow)
-                && helped.armed == Some(at)
-            {
+            if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 helped.armed = None;
                 if helped.sender.poll_timeout().is_some_and(|due| due <= now) {
                     helped.sender.on_timeout(now);
