@@ -67,7 +67,8 @@ fn headers<'a>(frame: &'a [u8], payload: &[u8]) -> Option<&'a [u8]> {
 
 impl Template {
     /// The headers of a frame in which this datagram was found. `None` if the IP header has
-    /// extensions of IPv6, with which the checksum may cover another destination.
+    /// extensions of IPv6, with which the checksum may cover another destination, or if the frame
+    /// goes to a group: the network's broadcast address is not known.
     pub(super) fn of(passing: &Passing<'_>) -> Option<Self> {
         let flow = passing.datagram.flow;
         let interface = passing.interface;
@@ -124,6 +125,8 @@ impl Template {
         let Some(headers) = headers(frame, datagram.payload) else { return false };
         let ip_at = match link {
             Link::Ip => 0,
+            // The first bit of the destination that is sent (IEEE 802.3, section 3.2.3).
+            Link::Ethernet if headers.first().is_none_or(|first| first & 1 != 0) => return false,
             Link::Ethernet => ethernet_len(headers),
         };
         let ip_len = match headers.get(ip_at) {
@@ -306,6 +309,21 @@ mod tests {
         let frame = packet(false, 4, b"captured");
         let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
         assert!(Template::back(&passing(Link::Ip, datagram, &frame)).is_none(), "options");
+    }
+
+    #[test]
+    fn frames_to_a_group_are_refused() {
+        for first in [0, 1, 2, 3, 0x33, 0xff] {
+            let mut frame = [link_header(0, false), packet(false, 0, b"payload")].concat();
+            frame[0] = first;
+            let datagram = parse(Link::Ethernet, &frame, frame.len()).unwrap();
+            let template = Template::of(&passing(Link::Ethernet, datagram, &frame));
+            assert_eq!(template.is_some(), first % 2 == 0, "{first}");
+        }
+        // Without a link header, the same byte begins the IP header.
+        let frame = packet(false, 0, b"payload");
+        let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+        assert!(frame[0] & 1 != 0 && Template::of(&passing(Link::Ip, datagram, &frame)).is_some());
     }
 
     #[test]

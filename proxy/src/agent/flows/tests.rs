@@ -547,6 +547,20 @@ fn a_million_flows_are_bounded() {
 }
 
 #[test]
+fn a_flow_to_the_whole_network_gets_no_help() {
+    let mut net = Net::new(limits(), MS, 0);
+    let all = Flow { destination: ([192, 0, 2, 255], 27_036).into(), ..flow(4000) };
+    for number in 0..100_u8 {
+        let mut frame = framed(1, all, &[number; 60]);
+        frame[..6].fill(0xff);
+        net.agent.on_leaving(passing(1, &frame), net.now);
+        net.run(MS);
+        assert!(net.agent.pop().is_none());
+    }
+    assert_eq!((net.agent.totals().flows, net.agent.counts().0), (0, 0));
+}
+
+#[test]
 fn a_flow_has_one_timer() {
     let mut net = Net::new(limits(), MS, 0);
     for _ in 0..15_000 / 20 {
