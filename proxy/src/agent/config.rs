@@ -10,6 +10,7 @@ use sidekick_protocol::PublicKey;
 use thiserror::Error;
 
 use super::filter::{Filter, Selector};
+use super::flow;
 use crate::capture::settings::{Backend, Settings, interface_name};
 use crate::config::{LogLevel, MAX_INTERFACES};
 use crate::monitor::listener::MetricsAddress;
@@ -156,16 +157,17 @@ impl AgentConfig {
         Filter { only: self.only.clone(), except: self.except.clone() }
     }
 
-    /// A sentence if waiting packets and copies could fill more than half of the machine's memory.
+    /// A sentence if waiting packets, copies and flows could fill more than half of the machine's
+    /// memory.
     #[must_use]
     pub fn memory_shortage(&self) -> Option<String> {
         let memory = sysinfo().ok()?.ram_total() >> 20;
-        let [buffers, copies] = self.memory();
-        (buffers.saturating_add(copies) > memory / 2).then(|| {
+        let [buffers, copies, flows] = self.memory();
+        (buffers.saturating_add(copies).saturating_add(flows) > memory / 2).then(|| {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and direction), \
-                 copies {copies} MiB (memory), and this machine has {memory} MiB: make buffer or \
-                 memory less"
+                 copies {copies} MiB (memory), flows {flows} MiB (max-flows), and this machine has \
+                 {memory} MiB: make buffer, memory or max-flows less"
             )
         })
     }
@@ -177,11 +179,12 @@ impl AgentConfig {
         Some(format!("{both} is both in only and in except: the agent does not help these flows"))
     }
 
-    /// The most mebibytes of waiting packets, and of copies.
-    fn memory(&self) -> [u64; 2] {
+    /// The most mebibytes of waiting packets, of copies, and of flows beside them.
+    fn memory(&self) -> [u64; 3] {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let captures = interfaces.saturating_mul(DIRECTIONS);
-        [captures.saturating_mul(self.buffer.into()), self.memory.get() >> 20]
+        let flows = u64::from(self.max_flows).saturating_mul(flow::bytes()) >> 20;
+        [captures.saturating_mul(self.buffer.into()), self.memory.get() >> 20, flows]
     }
 
     /// The settings as the lines of a configuration file.
@@ -277,9 +280,12 @@ mod tests {
     fn memory_that_the_machine_lacks_is_named() {
         let interfaces = ["wlan0".to_owned(), "eth0".to_owned()].to_vec();
         let usual = AgentConfig { interfaces, ..AgentConfig::default() };
-        assert_eq!(usual.memory(), [2 * 2 * 4, 32]);
+        assert_eq!(usual.memory(), [2 * 2 * 4, 32, 12]);
+        let many = AgentConfig { max_flows: 65_536, ..usual.clone() };
+        assert_eq!(many.memory(), [2 * 2 * 4, 32, 3072]);
         let greedy = AgentConfig { memory: Size::mebibytes(1 << 20), ..usual };
         let sentence = greedy.memory_shortage().unwrap();
-        assert!(sentence.contains("copies 1048576 MiB (memory)"), "{sentence}");
+        let parts = "copies 1048576 MiB (memory), flows 12 MiB (max-flows)";
+        assert!(sentence.contains(parts), "{sentence}");
     }
 }

@@ -83,6 +83,7 @@ impl Sender {
                 proxy: config.proxy.map(canonical),
                 terms: config.terms.normalised(),
                 packet_threshold: config.packet_threshold.max(1),
+                unanswered: config.unanswered.clamp(1, history::MAX_PENDING),
                 ..config
             },
             numbers: Numbers::new(seed),

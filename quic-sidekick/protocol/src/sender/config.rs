@@ -1,5 +1,6 @@
 //! A sender's configuration.
 
+use super::history::{Entry, MAX_PENDING};
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use std::net::SocketAddr;
@@ -26,9 +27,26 @@ pub struct SenderConfig {
     /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a
     /// second; `None` to ask for none.
     pub keep: Option<Duration>,
+    /// The most packets that are remembered while the proxy has not accepted, 1 to 8192. The
+    /// default is 8192. Of more, the oldest are forgotten: an epoch cannot begin with them, and if
+    /// they are lost, the sender does not detect it.
+    pub unanswered: usize,
 }
 
 impl SenderConfig {
+    /// Bytes of memory for the packets that are remembered while the proxy has not accepted.
+    ///
+    /// ```
+    /// use sidekick_protocol::SenderConfig;
+    ///
+    /// let few = SenderConfig { unanswered: 1024, ..SenderConfig::default() };
+    /// assert_eq!(8 * few.unanswered_bytes(), SenderConfig::default().unanswered_bytes());
+    /// ```
+    #[must_use]
+    pub fn unanswered_bytes(&self) -> usize {
+        self.unanswered.clamp(1, MAX_PENDING) * size_of::<Entry>()
+    }
+
     /// The default terms, requested of the proxy at this address.
     #[must_use]
     pub fn of(proxy: SocketAddr) -> Self {
@@ -46,6 +64,7 @@ impl Default for SenderConfig {
             poll: true,
             packet_threshold: 3,
             keep: None,
+            unanswered: MAX_PENDING,
         }
     }
 }

@@ -130,8 +130,9 @@ impl Handshaking {
         Self { attempts, ..Self::new(origin, flow, near_rtt, false, retry_at) }
     }
 
-    pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
-        self.history.push(identifier, tag, now);
+    /// Records a packet. `most` are remembered.
+    pub(super) fn on_sent(&mut self, most: usize, tag: u64, identifier: u32, now: Instant) {
+        self.history.push_within(most, identifier, tag, now);
     }
 
     pub(super) fn on_datagram(

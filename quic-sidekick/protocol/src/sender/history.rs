@@ -53,8 +53,19 @@ pub(super) struct History {
 impl History {
     /// Adds a packet. Returns true if it displaced the oldest.
     pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) -> bool {
+        self.push_within(MAX_PENDING, identifier, tag, now)
+    }
+
+    /// As [`Self::push`], but keeps at most so many packets, 1 to [`MAX_PENDING`].
+    pub(super) fn push_within(
+        &mut self,
+        most: usize,
+        identifier: u32,
+        tag: u64,
+        now: Instant,
+    ) -> bool {
         self.last_sent = Some(now);
-        let full = self.pending.len() >= MAX_PENDING;
+        let full = self.pending.len() >= most;
         if full {
             self.pending.pop_front();
             self.suspects = self.suspects.saturating_sub(1);
@@ -81,8 +92,9 @@ impl History {
         declared_lost.push_back(DeclaredLost { entry, until });
     }
 
+    /// Forgets all packets, and gives their memory back: a proxy that does not answer may never do.
     pub(super) fn clear(&mut self) {
-        self.pending.clear();
+        self.pending = VecDeque::new();
         self.declared_lost.clear();
         self.suspects = 0;
         self.last_sent = None;

@@ -109,9 +109,10 @@ impl ProxySession {
 
     /// Records a datagram of the flow with this identifier, which was sent.
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
+        let most = self.config.unanswered;
         match &mut self.state {
             State::Closed => {}
-            State::Handshaking(handshaking) => handshaking.on_sent(tag, identifier, now),
+            State::Handshaking(handshaking) => handshaking.on_sent(most, tag, identifier, now),
             State::Established(established) => established.on_sent(tag, identifier, now),
         }
     }

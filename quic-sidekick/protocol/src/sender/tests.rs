@@ -177,6 +177,26 @@ fn a_lost_last_packet_is_detected_after_two_near_rtts() {
 }
 
 #[test]
+fn a_proxy_that_does_not_answer_takes_little_memory() {
+    for (wanted, most) in [(0, 1), (300, 300), (8192, 8192), (9000, 8192)] {
+        let config = SenderConfig { unanswered: wanted, ..configured() };
+        let mut s = simulation(near(0), 4);
+        s.sender = Sender::new(config, key(4));
+        s.near.loss_percent = 100;
+        s.sender.start(s.flow, s.now);
+        s.stream(10_000, MS / 100);
+        assert_eq!(s.sender.history().pending.len(), most);
+        assert!(s.sender.history().pending.capacity() <= most.next_power_of_two().max(4));
+        // The sender sends HELLOs ever more seldom, and forgets what an epoch cannot begin with.
+        s.run(Duration::from_secs(600));
+        assert_eq!(s.sender.history().pending.capacity(), 0);
+        s.near.loss_percent = 0;
+        s.stream(100, Duration::from_secs(1));
+        assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    }
+}
+
+#[test]
 fn without_polls_a_lost_last_packet_is_not_detected() {
     let config = SenderConfig { poll: false, ..configured() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 9);
