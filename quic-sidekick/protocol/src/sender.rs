@@ -120,6 +120,15 @@ impl Sender {
         self.config.keep = None;
     }
 
+    /// Sets [`SenderConfig::packet_threshold`], because the path turned out to reorder packets, or
+    /// not to. It holds for packets that are not declared lost yet, too.
+    pub fn set_packet_threshold(&mut self, packets: u32) {
+        self.config.packet_threshold = packets.max(1);
+        for session in &mut self.sessions {
+            session.set_packet_threshold(packets.max(1));
+        }
+    }
+
     /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]), also those of
     /// sessions that have not asked so far. A caller may know only later that it can detect gaps.
     pub fn want_copies(&mut self, age: Duration, now: Instant) {

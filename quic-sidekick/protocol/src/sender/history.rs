@@ -26,6 +26,8 @@ pub(super) struct Entry {
 pub(super) struct DeclaredLost {
     pub(super) entry: Entry,
     pub(super) until: Instant,
+    /// The caller knows of the loss.
+    pub(super) is_told: bool,
 }
 
 /// The rule for declaring a suspect lost (SPEC.md, section 7.3).
@@ -81,15 +83,17 @@ impl History {
     }
 
     /// Keeps a packet that was declared lost for as long as the proxy may still report it.
+    /// `is_told`: the caller knows of the loss.
     pub(super) fn keep_lost(
         declared_lost: &mut VecDeque<DeclaredLost>,
         entry: Entry,
         until: Instant,
+        is_told: bool,
     ) {
         if declared_lost.len() >= MAX_DECLARED_LOST {
             declared_lost.pop_front();
         }
-        declared_lost.push_back(DeclaredLost { entry, until });
+        declared_lost.push_back(DeclaredLost { entry, until, is_told });
     }
 
     /// Forgets all packets, and gives their memory back: a proxy that does not answer may never do.
@@ -191,7 +195,7 @@ impl History {
                 return true;
             }
             lost.push(entry.tag);
-            Self::keep_lost(declared_lost, *entry, now + rule.grace);
+            Self::keep_lost(declared_lost, *entry, now + rule.grace, true);
             *suspects -= usize::from(suspect);
             false
         });

@@ -57,6 +57,8 @@ pub(super) struct Reconciler {
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
+    /// Packets declared lost that quACKs reported later, since [`Reconciler::take_turned_up`].
+    turned_up: u64,
     /// The work of all attempts: candidates times sums.
     #[cfg(test)]
     pub(super) work: usize,
@@ -83,6 +85,7 @@ impl Default for Reconciler {
             decoder: Decoder::new(MAX_THRESHOLD),
             candidates: Vec::new(),
             fates: Vec::new(),
+            turned_up: 0,
             #[cfg(test)]
             work: 0,
             aligned: false,
@@ -251,6 +254,11 @@ impl Reconciler {
         LastQuack::new(self.quack.count(), self.quack.threshold(), self.settled_count())
     }
 
+    /// How many packets turned up since the last call that were declared lost.
+    pub(super) fn take_turned_up(&mut self) -> u64 {
+        std::mem::take(&mut self.turned_up)
+    }
+
     /// The number of the epoch's packets that are known to be in the proxy's sums, modulo 2^32.
     pub(super) fn settled_count(&self) -> u32 {
         self.settled.sums.count()
@@ -370,9 +378,12 @@ impl Reconciler {
         let settled = &mut self.settled;
         let declared_lost = &mut history.declared_lost;
         let mut index = end.saturating_sub(start);
+        let turned_up = &mut self.turned_up;
         declared_lost.retain(|declared| {
             // If these are no candidates, `fates` ends with the range.
-            let keep = keep(fates.get(index), &declared.entry, settled);
+            let fate = fates.get(index);
+            *turned_up += u64::from(declared.is_told && fate == Some(&Fate::Received));
+            let keep = keep(fate, &declared.entry, settled);
             index += 1;
             keep
         });
@@ -390,7 +401,7 @@ impl Reconciler {
             if keep && index < blurred {
                 // It may have passed before the epoch, so it is not declared lost. The proxy may
                 // yet report it.
-                History::keep_lost(declared_lost, *entry, blur_until);
+                History::keep_lost(declared_lost, *entry, blur_until, false);
                 keep = false;
             }
             remaining += usize::from(keep && index < suspects);

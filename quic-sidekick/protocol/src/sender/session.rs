@@ -295,6 +295,11 @@ impl ProxySession {
         }
     }
 
+    /// Sets after how many later packets a missing one is declared lost.
+    pub(super) fn set_packet_threshold(&mut self, packets: u32) {
+        self.config.packet_threshold = packets;
+    }
+
     /// Asks the proxy to keep copies for `age`, unless the session has asked before.
     pub(super) fn want_copies(&mut self, age: Duration, now: Instant) {
         self.config.keep = Some(age);

@@ -72,6 +72,9 @@ pub struct SenderStats {
     pub early_lost: u64,
     /// Of these, packets that the receiver had, as its acknowledgements show.
     pub spurious: u64,
+    /// Of these, packets that the proxy reported later: they were overtaken. With several copies
+    /// of a packet it is unknown which one the proxy reports, so this can be too few.
+    pub turned_up: u64,
     /// quACKs processed.
     pub quacks_received: u64,
     /// Bytes of these quACKs, without UDP and IP headers.
@@ -109,6 +112,7 @@ impl std::ops::AddAssign for SenderStats {
         *self = Self {
             early_lost: self.early_lost + other.early_lost,
             spurious: self.spurious + other.spurious,
+            turned_up: self.turned_up + other.turned_up,
             quacks_received: self.quacks_received + other.quacks_received,
             quack_bytes: self.quack_bytes + other.quack_bytes,
             undecodable: self.undecodable + other.undecodable,

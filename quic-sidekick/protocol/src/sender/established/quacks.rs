@@ -146,6 +146,7 @@ impl Established {
         };
         let received = &mut context.effects.received;
         let outcome = self.reconciler.reconcile(&mut self.history, &window, received, context.now);
+        context.stats.turned_up += self.reconciler.take_turned_up();
         let settled = self.reconciler.settled_count();
         context.effects.quack = Some(loaded.with(outcome, settled, self.history.suspects));
         match outcome {
