@@ -58,7 +58,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 29] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
     let Totals {
         captured,
         captured_bytes,
@@ -69,6 +69,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 29] {
         flows_assisted,
         sent,
         lost,
+        turned_up,
         resent,
         resent_bytes,
         withheld_congested,
@@ -119,6 +120,11 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 29] {
             "sidekick_agent_packets_lost_total",
             "Of these, datagrams that were lost before the proxy.",
             lost,
+        ),
+        (
+            "sidekick_agent_losses_turned_up_total",
+            "Of these, datagrams that the proxy reported later: they were overtaken.",
+            turned_up,
         ),
         ("sidekick_agent_packets_resent_total", "Datagrams sent again.", resent),
         ("sidekick_agent_resent_bytes_total", "Bytes of the datagrams sent again.", resent_bytes),

@@ -35,6 +35,11 @@ const REPAIR_SHARE: u32 = 8;
 const UNKNOWN_FAR: Duration = Duration::from_millis(10);
 /// The longest near RTT for a flow whose receiver waits for late packets.
 const WAITING_FAR: Duration = Duration::from_millis(80);
+/// After so many losses, the agent judges whether most were packets that others overtook.
+const JUDGED: u64 = 64;
+/// A flow whose packets overtake each other waits for so many later ones before a missing one is
+/// lost, as senders do (RFC 9002, section 6.1.1).
+const REORDERED: u32 = 3;
 /// How long nothing is sent again after a queue grew before the proxy.
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
 /// A packet on another interface is another sight of the same one, until the flow's own interface
@@ -144,6 +149,8 @@ pub(super) struct HelpedFlow {
     /// What arrives, if its packets are numbered.
     reception: Option<Box<Reception>>,
     congested_until: Option<Instant>,
+    /// Losses when they were last judged, and how many of them had turned up.
+    judged: (u64, u64),
     /// A proxy reported it at least once.
     was_assisted: bool,
     pub(super) sent: u64,
@@ -193,7 +200,7 @@ impl HelpedFlow {
             every: Some(QUACK_INTERVAL),
             identification: IDENTIFICATION,
         };
-        // A link that reorders costs a few needless repairs, and a later packet may be far away.
+        // Most links keep the order, and a later packet may be far away.
         let config = SenderConfig { terms, packet_threshold: 1, ..for_flow(config) };
         let mut sender = Sender::new(config, seed);
         sender.start(flow, now);
@@ -211,6 +218,7 @@ impl HelpedFlow {
             arriving: candidate.arriving,
             reception: None,
             congested_until: None,
+            judged: (0, 0),
             was_assisted: false,
             sent: 0,
             lost: 0,
@@ -403,6 +411,9 @@ impl HelpedFlow {
         let count = scratch.len() as u64;
         self.lost += count;
         totals.lost += count;
+        if count > 0 {
+            self.judge_losses();
+        }
         let withheld = self.withheld(now);
         if self.reception.is_some() {
             self.sender.set_fetching(withheld.is_none());
@@ -429,6 +440,18 @@ impl HelpedFlow {
                     totals.message_bytes += message.len() as u64;
                     outbox.push_message(transmit.destination, message);
                 }
+            }
+        }
+    }
+
+    /// Declares losses later from now on if more than a quarter of the last ones turned up.
+    fn judge_losses(&mut self) {
+        let stats = self.sender.stats();
+        let (lost, turned_up) = (stats.early_lost - self.judged.0, stats.turned_up - self.judged.1);
+        if lost >= JUDGED {
+            self.judged = (stats.early_lost, stats.turned_up);
+            if turned_up > lost / 4 {
+                self.sender.set_packet_threshold(REORDERED);
             }
         }
     }

@@ -30,6 +30,8 @@ pub struct Totals {
     pub sent: u64,
     /// Of these, datagrams that were lost before the proxy.
     pub lost: u64,
+    /// Of these, datagrams that the proxy reported later: they were overtaken.
+    pub turned_up: u64,
     /// Datagrams sent again.
     pub resent: u64,
     /// Bytes of the datagrams sent again.
@@ -76,6 +78,7 @@ impl Totals {
     /// Adds what a flow's sender counted.
     pub(super) fn add(&mut self, stats: SenderStats) {
         self.quacks += stats.quacks_received;
+        self.turned_up += stats.turned_up;
         self.copies_requested += stats.repeats_requested;
         self.copies_received += stats.repeats_received;
         self.malformed += stats.malformed + stats.other_version + stats.forged;
@@ -91,6 +94,7 @@ impl fmt::Display for Totals {
             self.captured, self.flows, self.flows_assisted, self.sent, self.lost, self.resent
         )?;
         for (what, number) in [
+            ("turned up", self.turned_up),
             ("missed", self.missed),
             ("delivered", self.delivered),
             ("too far", self.withheld_far),

@@ -85,6 +85,8 @@ struct Net {
     /// first.
     shown_on: Vec<u32>,
     loss_percent: u64,
+    /// So many packets are overtaken by two that leave a millisecond apart.
+    overtaken_percent: u64,
     /// A generator of Lehmer's: enough to choose losses.
     random: u64,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
@@ -117,6 +119,7 @@ impl Net {
             local_queue: Duration::ZERO,
             shown_on: vec![0],
             loss_percent,
+            overtaken_percent: 0,
             random: 9,
             in_flight: BinaryHeap::new(),
             order: 0,
@@ -166,7 +169,9 @@ impl Net {
             }
         }
         let ends = [flow.source, flow.destination];
-        self.launch(self.queue, Arrival::Data(ends, payload.to_vec()));
+        let late = self.random / 100 % 100 < self.overtaken_percent;
+        let extra = if late { 5 * MS / 2 } else { Duration::ZERO };
+        self.launch(self.queue + extra, Arrival::Data(ends, payload.to_vec()));
     }
 
     /// A datagram of the flow, different from all others.
@@ -485,6 +490,26 @@ fn losses_of_a_queue_are_left_to_the_flow() {
     let totals = net.agent.totals();
     assert!(totals.withheld_congested > 10, "{totals:?}");
     assert_eq!(totals.resent, 0, "{totals:?}");
+}
+
+#[test]
+fn on_a_link_that_reorders_only_losses_are_repaired() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 300);
+    net.overtaken_percent = 20;
+    net.stream(flow(4000), 1000);
+    let before = net.agent.totals();
+    assert!((64..128).contains(&before.lost), "{before:?}");
+    assert!(before.turned_up * 4 >= before.lost * 3, "{before:?}");
+    net.stream(flow(4000), 2000);
+    let after = net.agent.totals();
+    assert!(after.resent <= before.resent + 20, "{before:?} {after:?}");
+    net.loss_percent = 5;
+    let missing = net.stream(flow(4000), 2000);
+    let totals = net.agent.totals();
+    assert!(missing <= 4, "{missing}: {totals:?}");
+    // What is lost does not turn up.
+    assert!(totals.turned_up <= after.turned_up + 20, "{after:?} {totals:?}");
 }
 
 #[test]
