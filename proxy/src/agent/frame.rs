@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use pnet_packet::ipv4::{self, MutableIpv4Packet};
+use pnet_packet::ipv4::{self, Ipv4Flags, MutableIpv4Packet};
 use pnet_packet::ipv6::MutableIpv6Packet;
 use pnet_packet::udp::{self, MutableUdpPacket};
 use sidekick_protocol::Flow;
@@ -178,9 +178,15 @@ impl Template {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 let mut ip = MutableIpv4Packet::new(ip)?;
                 ip.set_total_length(u16::try_from(whole).ok()?);
+                let sum = udp::ipv4_checksum(&udp.to_immutable(), from.ip(), to.ip());
+                if ip.get_flags() & Ipv4Flags::DontFragment == 0 {
+                    // Fragments of two packets with one identification would mix (RFC 6864, section
+                    // 4.3). Copies of one packet have the same fragments.
+                    ip.set_identification(sum);
+                }
                 ip.set_checksum(0);
                 ip.set_checksum(ipv4::checksum(&ip.to_immutable()));
-                udp::ipv4_checksum(&udp.to_immutable(), from.ip(), to.ip())
+                sum
             }
             (SocketAddr::V6(from), SocketAddr::V6(to)) => {
                 MutableIpv6Packet::new(ip)?.set_payload_length(len);
@@ -309,6 +315,26 @@ mod tests {
         let frame = packet(false, 4, b"captured");
         let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
         assert!(Template::back(&passing(Link::Ip, datagram, &frame)).is_none(), "options");
+    }
+
+    #[test]
+    fn packets_that_may_be_fragmented_have_identifications_of_their_own() {
+        for flags in [0x40, 0, 0x80] {
+            let mut frame = packet(false, 0, b"captured");
+            frame[6] = flags;
+            let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
+            let template = Template::of(&passing(Link::Ip, datagram, &frame)).unwrap();
+            let identification = |payload: &[u8]| {
+                let mut out = Vec::new();
+                assert!(template.write(payload, &mut out));
+                assert_eq!((out[6], folded(&out[..20])), (flags, 0xffff));
+                [out[4], out[5]]
+            };
+            let of = [&b"one"[..], b"two", b"one"].map(identification);
+            assert_eq!(of[0], of[2], "copies of one packet");
+            assert_eq!(of[0] == of[1], flags == 0x40, "{of:?}");
+            assert_eq!(of[0] == [9, 9], flags == 0x40, "{of:?}");
+        }
     }
 
     #[test]
