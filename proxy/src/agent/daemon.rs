@@ -384,14 +384,15 @@ impl Loop<'_> {
         let mut counters = self.closed;
         let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
         captures.for_each(|captures| counters.add(&captures.counters()));
+        let agent = self.agent.totals();
         let totals = Totals {
             malformed_frames: counters.malformed,
             fragments: counters.fragments,
             merged_split: counters.split,
             merged_unsplit: counters.unsplit,
             capture_drops: counters.dropped,
-            unsent: self.unsent,
-            ..self.agent.totals()
+            unsent: self.unsent + agent.unsent,
+            ..agent
         };
         let (flows_open, flows_assisted, memory_bytes) = self.agent.counts();
         let interfaces = self.interfaces.iter().map(|interface| {

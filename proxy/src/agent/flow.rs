@@ -78,6 +78,8 @@ pub(super) struct Candidate {
     arriving: Classifier,
     pub(super) arrived: u32,
     pub(super) last: Instant,
+    /// It had enough packets, but there was no room.
+    pub(super) was_refused: bool,
     /// The interface by which its last packet left, and when.
     seen: Option<(u32, Instant)>,
     round_trip: RoundTrip,
@@ -92,6 +94,7 @@ impl Candidate {
             arriving: Classifier::default(),
             arrived: 0,
             last: now,
+            was_refused: false,
             seen: None,
             round_trip: RoundTrip::default(),
         }
@@ -468,11 +471,14 @@ impl HelpedFlow {
                 totals.withheld_late += u64::from(name == tag);
                 return;
             };
+            let len = payload.len();
             if outbox.push_frame(&self.template, payload) {
                 self.resent += 1;
                 totals.resent += 1;
-                totals.resent_bytes += payload.len() as u64;
+                totals.resent_bytes += len as u64;
                 self.under_way.push_repair(name, payload, now);
+            } else {
+                self.store.refund(len);
             }
         }
     }

@@ -6,7 +6,8 @@
 //! until it has no more.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,10 @@ use super::report::{FlowReport, Totals};
 
 /// Most flows with too few packets to be helped.
 const CANDIDATES: usize = 4096;
-/// Such a flow is forgotten after this silence, if there are too many.
-const CANDIDATE_AGE: Duration = Duration::from_secs(5);
+/// A flow that is left alone gives way to another one after this silence, if there are too many.
+const ALONE_AGE: Duration = Duration::from_secs(5);
+/// So many flows are asked to give way for another one.
+const ASKED: usize = 8;
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
 /// If too many are helped, a new flow replaces the one that is silent for the longest time, and at
@@ -58,15 +61,18 @@ enum Entry {
 /// All flows, and what the agent does for them.
 pub(super) struct Agent {
     limits: Limits,
-    /// The port at which proxies answer. What leaves from it is the agent's own.
+    /// The port at which proxies answer.
     port: u16,
     random: Box<dyn FnMut() -> Option<[u8; 32]> + Send>,
     flows: HashMap<Flow, Entry>,
     /// Those of the flows that are helped.
     helped: usize,
     sweep_at: Option<Instant>,
-    /// When there was last no room for a flow.
-    purged: Option<Instant>,
+    /// The flows with too few packets and those that are left alone, in the order of their
+    /// beginning, and perhaps some that are gone or helped.
+    unhelped: VecDeque<Flow>,
+    /// No helped flow is silent for long enough to be replaced before this moment.
+    replaces_at: Option<Instant>,
     work: Work,
 }
 
@@ -171,7 +177,8 @@ impl Agent {
             flows: HashMap::new(),
             helped: 0,
             sweep_at: None,
-            purged: None,
+            unhelped: VecDeque::new(),
+            replaces_at: None,
             work: Work::default(),
         }
     }
@@ -185,8 +192,8 @@ impl Agent {
     pub(super) fn on_leaving(&mut self, leaving: Passing<'_>, now: Instant) {
         let flow = leaving.datagram.flow;
         self.sweep_at.get_or_insert(now + SWEEP);
-        // What leaves from the agent's port is its own.
-        if flow.source.port() == self.port {
+        // The agent's own messages. Another host's flow may have the same port.
+        if flow.source.port() == self.port && self.work.outbox.knows(flow.destination) {
             return;
         }
         let mut payloads = leaving.payloads().peekable();
@@ -236,6 +243,7 @@ impl Agent {
         if !self.limits.filter.allows(&flow) || !self.has_room(now) {
             return None;
         }
+        self.unhelped.push_back(flow);
         match self.flows.entry(flow).or_insert_with(|| Entry::Candidate(Candidate::new(now))) {
             Entry::Candidate(candidate) => Some(candidate),
             Entry::Helped(_) | Entry::LeftAlone(_) => None,
@@ -256,10 +264,11 @@ impl Agent {
             return false;
         }
         if self.helped >= self.limits.max_flows && !self.replace(now) {
-            self.work.totals.flows_refused += 1;
             // It is asked again after as many packets.
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
+                let again = mem::replace(&mut candidate.was_refused, true);
+                self.work.totals.flows_refused += u64::from(!again);
             }
             return false;
         }
@@ -278,14 +287,16 @@ impl Agent {
     /// Makes room for a flow: stops to help the one that is silent for the longest time. Returns
     /// false if none is silent.
     fn replace(&mut self, now: Instant) -> bool {
-        let helped = self.flows.iter().filter_map(|(flow, entry)| match entry {
-            Entry::Helped(helped) => Some((helped.last, *flow)),
-            _ => None,
-        });
-        let oldest = helped.min_by_key(|(last, _)| *last);
-        let Some((_, flow)) = oldest.filter(|(last, _)| *last + REPLACED <= now) else {
+        // A flood must not look through all of them for each packet.
+        if self.replaces_at.is_some_and(|at| now < at) {
             return false;
-        };
+        }
+        let oldest = self.helped().map(|helped| (helped.last, helped.flow));
+        let Some((last, flow)) = oldest.min_by_key(|(last, _)| *last) else { return false };
+        if now < last + REPLACED {
+            self.replaces_at = Some(last + REPLACED);
+            return false;
+        }
         self.end(flow, now);
         true
     }
@@ -301,25 +312,28 @@ impl Agent {
     /// Ends the help for a flow, and begins none as long as it has packets.
     fn leave_alone(&mut self, flow: Flow, now: Instant) {
         self.end(flow, now);
+        self.unhelped.push_back(flow);
         self.flows.insert(flow, Entry::LeftAlone(now));
     }
 
-    /// Whether there is room for another flow with too few packets.
+    /// Whether there is room for another flow with too few packets. If not, the oldest of them
+    /// gives way: a scan of the network, or one busy host, must not keep the flows of others out.
     fn has_room(&mut self, now: Instant) -> bool {
-        if self.flows.len() - self.helped < CANDIDATES {
-            return true;
-        }
-        // A flood must not look through all of them for each packet.
-        if self.purged.is_some_and(|purged| now < purged + SWEEP) {
-            return false;
-        }
-        self.purged = Some(now);
-        self.flows.retain(|_, entry| match entry {
-            Entry::Helped(_) => true,
-            Entry::Candidate(Candidate { last, .. }) | Entry::LeftAlone(last) => {
-                now < *last + CANDIDATE_AGE
+        for _ in 0..ASKED {
+            if self.flows.len() - self.helped < CANDIDATES && self.unhelped.len() < 2 * CANDIDATES {
+                return true;
             }
-        });
+            let Some(oldest) = self.unhelped.pop_front() else { return true };
+            match self.flows.get(&oldest) {
+                Some(Entry::LeftAlone(last)) if now < *last + ALONE_AGE => {
+                    self.unhelped.push_back(oldest);
+                }
+                Some(Entry::Candidate(_) | Entry::LeftAlone(_)) => {
+                    self.flows.remove(&oldest);
+                }
+                Some(Entry::Helped(_)) | None => {}
+            }
+        }
         self.flows.len() - self.helped < CANDIDATES
     }
 
@@ -438,6 +452,8 @@ impl Agent {
                 self.flows.remove(&flow);
             }
         }
+        let Self { unhelped, flows, .. } = self;
+        unhelped.retain(|flow| !matches!(flows.get(flow), Some(Entry::Helped(_)) | None));
         self.sweep_at = (!self.flows.is_empty()).then(|| now + SWEEP);
     }
 
@@ -463,6 +479,7 @@ impl Agent {
     /// The totals now.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = self.work.totals;
+        totals.unsent += self.work.outbox.refused;
         for helped in self.helped() {
             totals.add(helped.sender.stats());
         }
@@ -517,7 +534,10 @@ impl Agent {
 
 fn forget_numbers(numbers: &mut HashMap<u32, Flow>, helped: &HelpedFlow) {
     for number in &helped.numbers {
-        numbers.remove(number);
+        // Two senders may draw the same number.
+        if numbers.get(number) == Some(&helped.flow) {
+            numbers.remove(number);
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use super::frame::Template;
 const MOST: usize = 4096;
 /// Buffers that are kept for later.
 const SPARE: usize = 64;
+/// Proxies that are remembered.
+const PROXIES: usize = 64;
 
 /// Where something goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,10 @@ pub(crate) enum To {
 pub(super) struct Outbox {
     waiting: VecDeque<(To, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
+    /// The latest proxies that got a message, the last one first.
+    proxies: VecDeque<SocketAddr>,
+    /// What had no room, or fits no packet.
+    pub(super) refused: u64,
 }
 
 impl Outbox {
@@ -37,7 +43,7 @@ impl Outbox {
         if fits {
             self.waiting.push_back((To::Interface(template.interface()), buffer));
         } else {
-            self.give_back(buffer);
+            self.refuse(buffer);
         }
         fits
     }
@@ -48,17 +54,29 @@ impl Outbox {
         if self.waiting.len() < MOST && template.write_packet(payload, &mut buffer) {
             self.waiting.push_back((To::Host, buffer));
         } else {
-            self.give_back(buffer);
+            self.refuse(buffer);
         }
     }
 
     /// Adds a message to a proxy.
     pub(super) fn push_message(&mut self, proxy: SocketAddr, message: &[u8]) {
+        if self.proxies.front() != Some(&proxy) {
+            self.proxies.retain(|known| *known != proxy);
+            self.proxies.truncate(PROXIES - 1);
+            self.proxies.push_front(proxy);
+        }
+        let mut buffer = self.buffer();
         if self.waiting.len() < MOST {
-            let mut buffer = self.buffer();
             buffer.extend_from_slice(message);
             self.waiting.push_back((To::Proxy(proxy), buffer));
+        } else {
+            self.refuse(buffer);
         }
+    }
+
+    /// Whether a message went to a proxy at this address lately.
+    pub(super) fn knows(&self, address: SocketAddr) -> bool {
+        self.proxies.contains(&address)
     }
 
     /// The next one. Give its buffer back.
@@ -72,6 +90,11 @@ impl Outbox {
             buffer.clear();
             self.spare.push(buffer);
         }
+    }
+
+    fn refuse(&mut self, buffer: Vec<u8>) {
+        self.refused += 1;
+        self.give_back(buffer);
     }
 
     fn buffer(&mut self) -> Vec<u8> {

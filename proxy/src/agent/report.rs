@@ -70,7 +70,7 @@ pub struct Totals {
     pub merged_unsplit: u64,
     /// Packets that the kernel had no room for.
     pub capture_drops: u64,
-    /// Packets that the system did not accept.
+    /// Packets that the system did not accept, or that were too many at once.
     pub unsent: u64,
 }
 

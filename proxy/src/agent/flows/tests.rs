@@ -599,13 +599,78 @@ fn a_flow_has_one_timer() {
 }
 
 #[test]
+fn a_scan_of_the_network_keeps_no_flow_out() {
+    let mut net = Net::new(limits(), MS, 0);
+    let mut marker = [0; MAX_DATAGRAM_LEN];
+    for number in 0..20_000_u32 {
+        let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
+        let other = Flow { source, ..flow(4000) };
+        net.agent.on_leaving(passing(0, &packet(other, &[0x40; 60])), net.now);
+        // The program of each fourth one has its own sender.
+        if number % 4 == 0 {
+            let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
+            sender.start(other, net.now);
+            sender.on_timeout(net.now);
+            let size = sender.poll_transmit(&mut marker).unwrap().size;
+            net.agent.on_leaving(passing(0, &packet(other, &marker[..size])), net.now);
+        }
+        assert!(net.agent.flows.len() <= CANDIDATES + 4);
+        assert!(net.agent.unhelped.len() <= 2 * CANDIDATES);
+        if number > 10_000 && number % 20 == 0 {
+            net.send_next(flow(4000));
+        }
+        net.run(MS);
+    }
+    assert_eq!(net.agent.counts().1, 1);
+    // Those that are left alone, and have packets, are still known.
+    let alone = net.agent.flows.values().filter(|entry| matches!(entry, Entry::LeftAlone(_)));
+    assert!(alone.count() >= 5000 / 4);
+}
+
+#[test]
+fn the_port_of_the_agent_is_free_for_others() {
+    let only = vec!["1-65535".parse().unwrap()];
+    let filter = Filter { only, except: Vec::new() };
+    let mut net = Net::new(Limits { filter, ..limits() }, MS, 0);
+    let source = ([192, 0, 2, 9], 6000).into();
+    net.stream(Flow { source, ..flow(4000) }, 100);
+    assert_eq!(net.agent.counts().1, 1);
+    let captured = net.agent.totals().captured;
+    let own = Flow { source: AGENT.parse().unwrap(), destination: PROXY.parse().unwrap() };
+    for number in 0..20 {
+        net.agent.on_leaving(passing(0, &packet(own, &[number; 60])), net.now);
+    }
+    let totals = net.agent.totals();
+    assert_eq!((totals.captured, totals.flows), (captured, 1));
+}
+
+#[test]
+fn what_has_no_room_is_counted() {
+    let mut net = Net::new(limits(), MS, 0);
+    for number in 0..5000_u16 {
+        net.agent.work.outbox.push_message(PROXY.parse().unwrap(), &number.to_be_bytes());
+    }
+    assert_eq!(net.agent.totals().unsent, 5000 - 4096);
+    while let Some((_, buffer)) = net.agent.pop() {
+        net.agent.give_back(buffer);
+    }
+    net.stream(flow(4000), 100);
+    assert_eq!((net.agent.totals().unsent, net.agent.counts().1), (5000 - 4096, 1));
+}
+
+#[test]
 fn a_silent_flow_makes_room_for_another() {
     let mut net = Net::new(limits(), MS, 0);
     for port in 1..=6 {
         net.stream(flow(port), 20);
     }
-    assert_eq!((net.agent.counts().0, net.agent.totals().flows_refused), (4, 4));
-    net.run(3 * Duration::from_secs(1));
+    assert_eq!((net.agent.counts().0, net.agent.totals().flows_refused), (4, 2));
+    // Four flows are silent for less than the time after which they can be replaced.
+    let silent = net.agent.helped().map(|helped| helped.last).min().unwrap();
+    net.run(silent + REPLACED - net.now - MS);
+    net.send_next(flow(6));
+    assert!(net.agent.replaces_at.is_some());
+    net.run(2 * MS);
     net.stream(flow(6), 20);
     let helped = net.agent.flows(9, |_| String::new(), net.now);
     assert!(helped.iter().any(|helped| helped.source.port() == 6), "{helped:?}");
