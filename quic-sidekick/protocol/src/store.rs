@@ -107,8 +107,10 @@ impl Store {
         }
     }
 
-    /// As [`Store::push`], with a copy of `datagram`. Allocates only until the store is full.
+    /// As [`Store::push`], with a copy of `datagram`. Removes the oldest one if it is too old to be
+    /// sent again, so that this allocates only until the store is full, or the first are too old.
     pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
+        self.expire_at_most(1, now);
         let mut copy = std::mem::take(&mut self.spare);
         copy.clear();
         copy.extend_from_slice(datagram);
@@ -140,10 +142,17 @@ impl Store {
 
     /// Removes the datagrams that are too old to be sent again at `now`.
     pub fn expire(&mut self, now: Instant) {
-        while let Some(oldest) = self.kept.front()
+        self.expire_at_most(usize::MAX, now);
+    }
+
+    fn expire_at_most(&mut self, most: usize, now: Instant) {
+        let mut left = most;
+        while left > 0
+            && let Some(oldest) = self.kept.front()
             && now.saturating_duration_since(oldest.sent) > self.max_age
             && let Some(oldest) = self.kept.pop_front()
         {
+            left -= 1;
             self.bytes -= oldest.datagram.len();
             self.spare = oldest.datagram;
         }
@@ -196,6 +205,24 @@ mod tests {
         assert_eq!((store.bytes(), store.get_for_resend(21, now)), (0, None));
         store.push(1, vec![1; 3001], now);
         assert!(store.get_for_resend(1, now).is_none(), "a datagram larger than the store");
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_one_that_is_too_old() {
+        let ms = Duration::from_millis(1);
+        let (begin, mut store) = (start(), Store::new(1 << 20, AGE));
+        for number in 0..1000 {
+            store.push_copy(number.into(), &[7; 1000], begin + number * ms);
+            let kept = usize::try_from(number + 1).unwrap().min(101);
+            assert_eq!(store.bytes(), 1000 * kept);
+        }
+        // Several that are too old make way one by one.
+        let now = begin + 1099 * ms + Duration::from_nanos(1);
+        for number in 0..200_u64 {
+            store.push_copy(1000 + number, &[7; 1000], now);
+            let left = 101 - usize::try_from(number + 1).unwrap().min(101);
+            assert_eq!(store.bytes(), 1000 * (left + usize::try_from(number + 1).unwrap()));
+        }
     }
 
     #[test]
