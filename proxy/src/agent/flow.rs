@@ -146,6 +146,8 @@ pub(super) struct HelpedFlow {
     /// What the agent sends of it.
     under_way: UnderWay,
     store: Store,
+    /// Whether a loss can be declared of what leaves now.
+    has_session: bool,
     next_tag: u64,
     /// What kind of packets arrives.
     arriving: Classifier,
@@ -217,6 +219,7 @@ impl HelpedFlow {
             seen: None,
             under_way: UnderWay::default(),
             store: Store::new(STORE, MAX_AGE),
+            has_session: false,
             next_tag: 0,
             arriving: candidate.arriving,
             reception: None,
@@ -326,7 +329,7 @@ impl HelpedFlow {
         self.classifier.note(payload);
         self.round_trip.on_leaving(self.classifier.kind, payload, now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        if keeps {
+        if keeps && self.has_session {
             self.store.push_copy(self.next_tag, payload, now);
         }
         self.next_tag += 1;
@@ -405,6 +408,8 @@ impl HelpedFlow {
             self.was_assisted = true;
             totals.flows_assisted += 1;
         }
+        let has_proxy = !matches!(self.sender.assistance(), Assistance::Unassisted(_));
+        self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
         // The sender keeps what was reported until it is asked. The agent needs it for nothing.
         scratch.clear();
         self.sender.drain_received(scratch);

@@ -562,8 +562,7 @@ fn a_million_flows_are_bounded() {
         assert!(net.agent.work.timers.len() <= 4);
         net.now += MS / 10;
     }
-    let (helped, _, memory) = net.agent.counts();
-    assert!(helped <= 4 && memory <= 1 << 20, "{helped} {memory}");
+    assert_eq!(net.agent.counts().0, 4);
     net.run(Duration::from_secs(40));
     assert_eq!(net.agent.flows.len(), 0, "all were idle");
     assert!(net.agent.work.numbers.is_empty());
@@ -586,6 +585,33 @@ fn a_flow_to_the_whole_network_gets_no_help() {
 }
 
 #[test]
+fn copies_of_all_flows_together_are_bounded() {
+    let memory = 20_000;
+    let mut net = Net::new(Limits { memory, ..limits() }, MS, 0);
+    let mut most = 0;
+    for _ in 0..2000 {
+        for port in 1..=4 {
+            net.send_next(flow(port));
+        }
+        net.run(MS);
+        let bytes = net.agent.counts().2;
+        most = most.max(bytes);
+        // A flow ends, and its copies with it.
+        if net.next == 4000 {
+            let mut marker = [0; MAX_DATAGRAM_LEN];
+            let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
+            sender.start(flow(1), net.now);
+            sender.on_timeout(net.now);
+            let size = sender.poll_transmit(&mut marker).unwrap().size;
+            net.send(flow(1), &marker[..size]);
+        }
+        assert_eq!(net.agent.work.memory as u64, net.agent.counts().2);
+    }
+    assert!((20_000 - 200..20_000 + 200).contains(&most), "{most}");
+    assert_eq!(net.agent.counts().1, 3, "one has its own sender");
+}
+
+#[test]
 fn a_flow_has_one_timer() {
     let mut net = Net::new(limits(), MS, 0);
     for _ in 0..15_000 / 20 {
@@ -596,6 +622,30 @@ fn a_flow_has_one_timer() {
         assert!(net.agent.work.timers.len() <= 4);
     }
     assert_eq!((net.agent.counts().1, net.agent.work.timers.len()), (4, 4));
+}
+
+#[test]
+fn copies_are_kept_while_they_can_be_of_use() {
+    // Without a proxy on the path, with one, and with one that does not answer.
+    let configured = SenderConfig::of(PROXY.parse().unwrap());
+    for (sender, answers, kept) in [
+        (SenderConfig::default(), false, false),
+        (SenderConfig::default(), true, true),
+        (configured, false, false),
+    ] {
+        let mut net = Net::new(Limits { sender, ..limits() }, MS, 0);
+        if !answers {
+            net.loss_percent = 100;
+        }
+        for number in 0..5000 {
+            net.send_next(flow(4000));
+            net.run(MS);
+            let bytes = net.agent.counts().2;
+            // Of 200 ms, a packet each millisecond.
+            assert!(bytes <= 201 * 200, "{bytes}");
+            assert!(number < 4000 || (bytes > 0) == kept, "{bytes}");
+        }
+    }
 }
 
 #[test]
