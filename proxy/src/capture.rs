@@ -30,6 +30,7 @@ pub(crate) use deliver::{Batch, Captured, Whole};
 pub(crate) use error::CaptureError;
 pub(crate) use interface::Capture;
 pub(crate) use open::open;
-pub(crate) use passing::{Direction, PassingCapture};
+pub(crate) use passing::PassingCapture;
+pub(crate) use settings::Direction;
 pub use source::BATCH;
 pub(crate) use source::Frames;

@@ -7,6 +7,8 @@
 //! length it will split the payload again. So the proxy counts the datagrams as they appear on the
 //! wire.
 
+use crate::capture::Direction;
+
 /// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame with the option
 /// `PACKET_VNET_HDR`.
 pub const HEADER_LEN: usize = 10;
@@ -54,10 +56,15 @@ pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     Some((merging, frame))
 }
 
-/// The advice for a kernel that merges datagrams and cannot describe how.
+/// The advice for a kernel that merges datagrams and cannot describe how. What arrives is merged by
+/// the interface, and what leaves has not been split for it yet.
 #[must_use]
-pub fn advice(interface: &str) -> String {
-    format!("run `ethtool -K {interface} rx-udp-gro-forwarding off gro off`")
+pub(crate) fn advice(interface: &str, direction: Direction) -> String {
+    let settings = match direction {
+        Direction::Arriving => "rx-udp-gro-forwarding off gro off",
+        Direction::Leaving => "tx-udp-segmentation off",
+    };
+    format!("run `ethtool -K {interface} {settings}`")
 }
 
 #[cfg(test)]
@@ -93,6 +100,12 @@ mod tests {
                 "{gso_type} {gso_size}"
             );
         }
+    }
+
+    #[test]
+    fn the_advice_changes_the_setting_that_merges() {
+        assert!(advice("wlan0", Direction::Leaving).ends_with("wlan0 tx-udp-segmentation off`"));
+        assert!(advice("wlan0", Direction::Arriving).contains("rx-udp-gro-forwarding off"));
     }
 
     proptest! {

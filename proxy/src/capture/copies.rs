@@ -23,8 +23,8 @@ use super::address::{End, load_word, word};
 use super::bpf::{IF_EQUAL, LOAD_BYTE, MODULO, PACKET_TYPE, RETURN, op};
 use super::error::CaptureError;
 use super::interface::Capture;
-use super::open::ForCopies;
-use super::settings::Settings;
+use super::open::{Filtered, Purpose};
+use super::settings::{Direction, Settings};
 use super::{fanout, socket};
 use crate::packet::Link;
 
@@ -83,7 +83,7 @@ impl Clients {
 /// a session asks for copies. It costs memory alone.
 #[derive(Debug)]
 pub(crate) struct SpareCapture {
-    socket: ForCopies,
+    socket: Filtered,
     promiscuous: bool,
 }
 
@@ -94,7 +94,7 @@ impl SpareCapture {
     /// As for [`open`](super::open).
     pub(crate) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
         let settings = Settings { buffer: Self::buffer(settings), ..settings };
-        let socket = ForCopies::open(name, settings)?;
+        let socket = Filtered::open(name, settings, Purpose::Copies)?;
         Ok(Self { socket, promiscuous: settings.promiscuous })
     }
 
@@ -116,7 +116,11 @@ impl CopyCapture {
             (false, true) => Side::LeavingOrForeign,
             (false, false) => Side::Leaving,
         };
-        Ok(Self { capture: Capture::new(&interface, link, source), link, side })
+        let direction = match side {
+            Side::Leaving => Direction::Leaving,
+            Side::LeavingOrForeign | Side::Looped => Direction::Arriving,
+        };
+        Ok(Self { capture: Capture::new(&interface, link, direction, source), link, side })
     }
 
     /// Shows the datagrams of these clients alone from now on.

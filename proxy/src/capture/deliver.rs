@@ -8,6 +8,7 @@ use sidekick_protocol::{Flow, Payload, Seen};
 use tracing::warn;
 
 use super::counters::Counters;
+use super::settings::Direction;
 use super::source::{BATCH, Frames};
 use crate::offload::{self, Merging};
 use crate::packet::{self, Datagram, Link, Skip};
@@ -71,6 +72,7 @@ struct Segments<'a> {
 pub(crate) struct Datagrams<'a, 'f> {
     name: &'a str,
     link: Link,
+    direction: Direction,
     counters: &'a mut Counters,
     frames: &'f Frames<'a>,
     /// Frames that the read took from the source.
@@ -86,14 +88,13 @@ impl<'a, 'f> Datagrams<'a, 'f> {
     /// The datagrams of `frames`, which a capture on `name` has read. `read`: the frames that it
     /// took from its source. `missed`: whether datagrams are missing before these.
     pub(super) fn new(
-        name: &'a str,
-        link: Link,
+        (name, link, direction): (&'a str, Link, Direction),
         counters: &'a mut Counters,
         frames: &'f Frames<'a>,
         read: usize,
         missed: bool,
     ) -> Self {
-        Self { name, link, counters, frames, read, missed, next: 0, segments: None }
+        Self { name, link, direction, counters, frames, read, missed, next: 0, segments: None }
     }
 
     /// How many frames the read took from the source, including those that it discarded.
@@ -148,7 +149,7 @@ impl<'a, 'f> Datagrams<'a, 'f> {
                 }
                 Merging::Fragments => self.counters.fragments += 1,
                 Merging::Datagrams { .. } | Merging::Other => {
-                    count_unsplit(self.name, self.counters);
+                    count_unsplit(self.name, self.direction, self.counters);
                     self.missed = true;
                     return;
                 }
@@ -184,8 +185,7 @@ pub(crate) struct Whole<'a> {
 /// Passes the datagram of each frame to `handle`.
 pub(super) fn each_whole<'a>(
     frames: &Frames<'a>,
-    name: &str,
-    link: Link,
+    (name, link, direction): (&str, Link, Direction),
     counters: &mut Counters,
     mut handle: impl FnMut(Whole<'a>),
 ) {
@@ -210,7 +210,7 @@ pub(super) fn each_whole<'a>(
                 continue;
             }
             Merging::Other => {
-                count_unsplit(name, counters);
+                count_unsplit(name, direction, counters);
                 continue;
             }
         };
@@ -221,12 +221,12 @@ pub(super) fn each_whole<'a>(
 }
 
 /// Counts a merged frame whose datagrams the sums lack. The first time, it logs the remedy.
-pub(super) fn count_unsplit(name: &str, counters: &mut Counters) {
+pub(super) fn count_unsplit(name: &str, direction: Direction, counters: &mut Counters) {
     if counters.unsplit == 0 {
         warn!(
             "{name} delivers merged frames that this kernel cannot split, and their datagrams get \
              no help: {}",
-            offload::advice(name)
+            offload::advice(name, direction)
         );
     }
     counters.unsplit += 1;
@@ -257,8 +257,8 @@ mod tests {
     fn deliver(frames: &Frames<'_>, missed: bool) -> (Vec<Vec<u32>>, Counters) {
         let mut counters = Counters::default();
         let mut batch = Batch::default();
-        let read = frames.len();
-        let mut datagrams = Datagrams::new("lo", Link::Ip, &mut counters, frames, read, missed);
+        let (read, on) = (frames.len(), ("lo", Link::Ip, Direction::Arriving));
+        let mut datagrams = Datagrams::new(on, &mut counters, frames, read, missed);
         let mut all = Vec::new();
         while let Some(captured) = datagrams.next(&mut batch) {
             all.push(match captured {

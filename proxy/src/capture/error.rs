@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+use super::settings::Direction;
 use crate::offload;
 
 /// Why a capture cannot start, or has ended.
@@ -47,11 +48,13 @@ pub enum CaptureError {
     #[error(
         "the ring of {name} is stuck, as Linux leaves it after a merged frame that it cannot \
          describe; {}",
-        offload::advice(name)
+        offload::advice(name, *direction)
     )]
     Stuck {
         /// The interface.
         name: String,
+        /// What was captured there.
+        direction: Direction,
     },
     /// The kernel refuses the filter that selects what to copy.
     #[error("the kernel refuses the filter of what to copy on {name}: {cause}")]

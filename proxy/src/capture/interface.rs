@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::counters::Counters;
 use super::deliver::{Datagrams, Whole, count_unsplit, each_whole};
 use super::error::CaptureError;
+use super::settings::Direction;
 use super::source::{Frames, Read, Source};
 use crate::packet::Link;
 
@@ -27,6 +28,7 @@ struct Interface {
     /// The kernel's index of the interface.
     index: u32,
     link: Link,
+    direction: Direction,
     counters: Counters,
     /// The interface is down, and the log says so.
     down: bool,
@@ -54,11 +56,17 @@ impl AsFd for Capture {
 
 impl Capture {
     /// A capture that reads an open source.
-    pub(super) fn new(interface: &NetworkInterface, link: Link, source: Box<dyn Source>) -> Self {
+    pub(super) fn new(
+        interface: &NetworkInterface,
+        link: Link,
+        direction: Direction,
+        source: Box<dyn Source>,
+    ) -> Self {
         let interface = Interface {
             name: interface.name.clone(),
             index: interface.index,
             link,
+            direction,
             counters: Counters::default(),
             down: false,
             discarded: 0,
@@ -150,8 +158,8 @@ impl Capture {
         if read > 0 {
             interface.set_up();
         }
-        let Interface { name, link, counters, .. } = interface;
-        Ok(Datagrams::new(name, *link, counters, frames, read, missed))
+        let Interface { name, link, direction, counters, .. } = interface;
+        Ok(Datagrams::new((name, *link, *direction), counters, frames, read, missed))
     }
 
     /// Reads waiting frames, at most [`BATCH`](super::BATCH), and passes their datagrams to
@@ -180,7 +188,8 @@ impl Capture {
         if read > 0 {
             interface.set_up();
         }
-        each_whole(&frames, &interface.name, interface.link, &mut interface.counters, handle);
+        let Interface { name, link, direction, counters, .. } = interface;
+        each_whole(&frames, (name, *link, *direction), counters, handle);
         self.source.release();
         Ok(read)
     }
@@ -197,7 +206,10 @@ impl Capture {
     pub(crate) fn check(&mut self) -> Result<(), CaptureError> {
         self.source.update_drops();
         if self.source.is_stuck() {
-            return Err(CaptureError::Stuck { name: self.interface.name.clone() });
+            return Err(CaptureError::Stuck {
+                name: self.interface.name.clone(),
+                direction: self.interface.direction,
+            });
         }
         let errno = self.source.take_error();
         // An interface that disappears goes down first, and the kernel does not always report the
@@ -231,7 +243,7 @@ impl Interface {
             // A kernel before 6.2 returns this for merged UDP datagrams, which its virtio header
             // cannot describe.
             Errno::EINVAL => {
-                count_unsplit(&self.name, &mut self.counters);
+                count_unsplit(&self.name, self.direction, &mut self.counters);
                 self.skipped = true;
                 Ok(())
             }

@@ -10,7 +10,7 @@ use super::error::CaptureError;
 use super::interface::Capture;
 use super::portable::Portable;
 use super::ring::{Memory, Ring};
-use super::settings::{Backend, Settings};
+use super::settings::{Backend, Direction, Settings};
 use super::socket::Granted;
 use super::source::{Holes, Source};
 use super::{fanout, socket};
@@ -43,24 +43,30 @@ pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, Captu
         info!("capturing on {name} by {}, whose packets begin with {link}", source.name());
     }
     let captures = sources.into_iter();
-    Ok(captures.map(|(link, source)| Capture::new(&interface, link, source)).collect())
+    Ok(captures
+        .map(|(link, source)| Capture::new(&interface, link, Direction::Arriving, source))
+        .collect())
 }
 
-/// A packet socket for copies, with the memory of its queue. It costs the kernel nothing for a
-/// packet before [`ForCopies::bind`].
+/// A packet socket whose caller sets the filter, with the memory of its queue. It costs the kernel
+/// nothing for a packet before [`Filtered::bind`].
 #[derive(Debug)]
-pub(super) struct ForCopies(Unbound);
+pub(super) struct Filtered(Unbound);
 
-impl ForCopies {
+impl Filtered {
     /// Whether a virtio header precedes each packet, also those that are sent by the socket.
     pub(super) fn has_vnet_header(&self) -> bool {
         self.0.granted.vnet_header
     }
 
     /// Opens one for the interface called `name`. That takes the kernel milliseconds.
-    pub(super) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
+    pub(super) fn open(
+        name: &str,
+        settings: Settings,
+        purpose: Purpose,
+    ) -> Result<Self, CaptureError> {
         let unbound = find(name).and_then(|interface| {
-            Unbound::open(&interface, settings, Purpose::Copies).map_err(|error| error.on(name))
+            Unbound::open(&interface, settings, purpose).map_err(|error| error.on(name))
         });
         unbound.map(Self)
     }
@@ -68,19 +74,49 @@ impl ForCopies {
     /// Binds it to its interface at once. It receives nothing before it has a filter.
     pub(super) fn bind(self) -> Result<(NetworkInterface, Link, Box<dyn Source>), CaptureError> {
         let interface = self.0.interface.clone();
+        let purpose = self.0.purpose;
         let (link, source) = self.0.bind().map_err(|error| error.on(&interface.name))?;
-        debug!("copying on {} by {}", interface.name, source.name());
+        let what = match purpose {
+            Purpose::Copies => "copying",
+            Purpose::Passing(Direction::Leaving) => "capturing what leaves",
+            Purpose::Passing(Direction::Arriving) => "capturing what arrives",
+            Purpose::Counting { .. } => "counting",
+        };
+        debug!("{what} on {} by {}", interface.name, source.name());
         Ok((interface, link, source))
     }
 }
 
 /// What a packet socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     /// To count what arrives. `log`: whether to log what the operator should know of the interface.
     Counting { log: bool },
     /// To copy what travels towards clients.
     Copies,
+    /// To pass what leaves or arrives to an agent.
+    Passing(Direction),
+}
+
+impl Purpose {
+    /// Whether its caller sets the filter. Such a socket receives nothing before.
+    fn is_filtered(self) -> bool {
+        matches!(self, Self::Copies | Self::Passing(_))
+    }
+
+    /// Whether to log what the operator should know of the interface, for each direction.
+    fn logs(self) -> bool {
+        matches!(self, Self::Counting { log: true } | Self::Passing(_))
+    }
+
+    /// Which packets it shows.
+    fn direction(self) -> Direction {
+        match self {
+            Self::Counting { .. } => Direction::Arriving,
+            Self::Copies => Direction::Leaving,
+            Self::Passing(direction) => direction,
+        }
+    }
 }
 
 /// Why the proxy cannot capture on an interface.
@@ -128,17 +164,17 @@ impl Unbound {
         purpose: Purpose,
     ) -> Result<Self, Refused> {
         let name = &interface.name;
-        let (copies, log) =
-            (purpose == Purpose::Copies, purpose == Purpose::Counting { log: true });
-        let (socket, granted) = socket::open(settings.buffer, !copies)?;
-        if copies {
+        let (log, filtered) = (purpose.logs(), purpose.is_filtered());
+        let (socket, granted) = socket::open(settings.buffer, !filtered)?;
+        if filtered {
             // Before the bind: otherwise all packets would arrive until there is another filter.
             socket::keep_nothing(&socket)?;
         }
         if log && !granted.vnet_header {
-            warn!("this kernel does not mark merged frames on {name}: {}", offload::advice(name));
+            let advice = offload::advice(name, purpose.direction());
+            warn!("this kernel does not mark merged frames on {name}: {advice}");
         }
-        if log && !granted.incoming_only {
+        if log && !filtered && !granted.incoming_only {
             warn!(
                 "this kernel also captures what leaves through {name}: packets may be seen twice"
             );
@@ -157,7 +193,7 @@ impl Unbound {
             }
             Backend::Auto => Memory::under(&socket, settings.buffer)
                 .inspect_err(|error| {
-                    if copies {
+                    if purpose == Purpose::Copies {
                         // It may be opened many times.
                         debug!("no ring for copies on {name} ({error})");
                     } else {
@@ -175,7 +211,7 @@ impl Unbound {
         let receiver = socket::bind(&socket, &interface, promiscuous)?;
         let link = socket::link(&socket)?.map_err(Refused::Link)?;
         let holes = match purpose {
-            Purpose::Copies => Holes::Harmless,
+            Purpose::Copies | Purpose::Passing(_) => Holes::Harmless,
             Purpose::Counting { .. } => {
                 // The filter only saves work. Without it, the parser discards the same packets.
                 if let Err(error) = socket::keep_udp(&socket, link) {
@@ -207,5 +243,5 @@ fn find(name: &str) -> Result<NetworkInterface, CaptureError> {
 /// The path of this program.
 fn program() -> String {
     std::env::current_exe()
-        .map_or_else(|_| "sidekick-proxy".to_owned(), |path| path.display().to_string())
+        .map_or_else(|_| "the program".to_owned(), |path| path.display().to_string())
 }

@@ -12,20 +12,11 @@ use nix::sys::socket::{MsgFlags, sendmsg};
 use super::bpf::{IF_EQUAL, LOAD_BYTE, PACKET_TYPE, RETURN, op};
 use super::error::CaptureError;
 use super::interface::Capture;
-use super::open::ForCopies;
-use super::settings::Settings;
+use super::open::{Filtered, Purpose};
+use super::settings::{Direction, Settings};
 use super::socket;
 use crate::offload::HEADER_LEN;
 use crate::packet::Link;
-
-/// Which packets of an interface a capture shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// Those that leave, behind the interface's queueing discipline.
-    Leaving,
-    /// Those that arrive.
-    Arriving,
-}
 
 /// A capture of the packets in one direction.
 #[derive(Debug)]
@@ -45,10 +36,10 @@ impl PassingCapture {
         settings: Settings,
         direction: Direction,
     ) -> Result<Self, CaptureError> {
-        let unbound = ForCopies::open(name, settings)?;
+        let unbound = Filtered::open(name, settings, Purpose::Passing(direction))?;
         let vnet_header = unbound.has_vnet_header();
         let (interface, link, source) = unbound.bind()?;
-        let capture = Capture::new(&interface, link, source);
+        let capture = Capture::new(&interface, link, direction, source);
         let refused = |cause| CaptureError::Filter { name: name.to_owned(), cause };
         socket::filter_by(&capture.as_fd(), &mut filter(link, direction)).map_err(refused)?;
         Ok(Self { capture, vnet_header })

@@ -30,6 +30,15 @@ impl Backend {
     }
 }
 
+/// Which packets of an interface a capture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Those that leave, behind the interface's queueing discipline.
+    Leaving,
+    /// Those that arrive.
+    Arriving,
+}
+
 /// How to capture on an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
