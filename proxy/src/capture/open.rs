@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use nix::sys::socket::SockaddrStorage;
 use pnet_datalink::NetworkInterface;
 use tracing::{debug, info, warn};
 
@@ -16,6 +17,9 @@ use super::source::{Holes, Source};
 use super::{fanout, socket};
 use crate::offload;
 use crate::packet::Link;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
 
 /// Opens captures on the interface called `name`, one for each thread. The kernel gives each
 /// capture the packets of the sources that its thread serves.
@@ -57,6 +61,16 @@ impl Filtered {
     /// Whether a virtio header precedes each packet, also those that are sent by the socket.
     pub(super) fn has_vnet_header(&self) -> bool {
         self.0.granted.vnet_header
+    }
+
+    /// Where it sends packets of IPv4, and of IPv6. To be asked before [`Filtered::bind`].
+    pub(super) fn ways(&self) -> Result<[SockaddrStorage; 2], CaptureError> {
+        let Unbound { interface, socket, .. } = &self.0;
+        let way = |ethertype| {
+            let way = socket::way(socket, interface, ethertype);
+            way.map_err(|cause| Refused::System(cause).on(&interface.name))
+        };
+        Ok([way(IPV4)?, way(IPV6)?])
     }
 
     /// Opens one for the interface called `name`. That takes the kernel milliseconds.

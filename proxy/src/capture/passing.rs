@@ -1,13 +1,14 @@
 //! Captures of whole packets in one direction, for an agent.
 //!
 //! An agent sends by the capture of what arrives: a packet socket does not see what it sends
-//! itself, and the capture of what leaves has to show when that is on the wire.
+//! itself, and the capture of what leaves has to show when that is on the wire. Other packet sockets
+//! on the same way see it, too.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::libc::{PACKET_OUTGOING, sock_filter};
-use nix::sys::socket::{MsgFlags, sendmsg};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, sendmsg};
 
 use super::bpf::{IF_EQUAL, LOAD_BYTE, PACKET_TYPE, RETURN, op};
 use super::error::CaptureError;
@@ -24,6 +25,9 @@ pub(crate) struct PassingCapture {
     /// The capture.
     pub(crate) capture: Capture,
     vnet_header: bool,
+    link: Link,
+    /// Where packets of IPv4 and of IPv6 go.
+    ways: [SockaddrStorage; 2],
 }
 
 impl PassingCapture {
@@ -38,11 +42,12 @@ impl PassingCapture {
     ) -> Result<Self, CaptureError> {
         let unbound = Filtered::open(name, settings, Purpose::Passing(direction))?;
         let vnet_header = unbound.has_vnet_header();
+        let ways = unbound.ways()?;
         let (interface, link, source) = unbound.bind()?;
         let capture = Capture::new(&interface, link, direction, source);
         let refused = |cause| CaptureError::Filter { name: name.to_owned(), cause };
         socket::filter_by(&capture.as_fd(), &mut filter(link, direction)).map_err(refused)?;
-        Ok(Self { capture, vnet_header })
+        Ok(Self { capture, vnet_header, link, ways })
     }
 
     /// Sends a frame by the interface, as it is. Never blocks.
@@ -55,7 +60,15 @@ impl PassingCapture {
         let header = header.get(..if self.vnet_header { HEADER_LEN } else { 0 });
         let parts = [IoSlice::new(header.unwrap_or_default()), IoSlice::new(frame)];
         let fd = self.capture.as_fd().as_raw_fd();
-        sendmsg::<()>(fd, &parts, &[], MsgFlags::MSG_DONTWAIT, None)?;
+        let [v4, v6] = &self.ways;
+        // A frame shows its protocol. Of a bare packet the kernel has to be told: a PPP device drops
+        // what has none.
+        let way = match (self.link, frame.first()) {
+            (Link::Ethernet, _) => None,
+            (Link::Ip, Some(first)) if first >> 4 == 4 => Some(v4),
+            (Link::Ip, _) => Some(v6),
+        };
+        sendmsg(fd, &parts, &[], MsgFlags::MSG_DONTWAIT, way)?;
         Ok(())
     }
 }

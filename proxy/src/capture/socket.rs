@@ -4,7 +4,7 @@
 //! interface until it is bound, with copies of outgoing packets, and would not mark merged frames.
 
 use std::io;
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 use nix::sys::utsname::uname;
-use pnet_datalink::{Channel, Config, DataLinkReceiver, NetworkInterface};
+use pnet_datalink::{Channel, ChannelType, Config, DataLinkReceiver, NetworkInterface};
 
 use super::bpf::{AND, IF_EQUAL, LOAD_BYTE, LOAD_HALF, RETURN, op};
 use super::source::LONGEST_READ;
@@ -160,11 +160,29 @@ pub(super) fn bind(
     }
 }
 
+/// Where a socket sends packets of this EtherType by this interface. The kernel tells it of a socket
+/// that is bound to it, so the socket must be bound anew afterwards.
+pub(super) fn way(
+    fd: &OwnedFd,
+    interface: &NetworkInterface,
+    ethertype: u16,
+) -> io::Result<SockaddrStorage> {
+    let config = Config {
+        read_buffer_size: 0,
+        write_buffer_size: 0,
+        channel_type: ChannelType::Layer3(ethertype),
+        promiscuous: false,
+        socket_fd: Some(fd.try_clone()?.into_raw_fd()),
+        ..Config::default()
+    };
+    pnet_datalink::channel(interface, config)?;
+    Ok(getsockname(fd.as_raw_fd())?)
+}
+
 /// The first header of packets of a bound socket, or the number of an unsupported link type.
 ///
 /// The socket knows it. Sysfs may show another network namespace than this process has.
 pub(super) fn link(fd: &impl AsFd) -> io::Result<Result<Link, u16>> {
-    use std::os::fd::AsRawFd;
     // Not as a `LinkAddr`: the kernel's answer is shorter than nix requires.
     let address: SockaddrStorage = getsockname(fd.as_fd().as_raw_fd())?;
     let address = address.as_link_addr().ok_or(Errno::EAFNOSUPPORT)?;
