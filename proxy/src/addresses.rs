@@ -67,6 +67,12 @@ fn stack(interface: &NetworkInterface) -> Vec<Layer> {
     stack
 }
 
+/// The kernel's index of the interface by which the machine sends to where packets of this one come
+/// from: the bridge or bond on top of it, or itself.
+pub(crate) fn egress_index(interface: &NetworkInterface) -> Option<u32> {
+    Some(stack(interface).last()?.index)
+}
+
 /// Reads the machine's interfaces. `listen` is the address of the proxy's port.
 fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
     let interfaces = pnet_datalink::interfaces();
@@ -82,7 +88,7 @@ fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
     let loopback =
         captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
     let egress = captured().filter_map(|(number, interface)| {
-        Some(Egress { interface: number, index: stack(interface).last()?.index })
+        Some(Egress { interface: number, index: egress_index(interface)? })
     });
     HostNetwork {
         addresses: Addresses {

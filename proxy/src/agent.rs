@@ -21,6 +21,7 @@ pub(crate) mod filter;
 mod flow;
 mod flows;
 mod frame;
+mod host;
 mod kind;
 mod outbox;
 pub(crate) mod program;

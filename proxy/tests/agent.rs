@@ -144,6 +144,64 @@ fn without_its_proxy_a_flow_goes_on() {
     });
 }
 
+/// As with a VPN that takes all packets but those of its own flow, which is helped.
+#[test]
+fn messages_leave_by_the_interface_of_their_flow() {
+    in_namespace("messages_leave_by_the_interface_of_their_flow", || {
+        let (mut flow, _proxy) = hosts();
+        for line in [
+            "ip link add side0 type veth peer name side0-peer",
+            "ip link set side0-peer up",
+            "ip link set side0 up",
+            "ip route add default dev side0 table 100",
+            "ip rule add pref 100 lookup 100",
+            "ip rule add pref 90 ipproto udp dport 7000 lookup main",
+            "sysctl -qw net.ipv4.conf.all.rp_filter=0",
+            "sysctl -qw net.ipv4.conf.near0.rp_filter=0",
+        ] {
+            run(line);
+        }
+        let agent = started();
+        flow.until(is_assisted);
+        let totals = agent.stop().summary();
+        assert_eq!(totals["unsent"], 0, "{totals}");
+    });
+}
+
+/// The same with the sysfs of the namespace, which shows what is below an interface.
+fn agent_with_sysfs(arguments: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--", "sh", "-c", "mount -t sysfs sysfs /sys && exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_sidekick-agent")).args(arguments.split_whitespace());
+    command.env_remove("RUST_LOG");
+    command
+}
+
+/// On a port of a bridge, messages leave by the bridge.
+#[test]
+fn a_port_of_a_bridge_sends_messages_by_the_bridge() {
+    in_namespace("a_port_of_a_bridge_sends_messages_by_the_bridge", || {
+        let (mut flow, _proxy) = hosts();
+        for line in [
+            "ip link add br0 type bridge",
+            "ip link set near0 master br0",
+            "ip address flush dev near0",
+            "ip address add 10.9.0.1/24 dev br0",
+            "ip link set br0 up",
+        ] {
+            run(line);
+        }
+        let both = Daemon::begin(&mut agent_with_sysfs("-i near0 -i br0 --metrics off"));
+        let said = both.stop().stderr;
+        assert!(said.contains("packets of br0 also pass near0"), "{said}");
+        let agent = Daemon::begin(&mut agent_with_sysfs("-i near0 --proxy 10.9.0.2:5252"));
+        // While the bridge learns.
+        while !flow.passes() {}
+        flow.until(is_assisted);
+        agent.stop();
+    });
+}
+
 #[test]
 fn help_returns_with_the_interface() {
     in_namespace("help_returns_with_the_interface", || {

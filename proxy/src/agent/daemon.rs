@@ -1,8 +1,10 @@
 //! Runs an agent: one thread reads and sends packets, others receive signals and serve metrics.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use tracing::{error, info, warn};
 use super::config::{AT_RESTART, AgentConfig};
 use super::flows::{Agent, Limits};
 use super::frame::Passing;
+use super::host::{self, Host};
 use super::outbox::To;
 use super::report::{Report, Totals};
 use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
@@ -124,6 +127,12 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     // Before any other thread starts, which would handle a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
     let interfaces = open_interfaces(config)?;
+    for (upper, lower) in host::stacked(Path::new("/sys/class/net"), &config.interfaces) {
+        warn!(
+            "packets of {upper} also pass {lower}, and the agent would see them twice: name one \
+             of the two"
+        );
+    }
     if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }
@@ -155,6 +164,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     }
     let mut agent = Loop {
         agent,
+        host: Host::read(&config.interfaces),
         interfaces,
         port,
         tun,
@@ -191,6 +201,8 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
 /// The state of the loop.
 struct Loop<'a> {
     agent: Agent,
+    /// The machine as it was at the last check.
+    host: Host,
     interfaces: Vec<Interface>,
     port: Port,
     /// Takes what was lost on its way to this host.
@@ -307,6 +319,7 @@ impl Loop<'_> {
     /// Checks the captures, and opens those of interfaces that have appeared.
     fn check(&mut self) {
         self.checked = clock();
+        self.host = Host::read(&self.started.interfaces);
         let mut ended = Vec::new();
         for interface in &mut self.interfaces {
             match &mut interface.captures {
@@ -338,7 +351,9 @@ impl Loop<'_> {
     fn send_all(&mut self) {
         while let Some((to, buffer)) = self.agent.pop() {
             let sent = match to {
-                To::Proxy(proxy) => self.port.send(&buffer, proxy, PacketInfo::default()),
+                To::Proxy { proxy, interface, source } => {
+                    self.send_message(&buffer, proxy, interface, source)
+                }
                 To::Interface(number) => {
                     let interface = self.interfaces.iter().find(|it| it.number == number);
                     match interface.and_then(|it| it.captures.as_ref()) {
@@ -355,6 +370,23 @@ impl Loop<'_> {
             self.unsent += u64::from(sent.is_err());
             self.agent.give_back(buffer);
         }
+    }
+
+    /// Sends a message to a proxy by the way of its flow. The machine may route packets otherwise
+    /// that are not the flow's, such as by the tunnel that the flow is.
+    fn send_message(
+        &self,
+        message: &[u8],
+        proxy: SocketAddr,
+        interface: u32,
+        source: IpAddr,
+    ) -> io::Result<()> {
+        let own = self.host.local.contains(&source) && source.is_ipv4() == proxy.is_ipv4();
+        let source = Some(source).filter(|_| own);
+        let info = PacketInfo { source, interface: self.host.egress(interface) };
+        self.port
+            .send(message, proxy, info)
+            .or_else(|_| self.port.send(message, proxy, PacketInfo::default()))
     }
 
     /// Applies what can change while the agent runs.

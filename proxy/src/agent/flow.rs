@@ -446,7 +446,8 @@ impl HelpedFlow {
                 Route::Session | Route::Stranger { .. } => {
                     totals.messages += 1;
                     totals.message_bytes += message.len() as u64;
-                    outbox.push_message(transmit.destination, message);
+                    let about = (self.interface(), self.flow.source.ip());
+                    outbox.push_message(transmit.destination, about, message);
                 }
             }
         }

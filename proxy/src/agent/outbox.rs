@@ -1,7 +1,7 @@
 //! What waits to be sent. Its buffers are used again, so sending allocates nothing after a while.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::frame::Template;
 
@@ -18,7 +18,13 @@ pub(crate) enum To {
     /// A frame, by the interface with this number.
     Interface(u32),
     /// A message to a proxy.
-    Proxy(SocketAddr),
+    Proxy {
+        proxy: SocketAddr,
+        /// The number of the interface by which the flow leaves that the message is about.
+        interface: u32,
+        /// The flow's source.
+        source: IpAddr,
+    },
     /// An IP packet, to this host, as if it had arrived.
     Host,
 }
@@ -58,8 +64,13 @@ impl Outbox {
         }
     }
 
-    /// Adds a message to a proxy.
-    pub(super) fn push_message(&mut self, proxy: SocketAddr, message: &[u8]) {
+    /// Adds a message to a proxy about a flow from `source` that leaves by `interface`.
+    pub(super) fn push_message(
+        &mut self,
+        proxy: SocketAddr,
+        (interface, source): (u32, IpAddr),
+        message: &[u8],
+    ) {
         if self.proxies.front() != Some(&proxy) {
             self.proxies.retain(|known| *known != proxy);
             self.proxies.truncate(PROXIES - 1);
@@ -68,7 +79,7 @@ impl Outbox {
         let mut buffer = self.buffer();
         if self.waiting.len() < MOST {
             buffer.extend_from_slice(message);
-            self.waiting.push_back((To::Proxy(proxy), buffer));
+            self.waiting.push_back((To::Proxy { proxy, interface, source }, buffer));
         } else {
             self.refuse(buffer);
         }

@@ -81,7 +81,7 @@ impl AgentReplay {
         }
         for (to, buffer) in self.sent.drain(..) {
             match to {
-                To::Proxy(_) => drop(self.proxy.handle_input(AGENT, &buffer, now)),
+                To::Proxy { .. } => drop(self.proxy.handle_input(AGENT, &buffer, now)),
                 To::Interface(_) => {
                     if let Ok(datagram) = parse(Link::Ethernet, &buffer, buffer.len()) {
                         self.proxy.observe(&datagram.flow, 0, datagram.payload(), now);

@@ -201,7 +201,7 @@ impl Net {
     fn drain(&mut self) {
         while let Some((to, buffer)) = self.agent.pop() {
             match to {
-                To::Proxy(proxy) => {
+                To::Proxy { proxy, .. } => {
                     assert_eq!(proxy.to_string(), PROXY);
                     self.launch(Duration::ZERO, Arrival::ToProxy(buffer.clone()));
                 }
@@ -698,7 +698,9 @@ fn the_port_of_the_agent_is_free_for_others() {
 fn what_has_no_room_is_counted() {
     let mut net = Net::new(limits(), MS, 0);
     for number in 0..5000_u16 {
-        net.agent.work.outbox.push_message(PROXY.parse().unwrap(), &number.to_be_bytes());
+        let about = (0, flow(4000).source.ip());
+        let message = number.to_be_bytes();
+        net.agent.work.outbox.push_message(PROXY.parse().unwrap(), about, &message);
     }
     assert_eq!(net.agent.totals().unsent, 5000 - 4096);
     while let Some((_, buffer)) = net.agent.pop() {

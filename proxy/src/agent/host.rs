@@ -1,0 +1,94 @@
+//! What the agent knows of the machine's interfaces and addresses.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use crate::addresses;
+
+/// Most devices below one another that are looked through.
+const MOST_BELOW: usize = 8;
+
+/// The machine's addresses, and by which interfaces messages to proxies leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Host {
+    /// The machine's own addresses.
+    pub(super) local: HashSet<IpAddr>,
+    /// The kernel's index of the interface by which messages leave, for each named interface in its
+    /// order: itself, or the bridge or bond of which it is a port.
+    egress: Vec<Option<u32>>,
+}
+
+impl Host {
+    /// Reads the machine's interfaces.
+    pub(super) fn read(names: &[String]) -> Self {
+        let interfaces = pnet_datalink::interfaces();
+        let egress = names.iter().map(|name| {
+            let interface = interfaces.iter().find(|interface| interface.name == *name)?;
+            addresses::egress_index(interface)
+        });
+        let local = interfaces.iter().flat_map(|it| &it.ips).map(|network| network.ip());
+        Self { local: local.collect(), egress: egress.collect() }
+    }
+
+    /// The index of the interface by which messages leave for flows of the interface with this
+    /// number.
+    pub(super) fn egress(&self, interface: u32) -> Option<u32> {
+        *self.egress.get(usize::try_from(interface).ok()?)?
+    }
+}
+
+/// The names of the devices below one, such as the ports of a bridge or a bond, or the parent of a
+/// VLAN.
+fn below(class: &Path, name: &str) -> Vec<String> {
+    let entries = fs::read_dir(class.join(name)).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect()
+}
+
+/// Pairs of named interfaces of which the second is below the first. Each packet of the first is
+/// also one of the second. `class` is a directory like `/sys/class/net`.
+pub(super) fn stacked<'a>(class: &Path, names: &'a [String]) -> Vec<(&'a str, &'a str)> {
+    let mut pairs = Vec::new();
+    for upper in names {
+        let mut layer = vec![upper.clone()];
+        for _ in 0..MOST_BELOW {
+            layer = layer.iter().flat_map(|name| below(class, name)).collect();
+            let named = names.iter().filter(|name| layer.contains(name));
+            pairs.extend(named.map(|lower| (upper.as_str(), lower.as_str())));
+        }
+    }
+    pairs.dedup();
+    pairs
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_below_each_other_are_found() {
+        let class = tempfile::tempdir().unwrap();
+        for (upper, lowers) in
+            [("br0", vec!["eth0.5", "wlan0"]), ("eth0.5", vec!["eth0"]), ("eth0", vec![])]
+        {
+            fs::create_dir_all(class.path().join(upper)).unwrap();
+            for lower in lowers {
+                fs::create_dir_all(class.path().join(upper).join(format!("lower_{lower}")))
+                    .unwrap();
+            }
+        }
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (named, expected) in [
+            (&["eth0", "wlan0"][..], vec![]),
+            (&["eth0", "br0"], vec![("br0", "eth0")]),
+            (&["wlan0", "eth0.5", "eth0"], vec![("eth0.5", "eth0")]),
+            (&["br0", "wlan0", "nonesuch0"], vec![("br0", "wlan0")]),
+        ] {
+            assert_eq!(stacked(class.path(), &names(named)), expected, "{named:?}");
+        }
+    }
+}
