@@ -23,6 +23,7 @@ mod flows;
 mod frame;
 mod host;
 mod kind;
+mod named;
 mod outbox;
 pub(crate) mod program;
 pub(crate) mod replay;

@@ -155,7 +155,9 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         });
     })?;
     let limits = limits(config, tun.is_some());
-    let agent = Agent::new(limits, port.address().port(), || key::random().ok());
+    let host = Host::read(&config.interfaces);
+    let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
+    agent.set_local(&host.local);
     let known = Arc::new(AgentLimits::of(config));
     if let Some(listener) = metrics {
         let asked = handle.clone();
@@ -164,7 +166,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     }
     let mut agent = Loop {
         agent,
-        host: Host::read(&config.interfaces),
+        host,
         interfaces,
         port,
         tun,
@@ -320,6 +322,7 @@ impl Loop<'_> {
     fn check(&mut self) {
         self.checked = clock();
         self.host = Host::read(&self.started.interfaces);
+        self.agent.set_local(&self.host.local);
         let mut ended = Vec::new();
         for interface in &mut self.interfaces {
             match &mut interface.captures {

@@ -6,17 +6,19 @@
 //! until it has no more.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
+use tracing::debug;
 
 use super::filter::Filter;
 use super::flow::{Candidate, HelpedFlow, Sighting};
 use super::frame::{Passing, Template};
 use super::kind::Kind;
+use super::named::Named;
 use super::outbox::{Outbox, To};
 use super::report::{FlowReport, Totals};
 
@@ -73,6 +75,10 @@ pub(super) struct Agent {
     unhelped: VecDeque<Flow>,
     /// No helped flow is silent for long enough to be replaced before this moment.
     replaces_at: Option<Instant>,
+    /// Proxies that answers have named.
+    named: Named,
+    /// The machine's addresses.
+    local: HashSet<IpAddr>,
     work: Work,
 }
 
@@ -176,6 +182,8 @@ impl Agent {
             random: Box::new(random),
             flows: HashMap::new(),
             helped: 0,
+            named: Named::default(),
+            local: HashSet::new(),
             sweep_at: None,
             unhelped: VecDeque::new(),
             replaces_at: None,
@@ -186,6 +194,11 @@ impl Agent {
     /// Applies other limits to flows that begin from now on.
     pub(super) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+    }
+
+    /// Notes the machine's addresses.
+    pub(super) fn set_local(&mut self, local: &HashSet<IpAddr>) {
+        self.local.clone_from(local);
     }
 
     /// Notes a datagram that leaves, or all datagrams of a merged frame.
@@ -276,7 +289,13 @@ impl Agent {
             self.flows.insert(flow, Entry::LeftAlone(now));
             return false;
         };
-        let config = self.limits.sender.clone();
+        let mut config = self.limits.sender.clone();
+        // Without a proof from the path, a proxy serves the flows of who asks alone. So a router
+        // looks for the proxy on the path of the flows that it forwards as they are.
+        config.proxy = config.proxy.filter(|proxy| {
+            let source = flow.source.ip();
+            self.local.contains(&source) && proxy.is_ipv4() == source.is_ipv4()
+        });
         let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
         self.work.totals.flows += 1;
         self.helped += 1;
@@ -346,8 +365,7 @@ impl Agent {
             match self.flows.get_mut(&flow) {
                 Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
                 Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
-                    // An error changes only the sender's counters.
-                    let _ = helped.sender.handle_on_path(payload, now);
+                    on_answer(&mut self.named, &self.limits.sender, helped, payload, now);
                     is_due = true;
                     continue;
                 }
@@ -388,10 +406,11 @@ impl Agent {
             return;
         };
         // An error changes only the sender's counters.
-        if let Ok(Some(copy)) = helped.sender.handle_input(from, message, now)
-            && let Some(copy) = message.get(copy)
-        {
-            helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
+        if let Ok(copy) = helped.sender.handle_input(from, message, now) {
+            self.named.on_heard(from, now);
+            if let Some(copy) = copy.and_then(|copy| message.get(copy)) {
+                helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
+            }
         }
         self.work.settle(helped, now);
     }
@@ -529,6 +548,34 @@ impl Agent {
             last_packet_ago: now.saturating_duration_since(helped.last).as_secs_f64(),
         });
         described.collect()
+    }
+}
+
+/// Asks the proxy that a datagram names for help, if it may be one.
+fn on_answer(
+    named: &mut Named,
+    chosen: &SenderConfig,
+    helped: &mut HelpedFlow,
+    answer: &[u8],
+    now: Instant,
+) {
+    let Flow { source, destination } = helped.flow;
+    let proxy = Sender::answering_proxy(answer);
+    if let Some(proxy) = proxy {
+        let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
+        let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
+        if is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
+            debug!("{proxy} is not asked, which an answer on the path to {destination} names");
+            return;
+        }
+    }
+    let latest = helped.sender.session_numbers().last();
+    // An error changes only the sender's counters.
+    let _ = helped.sender.handle_on_path(answer, now);
+    if helped.sender.session_numbers().last() != latest
+        && let Some(proxy) = proxy
+    {
+        named.on_asked(proxy, now);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The agent beside a proxy, in virtual time.
 
 mod arriving;
+mod named;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};

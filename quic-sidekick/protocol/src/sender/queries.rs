@@ -6,9 +6,11 @@ use super::rtt::NearRtt;
 use super::selector::Selection;
 use super::session::ProxySession;
 use super::status::{Assistance, Reason, SenderStats};
+use crate::flow::canonical;
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use crate::wire::VERSION;
+use crate::wire::discovery::Answer;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -107,6 +109,20 @@ impl Sender {
     pub fn session_number(datagram: &[u8]) -> Option<u32> {
         let [first, number @ ..] = datagram.first_chunk::<5>()?;
         (first >> 4 == VERSION).then_some(u32::from_be_bytes(*number))
+    }
+
+    /// The proxy that a datagram names if it is an answer to a marker. Anyone on the flow's path can
+    /// name any address, its destination included. So a caller that asks for help in place of
+    /// others can decide whether to pass the answer to [`Sender::handle_on_path`].
+    ///
+    /// ```
+    /// use sidekick_protocol::Sender;
+    ///
+    /// assert_eq!(Sender::answering_proxy(b"GET / HTTP/1.1"), None);
+    /// ```
+    #[must_use]
+    pub fn answering_proxy(datagram: &[u8]) -> Option<SocketAddr> {
+        Answer::parse(datagram).ok().map(|answer| canonical(answer.proxy))
     }
 
     /// The terms granted, during a session.
