@@ -97,7 +97,7 @@ fn is_assisted(status: &Value) -> bool {
 fn hosts() -> (Flow, Daemon) {
     let there = || {
         run("ip link set lo up");
-        let proxy = Daemon::begin(&mut proxy("-i near0-peer --metrics off"));
+        let proxy = Daemon::begin(&mut proxy("-i near0-peer --metrics off --json"));
         (bind(RECEIVER), proxy)
     };
     let (receiver, proxy) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], there);
@@ -128,6 +128,64 @@ fn whatever_happens_to_the_agent_the_flow_goes_on() {
         let totals = again.stop().summary();
         assert_eq!((&totals["lost"], &totals["unsent"]), (&0.into(), &0.into()), "{totals}");
         flow.goes_on(100);
+    });
+}
+
+/// QuACKs that waited with the packets that they report are understood. Otherwise the session ends.
+#[test]
+fn a_backlog_ends_no_session() {
+    in_namespace("a_backlog_ends_no_session", || {
+        let (mut flow, proxy) = hosts();
+        let agent = started();
+        flow.until(is_assisted);
+        for round in 1..=5 {
+            agent.hold();
+            flow.goes_on(1500);
+            agent.signal(Signal::SIGCONT);
+            flow.until(|status| {
+                is_assisted(status) && status["totals"]["captured"].as_u64() >= Some(1500 * round)
+            });
+        }
+        let totals = agent.stop().summary();
+        assert_eq!((&totals["lost"], &totals["capture_drops"]), (&0.into(), &0.into()), "{totals}");
+        let summary = proxy.stop().summary();
+        assert_eq!((&summary["sessions"], &summary["epochs"]), (&1.into(), &0.into()), "{summary}");
+    });
+}
+
+/// The agent reads the error of a link that goes down, and sleeps again.
+#[test]
+fn a_link_that_goes_down_costs_no_time() {
+    in_namespace("a_link_that_goes_down_costs_no_time", || {
+        let (_flow, _proxy) = hosts();
+        let agent = started();
+        // Hundredths of seconds of the processor.
+        let used = || {
+            // The processes of this namespace.
+            let line = format!("mount -t proc proc /proc && cat /proc/{}/stat", agent.id());
+            let mut command = Command::new("unshare");
+            let output = command.args(["--mount", "--", "sh", "-c", &line]).output().unwrap();
+            let stat = String::from_utf8(output.stdout).unwrap();
+            assert!(stat.contains("(sidekick-agent"), "{stat}");
+            let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+            fields.skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum::<u32>()
+        };
+        let is_up = |wanted: bool| {
+            let status: Value = serde_json::from_str(&get(METRICS, "/status").2).unwrap();
+            status["interfaces"][0]["up"] == wanted
+        };
+        let before = used();
+        for _ in 0..5 {
+            run("ip link set near0 down");
+            while !is_up(false) {}
+            run("ip link set near0 up");
+            while !is_up(true) {
+                std::thread::yield_now();
+            }
+        }
+        let ticks = used() - before;
+        assert!(ticks < 100, "{ticks} hundredths of a second for five times");
+        agent.stop();
     });
 }
 

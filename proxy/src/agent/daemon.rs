@@ -42,8 +42,9 @@ use crate::terminal::{notify_manager, print_line};
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most frames that are read from a capture in one turn.
-const FRAMES_PER_TURN: usize = 256;
+/// Most frames that are read in one turn from a capture of what arrives: a flood of them must not
+/// delay what leaves.
+const ARRIVING_PER_TURN: usize = 256;
 /// Most messages that are read in one turn: a flood of them must not delay packets.
 const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
@@ -200,6 +201,15 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     outcome
 }
 
+/// Why the loop woke up, beside captured frames.
+#[derive(Clone, Copy, Debug)]
+struct Woken {
+    /// Messages of proxies wait.
+    message: bool,
+    /// A capture has an error.
+    failed: bool,
+}
+
 /// The state of the loop.
 struct Loop<'a> {
     agent: Agent,
@@ -226,12 +236,14 @@ impl Loop<'_> {
     fn work(&mut self, reread: Option<Reread<'_>>) -> Result<()> {
         let mut buffer = [0; RECEIVE_LEN];
         loop {
-            let message = self.wait()?;
-            if self.checked + CHECK_INTERVAL <= clock() {
+            let Woken { message, failed } = self.wait()?;
+            if failed || self.checked + CHECK_INTERVAL <= clock() {
                 self.check();
             }
             self.read_captures();
             if message {
+                // A message may have come in the meantime, about what left before it.
+                self.drain_leaving();
                 self.read_port(&mut buffer)?;
             }
             let now = clock();
@@ -253,8 +265,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Sleeps until there is something to do. Returns whether messages of proxies wait.
-    fn wait(&mut self) -> Result<bool> {
+    /// Sleeps until there is something to do.
+    fn wait(&self) -> Result<Woken> {
         let check = self.checked + CHECK_INTERVAL;
         let until = self.agent.poll_timeout().map_or(check, |deadline| deadline.min(check));
         let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
@@ -272,10 +284,16 @@ impl Loop<'_> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("cannot wait for packets"),
         }
-        let message = fds.get(1).and_then(PollFd::revents).is_some_and(|events| !events.is_empty());
-        // The commands follow in any case.
-        while matches!(self.wakes.read(&mut [0; 64]), Ok(1..)) {}
-        Ok(message)
+        let events = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
+        let message = fds.get(1).is_some_and(|port| !events(port).is_empty());
+        // A link that goes down shows this without any frame, until the error is read.
+        let captures = fds.get(2..).unwrap_or_default();
+        let failed = captures.iter().any(|capture| events(capture).contains(PollFlags::POLLERR));
+        if fds.first().is_some_and(|waker| !events(waker).is_empty()) {
+            // The commands follow in any case.
+            while matches!((&self.wakes).read(&mut [0; 64]), Ok(1..)) {}
+        }
+        Ok(Woken { message, failed })
     }
 
     /// The waker, the port, and the captures.
@@ -286,26 +304,40 @@ impl Loop<'_> {
         [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(captures)
     }
 
-    /// Reads frames that wait in each capture.
+    /// Reads frames that wait in each capture: first all that left, since a quACK at the port may be
+    /// about any of them, and answers to them may have arrived.
     fn read_captures(&mut self) {
+        self.drain_leaving();
         let Self { agent, interfaces, .. } = self;
-        // Allocates only when a capture ends.
         let mut ended = Vec::new();
         for interface in interfaces {
             let number = interface.number;
-            let Some(Captures { leaving, arriving }) = &mut interface.captures else { continue };
-            let outcome = read(number, &mut arriving.capture, |passing, now| {
-                agent.on_arriving(passing, now);
-            })
-            .and_then(|()| {
-                read(number, &mut leaving.capture, |passing, now| agent.on_leaving(passing, now))
-            });
-            if let Err(cause) = outcome {
+            let Some(Captures { arriving, .. }) = &mut interface.captures else { continue };
+            let on_arriving = |passing: Passing<'_>, now| agent.on_arriving(passing, now);
+            let read = read(number, &mut arriving.capture, ARRIVING_PER_TURN, on_arriving);
+            if let Err(cause) = read {
                 ended.push((number, cause));
             }
         }
         self.end_captures(ended);
         self.send_all();
+    }
+
+    /// Reads all frames that have left, and perhaps some that leave meanwhile.
+    fn drain_leaving(&mut self) {
+        let Self { agent, interfaces, .. } = self;
+        // Allocates only when a capture ends.
+        let mut ended = Vec::new();
+        for interface in interfaces {
+            let number = interface.number;
+            let Some(Captures { leaving, .. }) = &mut interface.captures else { continue };
+            let most = leaving.capture.most_waiting();
+            let on_leaving = |passing: Passing<'_>, now| agent.on_leaving(passing, now);
+            if let Err(cause) = read(number, &mut leaving.capture, most, on_leaving) {
+                ended.push((number, cause));
+            }
+        }
+        self.end_captures(ended);
     }
 
     fn end_captures(&mut self, ended: Vec<(u32, CaptureError)>) {
@@ -457,14 +489,15 @@ impl Loop<'_> {
     }
 }
 
-/// Reads frames that wait in a capture on the interface with this number.
+/// Reads frames that wait in a capture on the interface with this number, at most about so many.
 fn read(
     interface: u32,
     capture: &mut Capture,
+    most: usize,
     mut handle: impl FnMut(Passing<'_>, Instant),
 ) -> Result<(), CaptureError> {
     let mut read = 0;
-    while read < FRAMES_PER_TURN {
+    while read < most {
         let now = clock();
         let whole = |Whole { link, datagram, each, frame }: Whole<'_>| {
             handle(Passing { interface, link, datagram, each, frame }, now);
