@@ -131,7 +131,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     for (upper, lower) in host::stacked(Path::new("/sys/class/net"), &config.interfaces) {
         warn!(
             "packets of {upper} also pass {lower}, and the agent would see them twice: name one \
-             of the two"
+             of the two, of a VLAN and its parent the VLAN"
         );
     }
     if let Some(sentence) = config.memory_shortage() {

@@ -44,6 +44,10 @@ pub(super) const ETHERTYPE: u32 = 0xffff_f000;
 /// `PACKET_` constant of `packet(7)`.
 pub(super) const PACKET_TYPE: u32 = 0xffff_f004;
 
+/// At this offset, `LOAD_BYTE` loads whether the packet has a VLAN tag beside its bytes, 1 or 0
+/// (`SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`): the network card will insert it, or has removed it.
+pub(super) const VLAN_TAG_PRESENT: u32 = 0xffff_f030;
+
 /// An instruction.
 pub(super) fn op(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
@@ -64,6 +68,16 @@ pub(super) fn run_for(
     ethertype: u16,
     packet_type: u8,
 ) -> u32 {
+    run_tagged(program, packet, (ethertype, packet_type, false))
+}
+
+/// The same for a packet of this EtherType and type, with or without a VLAN tag beside its bytes.
+#[cfg(test)]
+pub(super) fn run_tagged(
+    program: &[sock_filter],
+    packet: &[u8],
+    (ethertype, packet_type, tagged): (u16, u8, bool),
+) -> u32 {
     let (mut at, mut a, mut x, mut stored) = (0, 0_u32, 0_u32, [0_u32; 16]);
     loop {
         let op = &program[at];
@@ -72,6 +86,7 @@ pub(super) fn run_for(
         match op.code {
             LOAD_HALF if op.k == ETHERTYPE => a = ethertype.into(),
             LOAD_BYTE if op.k == PACKET_TYPE => a = packet_type.into(),
+            LOAD_BYTE if op.k == VLAN_TAG_PRESENT => a = tagged.into(),
             LOAD_BYTE | LOAD_HALF | LOAD_BYTE_AT_X | LOAD_HALF_AT_X | LOAD_WORD_AT_X => {
                 let (start, len) = match op.code {
                     LOAD_BYTE => (k, 1),

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::libc::{PACKET_OUTGOING, sock_filter};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, sendmsg};
 
-use super::bpf::{IF_EQUAL, LOAD_BYTE, PACKET_TYPE, RETURN, op};
+use super::bpf::{IF_EQUAL, LOAD_BYTE, PACKET_TYPE, RETURN, VLAN_TAG_PRESENT, op};
 use super::error::CaptureError;
 use super::interface::Capture;
 use super::open::{Filtered, Purpose};
@@ -74,6 +74,9 @@ impl PassingCapture {
 }
 
 /// The program that keeps what may be UDP, in one direction.
+///
+/// A tag beside the bytes of a frame is not in what the agent sends. So it leaves alone what leaves
+/// with one, on the parent of a VLAN: the agent would send into another VLAN.
 fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
     let (leaving, arriving) = match direction {
         Direction::Leaving => (1, 0),
@@ -84,6 +87,13 @@ fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
         op(IF_EQUAL, u32::from(PACKET_OUTGOING), leaving, arriving),
         op(RETURN, 0, 0, 0),
     ];
+    if direction == Direction::Leaving {
+        program.extend([
+            op(LOAD_BYTE, VLAN_TAG_PRESENT, 0, 0),
+            op(IF_EQUAL, 0, 1, 0),
+            op(RETURN, 0, 0, 0),
+        ]);
+    }
     program.extend(socket::filter(link));
     program
 }
@@ -92,7 +102,7 @@ fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
 mod tests {
     use nix::libc::{PACKET_HOST, PACKET_OTHERHOST};
 
-    use super::super::bpf::run_for;
+    use super::super::bpf::run_tagged;
     use super::*;
 
     #[test]
@@ -105,8 +115,15 @@ mod tests {
                 let mut packet = vec![0; 40];
                 (packet[0], packet[9]) = (0x45, protocol);
                 let kinds = [PACKET_OUTGOING, PACKET_HOST, PACKET_OTHERHOST];
-                let passes = kinds.map(|kind| run_for(&program, &packet, 0x0800, kind) != 0);
-                assert_eq!(passes, shown.map(|shown| shown && udp), "{direction:?} {protocol}");
+                for tagged in [false, true] {
+                    let seen = |kind| run_tagged(&program, &packet, (0x0800, kind, tagged)) != 0;
+                    let expected = udp && !(tagged && direction == Direction::Leaving);
+                    assert_eq!(
+                        kinds.map(seen),
+                        shown.map(|shown| shown && expected),
+                        "{direction:?} {protocol} {tagged}"
+                    );
+                }
             }
         }
     }
