@@ -5,7 +5,8 @@
 //!
 //! The walk of a packet: `daemon` reads it from a capture, `flows` finds its flow, and `flow` names
 //! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was
-//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it.
+//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` knows
+//! it when a capture shows it on the wire, where it gets its place among the other packets.
 //!
 //! What arrives goes the same way to `flow`. If its packets are numbered, `arriving` requests those
 //! that are missing, and the copies leave by `outbox`, `daemon` and `tun` to this host.

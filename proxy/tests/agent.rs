@@ -77,11 +77,16 @@ impl Flow {
     }
 
     /// Sends until the agent's status is as wanted.
-    #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
     fn until(&mut self, wanted: impl Fn(&Value) -> bool) {
+        self.until_after(|flow| flow.goes_on(1), wanted);
+    }
+
+    /// Does a step until the agent's status is as wanted.
+    #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+    fn until_after(&mut self, step: impl Fn(&mut Self), wanted: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {
-            self.goes_on(1);
+            step(self);
             let status: Value = serde_json::from_str(&get(METRICS, "/status").2).unwrap();
             if wanted(&status) {
                 return;
@@ -188,6 +193,28 @@ fn a_link_that_goes_down_costs_no_time() {
         let ticks = used() - before;
         assert!(ticks < 100, "{ticks} hundredths of a second for five times");
         agent.stop();
+    });
+}
+
+#[test]
+fn the_capture_shows_what_the_agent_sends() {
+    in_namespace("the_capture_shows_what_the_agent_sends", || {
+        let (mut flow, _proxy) = hosts();
+        let agent = Daemon::begin(&mut agent("-i near0 --json"));
+        let sends = |flow: &mut Flow| {
+            flow.sent += 1;
+            flow.sender.send_to(&datagram(flow.sent, 1200), RECEIVER).unwrap();
+        };
+        // The agent knows its markers, or it would leave the flow alone.
+        flow.until_after(sends, |status| {
+            let number = |name: &str| status["totals"][name].as_u64().unwrap();
+            let shown = status["interfaces"][0]["captured"].as_u64().unwrap();
+            number("markers") >= 3 && shown == number("captured") + number("markers")
+        });
+        let totals = agent.stop().summary();
+        assert_eq!(totals["flows"], 1, "{totals}");
+        // The last one may not have been read.
+        assert!(totals["captured"].as_u64() <= Some(flow.sent.into()), "{totals}");
     });
 }
 

@@ -1,9 +1,9 @@
 //! The agent's state machine: all flows, without I/O.
 //!
-//! Call [`Agent::on_leaving`] for each captured datagram that leaves, [`Agent::on_arriving`] for
-//! each that arrives, [`Agent::on_message`] for each message at the agent's port, and
-//! [`Agent::on_timeout`] at [`Agent::poll_timeout`]. After each, send what [`Agent::pop`] returns,
-//! until it has no more.
+//! Call [`Agent::on_leaving`] for each captured datagram that leaves, also for those that the agent
+//! itself sends by an interface, [`Agent::on_arriving`] for each that arrives,
+//! [`Agent::on_message`] for each message at the agent's port, and [`Agent::on_timeout`] at
+//! [`Agent::poll_timeout`]. After each, send what [`Agent::pop`] returns, until it has no more.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
