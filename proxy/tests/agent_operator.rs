@@ -202,7 +202,7 @@ fn a_file_is_looked_over_without_starting_anything() {
         ("interfaces = [\"nonesuch0\"]\n", 0, "there is no interface nonesuch0"),
         ("log = \"info\"\n", 1, "no interface to help on"),
         ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
-        ("interfaces = [\"lo\"]\nmemory = \"1024G\"\n", 0, "make buffer or memory less"),
+        ("interfaces = [\"lo\"]\nmemory = \"1024G\"\n", 0, "make buffer, memory or max-flows less"),
         (
             "interfaces = [\"lo\"]\nonly = [443, 80]\nexcept = [80]\n",
             0,
