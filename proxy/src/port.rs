@@ -106,8 +106,8 @@ impl Port {
         }
         if address.ip().is_unspecified() {
             let failed = |errno: Errno| other(errno.into());
-            // On an IPv6 socket, too: what IPv6 tells of a message to an IPv4 broadcast address does
-            // not name the source of an answer.
+            // On an IPv6 socket, too: what IPv6 tells of a message to an IPv4 broadcast address
+            // does not name the source of an answer.
             setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).map_err(failed)?;
             if address.is_ipv6() {
                 setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).map_err(failed)?;

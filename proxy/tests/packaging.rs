@@ -179,8 +179,11 @@ fn every_flag_of_the_agent_is_explained() {
 }
 
 #[test]
-fn a_unit_grants_raw_sockets_and_nothing_else() {
-    for Packaged { unit, .. } in [proxy(), agent()] {
+fn a_unit_grants_what_its_program_needs_and_nothing_else() {
+    let raw = BTreeSet::from(["CAP_NET_RAW"]);
+    // For its TUN device.
+    let admin = BTreeSet::from(["CAP_NET_RAW", "CAP_NET_ADMIN"]);
+    for (Packaged { unit, .. }, capabilities) in [(proxy(), raw), (agent(), admin)] {
         let values = |key: &str| {
             let mut lines = unit.lines().filter_map(|line| line.strip_prefix(key));
             let value = lines.next().unwrap_or_else(|| panic!("no {key} in {unit}"));
@@ -188,7 +191,7 @@ fn a_unit_grants_raw_sockets_and_nothing_else() {
             value.split(' ').collect::<BTreeSet<_>>()
         };
         for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
-            assert_eq!(values(key), BTreeSet::from(["CAP_NET_RAW"]));
+            assert_eq!(values(key), capabilities);
         }
         let families = ["AF_PACKET", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_UNIX"];
         assert_eq!(values("RestrictAddressFamilies="), BTreeSet::from(families));

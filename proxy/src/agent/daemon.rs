@@ -304,8 +304,8 @@ impl Loop<'_> {
         [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(captures)
     }
 
-    /// Reads frames that wait in each capture: first all that left, since a quACK at the port may be
-    /// about any of them, and answers to them may have arrived.
+    /// Reads frames that wait in each capture: first all that left, since a quACK at the port may
+    /// be about any of them, and answers to them may have arrived.
     fn read_captures(&mut self) {
         self.drain_leaving();
         let Self { agent, interfaces, .. } = self;

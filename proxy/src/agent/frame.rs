@@ -1,9 +1,10 @@
 //! Frames: those that the agent captured, and those that it sends.
 //!
 //! A frame that it sends has the headers of a flow's own packet, and another payload. It goes out
-//! as the flow's packets do: with their Ethernet header, the VLAN tags inside the frame, the same hop
-//! limit, traffic class and addresses. The capture shows no frame with a tag beside its bytes. The agent computes lengths and checksums itself. A captured packet may lack
-//! its checksum, because the network card would have computed it.
+//! as the flow's packets do: with their Ethernet header, the VLAN tags inside the frame, the same
+//! hop limit, traffic class and addresses. The capture shows no frame with a tag beside its bytes.
+//! The agent computes lengths and checksums itself. A captured packet may lack its checksum,
+//! because the network card would have computed it.
 
 use std::net::SocketAddr;
 

@@ -61,8 +61,8 @@ impl PassingCapture {
         let parts = [IoSlice::new(header.unwrap_or_default()), IoSlice::new(frame)];
         let fd = self.capture.as_fd().as_raw_fd();
         let [v4, v6] = &self.ways;
-        // A frame shows its protocol. Of a bare packet the kernel has to be told: a PPP device drops
-        // what has none.
+        // A frame shows its protocol. Of a bare packet the kernel has to be told: a PPP device
+        // drops what has none.
         let way = match (self.link, frame.first()) {
             (Link::Ethernet, _) => None,
             (Link::Ip, Some(first)) if first >> 4 == 4 => Some(v4),

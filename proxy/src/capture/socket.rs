@@ -160,8 +160,8 @@ pub(super) fn bind(
     }
 }
 
-/// Where a socket sends packets of this EtherType by this interface. The kernel tells it of a socket
-/// that is bound to it, so the socket must be bound anew afterwards.
+/// Where a socket sends packets of this EtherType by this interface. The kernel tells it of a
+/// socket that is bound to it, so the socket must be bound anew afterwards.
 pub(super) fn way(
     fd: &OwnedFd,
     interface: &NetworkInterface,

@@ -111,8 +111,8 @@ impl Sender {
         (first >> 4 == VERSION).then_some(u32::from_be_bytes(*number))
     }
 
-    /// The proxy that a datagram names if it is an answer to a marker. Anyone on the flow's path can
-    /// name any address, its destination included. So a caller that asks for help in place of
+    /// The proxy that a datagram names if it is an answer to a marker. Anyone on the flow's path
+    /// can name any address, its destination included. So a caller that asks for help in place of
     /// others can decide whether to pass the answer to [`Sender::handle_on_path`].
     ///
     /// ```
