@@ -105,8 +105,8 @@ struct Options {
     #[arg(long, value_name = "IF|off")]
     tun: Option<TunName>,
 
-    /// Address and UDP port of the proxy of all flows [default: look for a proxy on the path of
-    /// each flow]
+    /// Address and UDP port of the proxy of all flows; those that a router forwards as they are
+    /// have to find it on their path [default: look for a proxy on the path of each flow]
     #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
     proxy: Option<SocketAddr>,
 
