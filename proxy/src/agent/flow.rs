@@ -1,5 +1,6 @@
 //! A flow that is helped, without I/O.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,13 @@ const STORE: usize = 1 << 20;
 const IDENTIFICATION: Identification =
     Identification { position: Position::End, filter: Filter::All };
 
+/// The least UDP payload of a client's first packet (RFC 9000, section 14.1).
+const FIRST: usize = 1200;
+/// The first bits of a long header (RFC 9000, section 17.2).
+const LONG: u8 = 0xc0;
+/// Most packets of a handshake that are sent again because no proxy counted the flow yet.
+const UNCOUNTED: usize = 8;
+
 /// Packets that a flow remembers while no proxy has accepted: at 1 Gbit/s those of 11 ms.
 const UNANSWERED: usize = 1024;
 
@@ -83,6 +91,8 @@ pub(super) struct Candidate {
     /// The interface by which its last packet left, and when.
     seen: Option<(u32, Instant)>,
     round_trip: RoundTrip,
+    /// Its first packet can only be a client's that begins a QUIC connection.
+    begins: bool,
 }
 
 impl Candidate {
@@ -97,6 +107,7 @@ impl Candidate {
             was_refused: false,
             seen: None,
             round_trip: RoundTrip::default(),
+            begins: false,
         }
     }
 
@@ -107,7 +118,11 @@ impl Candidate {
         }
         self.seen = Some((interface, now));
         self.classifier.note(payload);
-        self.round_trip.on_leaving(self.classifier.kind, payload, now);
+        let kind = self.classifier.kind;
+        self.round_trip.on_leaving(kind, payload, now);
+        if self.packets == 0 {
+            self.begins = kind == Kind::Quic && kind.begins_with(payload) && payload.len() >= FIRST;
+        }
         self.packets += 1;
         self.last = now;
         true
@@ -122,10 +137,14 @@ impl Candidate {
     }
 
     /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
-    /// cost the most, so help begins with its second packet. Packets that arrive count if their
-    /// losses can be repaired.
+    /// cost the most, so help begins with its first packet, or with the second one if the first
+    /// might be something else. Packets that arrive count if their losses can be repaired.
     pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
-        let few = if self.classifier.kind == Kind::Quic { 2 } else { u32::MAX };
+        let few = match self.classifier.kind {
+            Kind::Quic if self.begins => 1,
+            Kind::Quic => 2,
+            Kind::Rtp | Kind::WireGuard | Kind::Udp => u32::MAX,
+        };
         let numbered = self.arriving.kind.is_numbered();
         self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
     }
@@ -148,6 +167,8 @@ pub(super) struct HelpedFlow {
     store: Store,
     /// Whether a loss can be declared of what leaves now.
     has_session: bool,
+    /// The tags of the handshake's packets that left before a proxy counted the flow.
+    uncounted: Vec<u64>,
     next_tag: u64,
     /// What kind of packets arrives.
     arriving: Classifier,
@@ -220,6 +241,7 @@ impl HelpedFlow {
             under_way: UnderWay::default(),
             store: Store::new(STORE, MAX_AGE),
             has_session: false,
+            uncounted: Vec::with_capacity(UNCOUNTED),
             next_tag: 0,
             arriving: candidate.arriving,
             reception: None,
@@ -329,8 +351,15 @@ impl HelpedFlow {
         self.classifier.note(payload);
         self.round_trip.on_leaving(self.classifier.kind, payload, now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        if keeps && self.has_session {
+        let is_uncounted = !self.was_assisted
+            && self.uncounted.len() < UNCOUNTED
+            && self.kind() == Kind::Quic
+            && payload.first().is_some_and(|first| first & LONG == LONG);
+        if keeps && (self.has_session || is_uncounted) {
             self.store.push_copy(self.next_tag, payload, now);
+        }
+        if is_uncounted {
+            self.uncounted.push(self.next_tag);
         }
         self.next_tag += 1;
         Sighting::Sent
@@ -410,6 +439,9 @@ impl HelpedFlow {
         }
         let has_proxy = !matches!(self.sender.assistance(), Assistance::Unassisted(_));
         self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
+        if self.has_session {
+            self.repeat_uncounted(outbox, totals, now);
+        }
         // The sender keeps what was reported until it is asked. The agent needs it for nothing.
         scratch.clear();
         self.sender.drain_received(scratch);
@@ -427,7 +459,13 @@ impl HelpedFlow {
             self.sender.set_fetching(withheld.is_none());
         }
         match withheld {
-            None => scratch.iter().for_each(|tag| self.repair(*tag, outbox, totals, now)),
+            None => {
+                for tag in scratch.iter().copied() {
+                    let names = [tag, tag | SECOND];
+                    let names = if tag < TWICE { &names[..] } else { &names[..1] };
+                    self.repair(tag, names, outbox, totals, now);
+                }
+            }
             Some(Withheld::Congested) => totals.withheld_congested += count,
             Some(Withheld::Far) => totals.withheld_far += count,
         }
@@ -465,10 +503,26 @@ impl HelpedFlow {
         }
     }
 
-    /// Sends a datagram again, or twice if it was among the first.
-    fn repair(&mut self, tag: u64, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
-        let twice = (tag < TWICE).then_some(tag | SECOND);
-        for name in [Some(tag), twice].into_iter().flatten() {
+    /// Sends the handshake's packets again that left before a proxy counted the flow: no quACK will
+    /// tell whether they were lost. The proxy has just shown that it is there.
+    fn repeat_uncounted(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
+        let mut uncounted = mem::take(&mut self.uncounted);
+        for tag in uncounted.drain(..) {
+            self.repair(tag, &[tag | SECOND], outbox, totals, now);
+        }
+        self.uncounted = uncounted;
+    }
+
+    /// Sends a datagram again, once for each of these names.
+    fn repair(
+        &mut self,
+        tag: u64,
+        names: &[u64],
+        outbox: &mut Outbox,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        for name in names.iter().copied() {
             if !self.under_way.has_room(MAX_AGE, now) {
                 totals.withheld_late += u64::from(name == tag);
                 return;

@@ -94,8 +94,8 @@ impl Tun {
                 _ => TunError::Other { name, cause },
             }
         })?;
-        // Without an address of its own, which would make the kernel look for routers there. Neither
-        // exists without IPv6.
+        // Without an address of its own, which would make the kernel look for routers there.
+        // Neither file exists without IPv6.
         let v6 = |key: &str| format!("/proc/sys/net/ipv6/conf/{name}/{key}");
         let _ = fs::write(v6("addr_gen_mode"), "1");
         let _ = fs::write(v6("disable_ipv6"), "0");

@@ -1,8 +1,8 @@
 //! Captures of whole packets in one direction, for an agent.
 //!
 //! An agent sends by the capture of what arrives: a packet socket does not see what it sends
-//! itself, and the capture of what leaves has to show when that is on the wire. Other packet sockets
-//! on the same way see it, too.
+//! itself, and the capture of what leaves has to show when that is on the wire. Other packet
+//! sockets on the same way see it, too.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
