@@ -55,7 +55,7 @@ fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunReco
 /// One table for all networks. Runs without help would take minutes at more loss.
 #[test]
 fn goodput_past_a_far_proxy() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 9;
     const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
     let networks = [
         (
