@@ -61,6 +61,7 @@ mod keys;
 pub mod observer;
 mod prologue;
 pub mod sender;
+mod spacing;
 mod store;
 pub mod terms;
 #[cfg(test)]

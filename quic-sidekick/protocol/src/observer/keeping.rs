@@ -7,13 +7,14 @@ use super::parity::{self, SentParity};
 use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
+use crate::spacing::Spacing;
 use crate::wire::REPEAT_HEADER_LEN;
 use std::time::{Duration, Instant};
 
 /// A copy is kept no longer than this.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 /// After these times without a datagram of the reverse flow, the proxy sends a TAIL. Several,
-/// since each may be lost.
+/// since each may be lost. A time that is shorter than each of the latest gaps shows nothing.
 const SILENCES: [Duration; 3] =
     [Duration::from_millis(4), Duration::from_millis(16), Duration::from_millis(64)];
 /// The bytes of copies that a session may send at first, so that a short flow can be repaired, and
@@ -41,6 +42,7 @@ pub(super) struct Keeping {
     /// When the next TAIL is due, and how many were sent since the latest datagram.
     tail_due: Option<Instant>,
     tails: usize,
+    spacing: Spacing,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
     /// A KEPT was sent, or waits.
@@ -60,6 +62,7 @@ impl Keeping {
             waiting: Waiting::default(),
             tail_due: None,
             tails: 0,
+            spacing: Spacing::default(),
             age_ms: 0,
             granted: false,
             requests: Occupancy::default(),
@@ -81,7 +84,9 @@ impl Keeping {
         self.allowance.refund(datagram.len());
         let mut passed = self.protection.on_kept(datagram.len(), &self.copies, now);
         // Where datagrams are far apart, a short silence shows nothing.
-        self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { 0 };
+        self.spacing.note(now);
+        let least = self.spacing.least();
+        self.tails = SILENCES.iter().take_while(|silence| **silence < least).count();
         let due = now + SILENCES.get(self.tails).copied().unwrap_or(MAX_AGE);
         if self.tail_due.is_none_or(|earlier| earlier > due) {
             self.tail_due = Some(due);

@@ -8,6 +8,7 @@ use crate::sender::effects::Context;
 use crate::sender::error::HandleError;
 use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED};
 use crate::sender::status::SenderStats;
+use crate::spacing::Spacing;
 use crate::wire::discovery::{Answer, HANDLE_LEN, NONCE_LEN};
 use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Range, Ranges, Repeat, Request};
 use sidekick_parity::Origin;
@@ -26,6 +27,8 @@ const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 /// The near RTT is measured this often while the reverse flow has datagrams: a queue must be
 /// noticed before it grows.
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
+/// Where datagrams are far apart, the near RTT is measured once in so many of them.
+const MEASURED: u32 = 8;
 /// With parity, the first reports of silence are too early for a request: parity of the last
 /// datagrams comes sooner.
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
@@ -58,6 +61,7 @@ pub(in crate::sender) struct Keeping {
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
+    spacing: Spacing,
     pub(in crate::sender) protection: ReceivedParity,
 }
 
@@ -74,8 +78,9 @@ impl Keeping {
     /// When the near RTT is to be measured again, if the latest sample or poll was at `last`.
     pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
         let (latest, _) = self.latest?;
-        let at = last + MEASURE;
-        (self.is_kept() && at <= latest + ACTIVE).then_some(at)
+        let few = self.spacing.least() * MEASURED;
+        let at = last + MEASURE.max(few);
+        (self.is_kept() && at <= latest + ACTIVE.max(few)).then_some(at)
     }
 
     /// When the newest datagram of the reverse flow arrived.
@@ -185,6 +190,7 @@ impl Established {
         // The caller repeats the newest one.
         if self.keeping.latest.is_none_or(|(_, latest)| latest != identifier) {
             self.keeping.latest = Some((now, identifier));
+            self.keeping.spacing.note(now);
         }
     }
 

@@ -460,6 +460,29 @@ fn a_queue_longer_than_the_interval_of_polls_is_measured() {
 }
 
 #[test]
+fn a_silence_as_long_as_the_gaps_before_draws_no_tail() {
+    for (apart, after) in [(1, 3), (3, 3), (5, 2), (20, 1), (100, 0)] {
+        let mut download = Download::new(keeping(), 3, 0);
+        download.run(100 * MS);
+        // The first four draw some, since the proxy knows of no gap.
+        download.stream(0, 5, apart * MS, &[]);
+        download.run(5 * apart * MS);
+        let before = download.proxy.stats().tails_sent;
+        download.stream(5, 100, apart * MS, &[]);
+        download.run(99 * apart * MS + 2 * DELAY);
+        let during = download.proxy.stats().tails_sent;
+        assert_eq!(during - before, 0, "{apart} ms apart");
+        download.run(500 * MS);
+        let tails = download.proxy.stats().tails_sent - during;
+        assert_eq!(tails, after, "{apart} ms apart");
+        // The sender measures the near RTT once in eight, but not more often than each 25 ms.
+        let polls = download.sender.stats().polls;
+        let most = 20 + (104 * apart / (8 * apart).max(25)) as u64;
+        assert!(polls <= most, "{polls} polls, {apart} ms apart");
+    }
+}
+
+#[test]
 fn copies_go_with_their_session() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
