@@ -397,14 +397,29 @@ impl Loop<'_> {
                         None => Err(ErrorKind::NotConnected.into()),
                     }
                 }
-                To::Host => match &self.tun {
-                    Some(tun) => tun.send(&buffer),
-                    None => Err(ErrorKind::NotConnected.into()),
-                },
+                To::Host => self.deliver(&buffer),
             };
             self.unsent += u64::from(sent.is_err());
             self.agent.give_back(buffer);
         }
+    }
+
+    /// Hands a packet to this host. A device that was set down or deleted by somebody else does not
+    /// come back: to create it takes a privilege that the agent has given up.
+    fn deliver(&mut self, packet: &[u8]) -> io::Result<()> {
+        let sent = match &self.tun {
+            Some(tun) => tun.send(packet),
+            None => Err(ErrorKind::NotConnected.into()),
+        };
+        if let Err(cause) = &sent {
+            self.agent.undo_delivery();
+            if let Some(tun) = self.tun.take() {
+                let name = &tun.name;
+                error!("{name}: {cause}; no help for what arrives until the agent restarts");
+                self.agent.stop_delivering();
+            }
+        }
+        sent
     }
 
     /// Sends a message to a proxy by the way of its flow. The machine may route packets otherwise

@@ -22,6 +22,9 @@ use super::under_way::UnderWay;
 const QUACK_INTERVAL: Duration = Duration::from_millis(1);
 /// Losses that a quACK can name: at 1 Gbit/s, a fifth of the packets of that time.
 const THRESHOLD: u8 = 20;
+/// The same for calls, which have a quACK for each packet or two. Larger ones would be as long as
+/// the packets.
+const THRESHOLD_OF_CALLS: u8 = 4;
 /// A repair leaves twice for so many of a flow's first packets. A repair of a lost repair would be
 /// late, and one loss then ends the slow start. Later the copies would take a full far segment's
 /// room.
@@ -43,6 +46,12 @@ const JUDGED: u64 = 64;
 const REORDERED: u32 = 3;
 /// How long nothing is sent again after a queue grew before the proxy.
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
+/// If a queue grows for so long, the agent's own messages may be what fills it. The flow does
+/// without help then.
+const FULL: Duration = Duration::from_secs(1);
+/// How long it does so at first. The time doubles if it does not help, up to the longest.
+const REST: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(320);
 /// A packet on another interface is another sight of the same one, until the flow's own interface
 /// has shown none for so long. A VLAN and its parent show each packet twice.
 const MOVED: Duration = Duration::from_millis(100);
@@ -69,6 +78,13 @@ const UNANSWERED: usize = 1024;
 /// The configuration of a flow's sender, apart from its terms.
 fn for_flow(config: SenderConfig) -> SenderConfig {
     SenderConfig { keep: None, unanswered: UNANSWERED, ..config }
+}
+
+/// The terms for a flow of this kind.
+fn terms(kind: Kind) -> Terms {
+    let threshold = if kind == Kind::Rtp { THRESHOLD_OF_CALLS } else { THRESHOLD };
+    let every = Some(QUACK_INTERVAL);
+    Terms { threshold, every_packets: None, every, identification: IDENTIFICATION }
 }
 
 /// Bytes that a flow takes beside its copies, while no proxy has accepted.
@@ -175,6 +191,11 @@ pub(super) struct HelpedFlow {
     /// What arrives, if its packets are numbered.
     reception: Option<Box<Reception>>,
     congested_until: Option<Instant>,
+    /// Since when a queue grows before the proxy.
+    full_since: Option<Instant>,
+    /// Without help until then, after a queue grew for long.
+    rests_until: Option<Instant>,
+    rest: Duration,
     /// Losses when they were last judged, and how many of them had turned up.
     judged: (u64, u64),
     /// A proxy reported it at least once.
@@ -220,12 +241,7 @@ impl HelpedFlow {
         (flow, candidate): (Flow, Candidate),
         now: Instant,
     ) -> Self {
-        let terms = Terms {
-            threshold: THRESHOLD,
-            every_packets: None,
-            every: Some(QUACK_INTERVAL),
-            identification: IDENTIFICATION,
-        };
+        let terms = terms(candidate.classifier.kind);
         // Most links keep the order, and a later packet may be far away.
         let config = SenderConfig { terms, packet_threshold: 1, ..for_flow(config) };
         let mut sender = Sender::new(config, seed);
@@ -246,6 +262,9 @@ impl HelpedFlow {
             arriving: candidate.arriving,
             reception: None,
             congested_until: None,
+            full_since: None,
+            rests_until: None,
+            rest: REST,
             judged: (0, 0),
             was_assisted: false,
             sent: 0,
@@ -272,6 +291,7 @@ impl HelpedFlow {
         now: Instant,
     ) -> bool {
         self.last = now;
+        self.wake(now);
         if self.reception.is_none() {
             self.arriving.note(payload);
             let kind = self.arriving.kind;
@@ -348,8 +368,15 @@ impl HelpedFlow {
         self.seen = Some(now);
         self.last = now;
         self.sent += 1;
+        let before = self.kind();
         self.classifier.note(payload);
-        self.round_trip.on_leaving(self.classifier.kind, payload, now);
+        self.round_trip.on_leaving(self.kind(), payload, now);
+        // A call begins with the handshake of another protocol.
+        if before != self.kind() && self.kind() == Kind::Rtp {
+            self.sender.set_terms(terms(Kind::Rtp));
+            self.sender.start(self.flow, now);
+        }
+        self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         let is_uncounted = !self.was_assisted
             && self.uncounted.len() < UNCOUNTED
@@ -373,6 +400,28 @@ impl HelpedFlow {
         self.under_way.clear_repairs();
         (self.round_trip, self.congested_until) = (RoundTrip::Unknown, None);
         self.sender.start(self.flow, now);
+    }
+
+    /// Asks for help again after a rest.
+    fn wake(&mut self, now: Instant) {
+        if self.rests_until.take_if(|until| *until <= now).is_some() {
+            self.full_since = None;
+            self.sender.start(self.flow, now);
+        }
+    }
+
+    /// Notes whether a queue grows. Does without help if it does so for long.
+    fn note_queue(&mut self, now: Instant) {
+        if !self.sender.near_queue_grows() && !self.sender.keeper_queue_grows() {
+            self.full_since = None;
+            return;
+        }
+        self.congested_until = Some(now + CONGESTION_PAUSE);
+        if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
+            self.rests_until = Some(now + self.rest);
+            self.rest = (2 * self.rest).min(LONGEST_REST);
+            self.sender.stop();
+        }
     }
 
     /// What its packets look like.
@@ -430,9 +479,7 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
-        if self.sender.near_queue_grows() || self.sender.keeper_queue_grows() {
-            self.congested_until = Some(now + CONGESTION_PAUSE);
-        }
+        self.note_queue(now);
         if !self.was_assisted && self.sender.assistance() == Assistance::Assisted {
             self.was_assisted = true;
             totals.flows_assisted += 1;
@@ -543,8 +590,18 @@ impl HelpedFlow {
         }
     }
 
+    /// Stops to request copies: the host takes none any more.
+    pub(super) fn stop_receiving(&mut self) {
+        self.reception = None;
+        self.sender.want_no_copies();
+        self.sender.set_fetching(false);
+    }
+
     /// Whether it is helped, and if not, why; for the operator.
     pub(super) fn state(&self, now: Instant) -> String {
+        if self.rests_until.is_some() {
+            return "a queue grew before the proxy for long: without help for a while".to_owned();
+        }
         match (self.sender.assistance(), self.withheld(now)) {
             (Assistance::Assisted, None) => "helped".to_owned(),
             (Assistance::Assisted, Some(Withheld::Congested)) => {

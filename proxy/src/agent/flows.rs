@@ -365,7 +365,8 @@ impl Agent {
             match self.flows.get_mut(&flow) {
                 Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
                 Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
-                    on_answer(&mut self.named, &self.limits.sender, helped, payload, now);
+                    let known = (&mut self.named, &self.local);
+                    on_answer(known, &self.limits.sender, helped, payload, now);
                     is_due = true;
                     continue;
                 }
@@ -476,6 +477,21 @@ impl Agent {
         self.sweep_at = (!self.flows.is_empty()).then(|| now + SWEEP);
     }
 
+    /// Takes back that a copy was handed to the host.
+    pub(super) fn undo_delivery(&mut self) {
+        self.work.totals.delivered = self.work.totals.delivered.saturating_sub(1);
+    }
+
+    /// Requests no copies any more, because the host takes none.
+    pub(super) fn stop_delivering(&mut self) {
+        self.limits.delivers = false;
+        for entry in self.flows.values_mut() {
+            if let Entry::Helped(helped) = entry {
+                helped.stop_receiving();
+            }
+        }
+    }
+
     /// Ends the help for all flows.
     pub(super) fn close(&mut self, now: Instant) {
         let helped = self.flows.iter().filter(|(_, entry)| matches!(entry, Entry::Helped(_)));
@@ -553,7 +569,7 @@ impl Agent {
 
 /// Asks the proxy that a datagram names for help, if it may be one.
 fn on_answer(
-    named: &mut Named,
+    (named, local): (&mut Named, &HashSet<IpAddr>),
     chosen: &SenderConfig,
     helped: &mut HelpedFlow,
     answer: &[u8],
@@ -564,7 +580,8 @@ fn on_answer(
     if let Some(proxy) = proxy {
         let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
         let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
-        if is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
+        let is_own = local.contains(&proxy.ip()) && !is_chosen;
+        if is_own || is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
             debug!("{proxy} is not asked, which an answer on the path to {destination} names");
             return;
         }

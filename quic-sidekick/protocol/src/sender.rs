@@ -22,6 +22,7 @@ use crate::clock::{Numbers, earlier};
 use crate::flow::{Flow, canonical};
 use crate::identify::Payload;
 use crate::keys::PublicKey;
+use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, HANDLE_LEN, Marker};
 use crate::wire::{Datagram, ParseError, REPEAT_HEADER_LEN};
@@ -113,6 +114,12 @@ impl Sender {
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
         self.search.handle = handle;
         self.sessions.iter_mut().for_each(|session| session.handle = handle);
+    }
+
+    /// Requests other terms of sessions that begin from now on. [`Sender::start`] with the same flow
+    /// begins one.
+    pub fn set_terms(&mut self, terms: Terms) {
+        self.config.terms = terms.normalised();
     }
 
     /// Asks no proxy to keep copies from now on, whatever the configuration says.

@@ -542,6 +542,25 @@ fn on_a_link_that_reorders_only_losses_are_repaired() {
 }
 
 #[test]
+fn a_queue_that_stays_ends_the_help_for_a_while() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 300);
+    // It may be the proxy's messages that wait.
+    net.queue = 40 * MS;
+    net.delay = 20 * MS;
+    net.stream(flow(4000), 3000);
+    let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
+    assert!(report.state.contains("without help for a while"), "{report:?}");
+    let quacks = net.agent.totals().quacks;
+    net.stream(flow(4000), 2000);
+    assert_eq!(net.agent.totals().quacks, quacks, "the proxy is silent");
+    (net.queue, net.delay) = (Duration::ZERO, MS);
+    net.stream(flow(4000), 9000);
+    let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
+    assert_eq!(report.state, "helped");
+}
+
+#[test]
 fn a_program_with_its_own_sender_is_left_alone() {
     let mut net = Net::new(limits(), MS, 0);
     net.stream(flow(4000), 100);

@@ -62,6 +62,11 @@ fn a_destination_cannot_send_the_agent_anywhere() {
         // In 20 s. Each session has seven messages.
         assert!(asked.len() <= 28, "{proxy}: {} messages", asked.len());
     }
+    for own in ["192.168.1.20:161", "203.0.113.9:161"] {
+        let mut net = Net::new(limits(), MS, 0);
+        net.agent.set_local(&HashSet::from([own.parse::<SocketAddr>().unwrap().ip()]));
+        assert!(net.asked_if_named(from_home(), own).is_empty(), "{own} is the machine's own");
+    }
     let chosen = PROXY.parse().ok();
     let limits = Limits { sender: SenderConfig { proxy: chosen, ..limits().sender }, ..limits() };
     let asked = Net::new(limits, MS, 0).asked_if_named(flow(4000), "203.0.113.9:5252");
