@@ -8,7 +8,8 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
+.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
+	without-portable deb test-deb \
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
@@ -26,6 +27,7 @@ help:
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
 	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
+	@echo "make test-portable  build the quACK, the parity and the protocol for Windows and WebAssembly"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
 	@echo "make deps         install what build and tests need (Debian or Ubuntu, as root), or name it"
 
@@ -113,6 +115,25 @@ test-arm64: build-deps
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked -p sidekick-proxy --test replay
 
+# Debian's compiler again. Debian has the source of its standard library, but builds it for neither target. So cargo builds it
+# for both, which only a compiler that takes unstable options does: hence RUSTC_BOOTSTRAP.
+PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=false \
+	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22 \
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS='--cfg getrandom_backend="unsupported"'
+WINDOWS = -Z build-std=std,panic_abort --target x86_64-pc-windows-gnu
+PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown -p sidekick-quack -p sidekick-parity -p sidekick-protocol
+
+# The flag is for getrandom, which only the tests' dependencies use: a module without a host has no random bytes. The self check
+# calls no function of its host, and a failure in it is a trap, which ends node with an error. The plugin compiles for Windows
+# without BoringSSL, whose build for it takes Windows. It is not linked.
+test-portable: build-deps
+	@.ci/deps portable
+	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES) --lib --example self_check
+	$(PORTABLE) $(CARGO) build --locked $(WINDOWS) -p quic-sidekick --no-default-features --lib
+	node -e 'WebAssembly.instantiate(require("fs").readFileSync(process.argv[1])).then(({ instance }) => process.exit(instance.exports.main(0, 0)))' \
+		$(BUILT)/wasm32-unknown-unknown/debug/examples/self_check.wasm
+
 # Stripped, and without the name of the directory that cargo downloads to.
 PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
 
@@ -132,10 +153,13 @@ test-deb: deb
 
 # The tests first: many of them wait for time to pass. The other list compiles meanwhile.
 test: deps format build
-	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64)"
+	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
 
 without-arm64:
 	@echo "not run: make test-arm64, which takes packages of Debian 12"
+
+without-portable:
+	@echo "not run: make test-portable, which takes packages of Debian 12"
 
 # What a commit can break without anybody waiting for long. A fuzz target never ends as a test, and
 # quiche's own tests run elsewhere (`make upstream`).

@@ -2,12 +2,14 @@
 
 use std::io::{self, ErrorKind};
 
+/// Windows adds this to the numbers of BSD: its `WSAEBADF` is 10009.
+const BASE: i32 = if cfg!(windows) { 10_000 } else { 0 };
 /// `EBADF`: the descriptor is closed.
-const BAD_DESCRIPTOR: i32 = 9;
+const BAD_DESCRIPTOR: i32 = BASE + 9;
 /// `EFAULT`: the buffer is outside the program's memory.
-const BAD_ADDRESS: i32 = 14;
+const BAD_ADDRESS: i32 = BASE + 14;
 /// `ENOTSOCK`: the descriptor is no socket.
-const NOT_A_SOCKET: i32 = if cfg!(target_os = "linux") { 88 } else { 38 };
+const NOT_A_SOCKET: i32 = BASE + if cfg!(target_os = "linux") { 88 } else { 38 };
 /// `EDESTADDRREQ`: the socket is unconnected, and the call names no destination.
 const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;
 
