@@ -15,7 +15,7 @@ use ack_reduction::AckReduction;
 use path::{AssistedPath, Path};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use reinjection::Reinjection;
+use reinjection::{LOGGED_DATAGRAMS, Reinjection};
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
     Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
@@ -25,8 +25,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The most packets in the connection's log between two calls of [`Sidekick::on_sent`].
-const LOG_CAPACITY: usize = 16_384;
+/// The most packets in the connection's log between two calls of [`Sidekick::on_sent`]: as many as
+/// the sender keeps that no proxy has reported.
+const LOG_CAPACITY: usize = 8192;
 
 /// Whether a connection is assisted, and its counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +123,8 @@ impl Sidekick {
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         self.other_controller = controller::other_controller(self.config.mode, conn);
         conn.sidekick_log(LOG_CAPACITY);
-        conn.sidekick_keep_datagrams(self.config.reinjects());
+        let datagrams = if self.config.reinjects() { LOGGED_DATAGRAMS } else { 0 };
+        conn.sidekick_keep_datagrams(datagrams);
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
         if !self.receiver.attach(conn) {
             self.sender.want_no_copies();

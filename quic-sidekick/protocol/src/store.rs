@@ -158,6 +158,17 @@ impl Store {
         }
     }
 
+    /// Removes the datagrams with tags below `tag`, because they are not to be sent again.
+    pub fn remove_before(&mut self, tag: u64) {
+        while let Some(oldest) = self.kept.front()
+            && oldest.tag < tag
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.bytes -= oldest.datagram.len();
+            self.spare = oldest.datagram;
+        }
+    }
+
     /// Removes all datagrams, because the flow left their path. The budget stays.
     pub fn clear(&mut self) {
         self.kept.clear();
@@ -201,8 +212,13 @@ mod tests {
         store.expire(now + AGE + Duration::from_nanos(1));
         assert_eq!(store.bytes(), 0);
         store.push(21, vec![8; 1], now);
+        store.push(23, vec![8; 2], now);
+        store.remove_before(21);
+        assert_eq!(store.bytes(), 3, "none is below");
+        store.remove_before(22);
+        assert_eq!((store.bytes(), store.get_for_resend(21, now)), (2, None));
         store.clear();
-        assert_eq!((store.bytes(), store.get_for_resend(21, now)), (0, None));
+        assert_eq!((store.bytes(), store.get_for_resend(23, now)), (0, None));
         store.push(1, vec![1; 3001], now);
         assert!(store.get_for_resend(1, now).is_none(), "a datagram larger than the store");
     }

@@ -86,7 +86,7 @@ pub struct SentPacket {
     /// Whether `sidekick_resend` sent it again.
     pub again: bool,
     /// The complete datagram, if the log keeps it ([`Connection::sidekick_keep_datagrams`]) and
-    /// this is the first transmission.
+    /// this is the first transmission; otherwise empty.
     pub datagram: Vec<u8>,
 }
 
@@ -135,9 +135,10 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.whole_packets = whole;
     }
 
-    /// Sets whether the log keeps complete datagrams.
-    pub fn sidekick_keep_datagrams(&mut self, keep: bool) {
-        self.sidekick.keep_datagrams = keep;
+    /// Sets of how many of its latest packets the log keeps the complete datagrams: at first of
+    /// none.
+    pub fn sidekick_keep_datagrams(&mut self, packets: usize) {
+        self.sidekick.keep_datagrams = packets;
     }
 
     /// Removes each packet that the iterator returns from the log, in order of sending.
@@ -304,7 +305,7 @@ impl<F: BufFactory> Connection<F> {
         let Ok(path) = self.paths.get(path_id) else { return };
         let mut head = [0; HEAD_LEN];
         head.iter_mut().zip(datagram).for_each(|(to, from)| *to = *from);
-        let keep = self.sidekick.keep_datagrams && !again;
+        let keep = self.sidekick.keep_datagrams > 0 && !again;
         self.sidekick.push(SentPacket {
             path_id,
             packet_number,
@@ -333,7 +334,8 @@ pub(crate) struct State {
     log: VecDeque<SentPacket>,
     capacity: usize,
     dropped: u64,
-    keep_datagrams: bool,
+    /// The number of the latest packets whose datagrams the log keeps.
+    keep_datagrams: usize,
     side_channel: side_channel::SideChannel,
     again: again::Again,
     acks: acks::Acks,
@@ -365,6 +367,10 @@ impl State {
             self.dropped += 1;
         }
         self.log.push_back(packet);
+        let older = self.log.len().checked_sub(self.keep_datagrams.saturating_add(1));
+        if let Some(older) = older.and_then(|index| self.log.get_mut(index)) {
+            older.datagram = Vec::new();
+        }
     }
 }
 

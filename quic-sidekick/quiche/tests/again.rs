@@ -65,7 +65,7 @@ impl Reinjector {
 impl Assist for Reinjector {
     fn attach(&mut self, client: &mut Connection) {
         client.sidekick_log(1000);
-        client.sidekick_keep_datagrams(true);
+        client.sidekick_keep_datagrams(1);
     }
 
     fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, at_proxy: Option<u64>) {

@@ -4,13 +4,17 @@ use quiche::{BufFactory, Connection};
 use sidekick_protocol::Store;
 use std::time::{Duration, Instant};
 
-/// Bytes of datagrams kept for re-injection: at 1 Gbit/s those of the last 30 ms.
-const STORE_BYTES: usize = 4 << 20;
+/// The most bytes of datagrams kept for re-injection. All of the reordering window fit, if they
+/// have at most ten kilobytes each.
+const STORE_BYTES: usize = 1 << 20;
 /// The connection has repaired or abandoned an older datagram.
 const STORE_AGE: Duration = Duration::from_secs(2);
 /// A datagram is not re-injected behind more later packets than this. quiche's receivers, and
 /// others, drop a packet as a duplicate if it arrives behind 128 later ones.
 const REORDERING_WINDOW: u64 = 100;
+/// The number of the log's latest packets that keep their datagrams. Among those of the reordering
+/// window may be as many that are sent again.
+pub(super) const LOGGED_DATAGRAMS: usize = 256;
 
 /// The latest datagrams of the connection, with a budget for their re-injection.
 #[derive(Debug)]
@@ -45,10 +49,11 @@ impl Default for Reinjection {
 }
 
 impl Reinjection {
-    /// Keeps a sent packet's datagram, unless it is empty.
+    /// Keeps a sent packet's datagram, unless it is empty, until it is too far behind.
     pub(super) fn on_sent(&mut self, packet_number: u64, datagram: Vec<u8>, time_sent: Instant) {
         self.latest = self.latest.max(packet_number);
         self.store.push(packet_number, datagram, time_sent);
+        self.store.remove_before(self.latest.saturating_sub(REORDERING_WINDOW));
     }
 
     /// Drops all datagrams, because the connection left their path.

@@ -511,6 +511,25 @@ fn full_log_drops_the_oldest_and_counts() {
 }
 
 #[test]
+fn only_the_latest_packets_keep_their_datagrams() {
+    let mut pipe = test_utils::Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    pipe.client.sidekick_log(10);
+    for keep in [0, 1, 3, usize::MAX] {
+        pipe.client.sidekick_keep_datagrams(keep);
+        let mut flight = Vec::new();
+        for _ in 0..5 {
+            pipe.client.send_ack_eliciting().unwrap();
+            flight.extend(test_utils::emit_flight(&mut pipe.client).unwrap());
+        }
+        let logged: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.datagram).collect();
+        let first = 5_usize.saturating_sub(keep);
+        assert!(logged[..first].iter().all(Vec::is_empty), "{keep}");
+        assert!(logged[first..].iter().eq(flight[first..].iter().map(|(datagram, _)| datagram)), "{keep}");
+    }
+}
+
+#[test]
 fn unknown_path_is_no_loss() {
     let mut pipe = test_utils::Pipe::new("cubic").unwrap();
     pipe.handshake().unwrap();
