@@ -86,6 +86,7 @@ bench: build-deps
 	$(CARGO) bench --locked -p sidekick-proxy --bench link
 	$(CARGO) bench --locked -p sidekick-proxy --bench flood
 	$(CARGO) bench --locked -p quic-sidekick --bench sender
+	$(CARGO) bench --locked -p quic-sidekick --bench memory
 
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run

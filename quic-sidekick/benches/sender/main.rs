@@ -28,16 +28,22 @@ mod stock {
 
 #[path = "../../quack/benches/quack/figures.rs"]
 mod figures;
+mod help;
 
 use figures::Figures;
-use quic_sidekick::{AdjacentSocket, Config, Driver, MAX_DATAGRAM_LEN, Mode, quiche};
-use sidekick_protocol::{Flow, Observer, ObserverConfig, Payload};
-use std::cell::{Cell, RefCell};
-use std::io;
-use std::net::SocketAddr;
+use help::{Helped, Link, Nobody};
+use quic_sidekick::Mode;
 use std::num::NonZeroU16;
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+
+/// As in the lab's `upload-paper`: 10 Mbit/s.
+const PAPER: Link = Link {
+    bytes: 8 << 20,
+    ahead: 8 << 20,
+    ns_per_byte: 800,
+    queue_bytes: 65_000,
+    loses_every: None,
+};
 
 /// The modes, each with its congestion controller.
 const MODES: [(Mode, &str); 3] = [
@@ -114,22 +120,18 @@ fn count(controller: &str, help: &str) -> Result<f64, String> {
 }
 
 fn run(controller: &str, help: &str) -> u64 {
-    let key = rcgen::generate_simple_self_signed(["example.org".to_owned()]).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).display().to_string();
-    let files = (path("cert.pem"), path("key.pem"));
-    std::fs::write(&files.0, key.cert.pem()).unwrap();
-    std::fs::write(&files.1, key.signing_key.serialize_pem()).unwrap();
+    let certificate = help::Certificate::new();
+    let files = certificate.files();
     let files = (files.0.as_str(), files.1.as_str());
     match help {
-        "stock" => stock::upload::upload(controller, files, &mut Nobody),
-        "none" => hooked::upload::upload(controller, files, &mut Nobody),
+        "stock" => stock::upload::upload(PAPER, controller, files, &mut Nobody),
+        "none" => hooked::upload::upload(PAPER, controller, files, &mut Nobody),
         _ => {
             let (mode, every) = help.split_once('/').unwrap();
             let (_, every) = FREQUENCIES.into_iter().find(|(name, _)| *name == every).unwrap();
             let mut helped = Helped::new(mode.parse().unwrap(), every);
-            let packets = hooked::upload::upload(controller, files, &mut helped);
-            let status = helped.driver.status();
+            let packets = hooked::upload::upload(PAPER, controller, files, &mut helped);
+            let status = helped.status();
             // Otherwise the figure would be one without assistance.
             let wanted = every.map_or(100, |every| packets * 9 / 10 / u64::from(every.get()));
             assert!(status.stats.quacks_received > wanted, "{status:?}");
@@ -138,128 +140,12 @@ fn run(controller: &str, help: &str) -> u64 {
     }
 }
 
-/// No proxy, no plugin.
-struct Nobody;
+// Nobody asks here what the sender holds.
 
-macro_rules! nobody {
-    ($upload:path, $connection:ty) => {
-        impl $upload for Nobody {
-            fn attach(&mut self, _: &mut $connection) {}
-            fn receive(&mut self, _: &mut $connection, _: Option<Vec<u8>>) -> bool {
-                false
-            }
-            fn on_sent(&mut self, _: &mut $connection, _: &mut Vec<Vec<u8>>) {}
-            fn next_timeout(&self) -> Option<Instant> {
-                None
-            }
-            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> Vec<Vec<u8>> {
-                Vec::new()
-            }
-            fn proxy_deadline(&self) -> Option<Instant> {
-                None
-            }
-        }
-    };
+fn watched<T>(work: impl FnOnce() -> T) -> T {
+    work()
 }
 
-nobody!(hooked::upload::Help, quiche::Connection);
-nobody!(stock::upload::Help, pristine::Connection);
-
-/// The plugin and its proxy.
-struct Helped {
-    driver: Driver<Memory>,
-    observer: Observer,
-    flow: Flow,
-    proxy: SocketAddr,
-    adjacent: SocketAddr,
-}
-
-/// An adjacent socket without a system behind it.
-struct Memory {
-    address: SocketAddr,
-    proxy: SocketAddr,
-    received: Cell<Option<Vec<u8>>>,
-    sent: RefCell<Vec<Vec<u8>>>,
-}
-
-impl AdjacentSocket for Memory {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-
-    fn send_to(&self, datagram: &[u8], _: SocketAddr) -> io::Result<usize> {
-        self.sent.borrow_mut().push(datagram.to_vec());
-        Ok(datagram.len())
-    }
-
-    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let datagram = self.received.take().ok_or(io::ErrorKind::WouldBlock)?;
-        buffer[..datagram.len()].copy_from_slice(&datagram);
-        Ok((datagram.len(), self.proxy))
-    }
-}
-
-impl Helped {
-    fn new(mode: Mode, every: Option<NonZeroU16>) -> Self {
-        let [client, server, proxy, adjacent] =
-            ["192.0.2.1:4000", "198.51.100.7:443", "192.0.2.254:5252", "192.0.2.1:5000"]
-                .map(|address| address.parse::<SocketAddr>().unwrap());
-        let mut config = Config::new(proxy, mode);
-        config.every_packets = every.or(config.every_packets);
-        Self {
-            driver: Driver::with_seed(config, [7; 32]),
-            observer: Observer::new(ObserverConfig::default(), [3; 32]).unwrap(),
-            flow: Flow { source: client, destination: server },
-            proxy,
-            adjacent,
-        }
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-impl hooked::upload::Help for Helped {
-    fn attach(&mut self, client: &mut quiche::Connection) {
-        let (address, proxy) = (self.adjacent, self.proxy);
-        let (received, sent) = (Cell::default(), RefCell::default());
-        self.driver.attach_with(client, Memory { address, proxy, received, sent });
-    }
-
-    fn receive(&mut self, client: &mut quiche::Connection, message: Option<Vec<u8>>) -> bool {
-        self.driver.socket().unwrap().received.set(message);
-        self.driver.receive(client, now())
-    }
-
-    fn on_sent(&mut self, client: &mut quiche::Connection, messages: &mut Vec<Vec<u8>>) {
-        self.driver.on_sent(client, now());
-        messages.append(&mut self.driver.socket().unwrap().sent.borrow_mut());
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        self.driver.poll_timeout()
-    }
-
-    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        if let Some(datagram) = datagram {
-            self.observer.observe(&self.flow, 0, Payload::whole(datagram), now());
-        }
-        for message in messages {
-            // The proxy's messages show the outcome.
-            let _ = self.observer.handle_input(self.adjacent, message, now());
-        }
-        self.observer.on_timeout(now());
-        let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let mut sent = Vec::new();
-        while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
-            sent.push(buffer[..transmit.size].to_vec());
-        }
-        sent
-    }
-
-    fn proxy_deadline(&self) -> Option<Instant> {
-        self.observer.poll_timeout()
-    }
+fn unwatched<T>(work: impl FnOnce() -> T) -> T {
+    work()
 }

@@ -8,19 +8,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::{Link, watched};
+
 use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
 use virtual_time::World;
 
-const BYTES: usize = 8 << 20;
 /// The number of the sender's packets before its work counts, so that the handshake and slow start
 /// are over.
 const WARM_UP: u64 = 1000;
-/// The near segment, the far one, and the rate and queue between them, as in the lab's
-/// `upload-paper`.
+/// The near segment and the far one, as in the lab's `upload-paper`.
 const NEAR: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_millis(25);
-const NS_PER_BYTE: u32 = 800;
-const QUEUE_BYTES: u32 = 65_000;
 
 /// A proxy on the path, and the sender's plugin.
 pub(crate) trait Help {
@@ -58,6 +56,8 @@ struct Output {
 struct Body {
     content: Vec<u8>,
     written: usize,
+    /// How far the application may write now.
+    end: usize,
 }
 
 /// The sender's work.
@@ -71,22 +71,23 @@ fn work(
     match event {
         Event::Datagram(mut datagram) => {
             let info = RecvInfo { from: SERVER.into(), to: CLIENT.into() };
-            client.recv(&mut datagram, info).unwrap();
+            watched(|| client.recv(&mut datagram, info)).unwrap();
         }
         Event::Message(message) => {
-            if !help.receive(client, Some(message)) {
-                return help.on_sent(client, &mut out.messages);
+            if !watched(|| help.receive(client, Some(message))) {
+                return watched(|| help.on_sent(client, &mut out.messages));
             }
         }
         Event::Time => {
             if client.timeout_instant().is_some_and(|at| at <= now()) {
-                client.on_timeout();
+                watched(|| client.on_timeout());
             }
-            help.receive(client, None);
+            watched(|| help.receive(client, None));
         }
     }
-    if client.is_established() && body.written < body.content.len() {
-        match client.stream_send(0, &body.content[body.written..], true) {
+    if client.is_established() && body.written < body.end {
+        let (data, fin) = (&body.content[body.written..body.end], body.end == body.content.len());
+        match watched(|| client.stream_send(0, data, fin)) {
             Ok(written) => body.written += written,
             Err(quiche::Error::Done) => {}
             Err(error) => panic!("{error}"),
@@ -98,10 +99,10 @@ fn work(
         if out.release.is_some() {
             break;
         }
-        let Ok((len, _)) = client.send(&mut buffer) else { break };
+        let Ok((len, _)) = watched(|| client.send(&mut buffer)) else { break };
         out.datagrams.push(buffer[..len].to_vec());
     }
-    help.on_sent(client, &mut out.messages);
+    watched(|| help.on_sent(client, &mut out.messages));
 }
 
 /// The sender's work while it counts. The profiler finds the function by its name, so it must not
@@ -135,20 +136,23 @@ fn now() -> Instant {
 /// Uploads. `certificate` and `key` are files. Returns the number of packets that the sender sent
 /// while its work counted.
 pub(crate) fn upload(
+    link: Link,
     controller: &str,
     (certificate, key): (&str, &str),
     help: &mut dyn Help,
 ) -> u64 {
     let world = World::enter(1).unwrap();
     let (mut client, mut server) = ends(controller, certificate, key);
-    help.attach(&mut client);
-    let mut body = Body { content: (0..=250).cycle().take(BYTES).collect(), written: 0 };
+    watched(|| help.attach(&mut client));
+    let ns_per_byte = Duration::from_nanos(link.ns_per_byte);
+    let content = (0..=250).cycle().take(link.bytes).collect();
+    let mut body = Body { content, written: 0, end: 0 };
     let (mut to_server, mut to_client) = (VecDeque::new(), VecDeque::new());
     let mut to_sender: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let (mut sent, mut received, mut unacknowledged) = (0_u64, 0, 0);
     let (mut free, mut release) = (now(), Some(now()));
     let mut buffer = vec![0; 65_536];
-    while received < BYTES {
+    while received < link.bytes {
         let due = |queue: &VecDeque<(Instant, Vec<u8>)>| queue.front().map(|(at, _)| *at);
         let timers =
             [client.timeout_instant(), help.next_timeout(), release].into_iter().flatten().min();
@@ -179,16 +183,20 @@ pub(crate) fn upload(
         }
         if let Some(event) = event {
             let mut out = Output { release, ..Output::default() };
+            body.end = link.bytes.min(received + link.ahead);
             let work = if sent < WARM_UP { work } else { counted_work };
             work(&mut client, help, &mut body, event, &mut out);
             release = out.release;
-            sent += out.datagrams.len() as u64;
             proxy_says.extend(help.proxy(None, &out.messages));
             for datagram in out.datagrams {
+                sent += 1;
+                if link.loses_every.is_some_and(|every| sent % every == 0) {
+                    continue;
+                }
                 proxy_says.extend(help.proxy(Some(&datagram), &[]));
                 let (start, len) = (free.max(next), u32::try_from(datagram.len()).unwrap());
-                if start - next <= NS_PER_BYTE * Duration::from_nanos(1) * (QUEUE_BYTES - len) {
-                    free = start + NS_PER_BYTE * Duration::from_nanos(1) * len;
+                if start - next <= ns_per_byte * (link.queue_bytes - len) {
+                    free = start + ns_per_byte * len;
                     to_server.push_back((free + NEAR + FAR, datagram));
                 }
             }
@@ -225,6 +233,8 @@ fn ends(controller: &str, certificate: &str, key: &str) -> (Connection, Connecti
     config.load_priv_key_from_pem_file(key).unwrap();
     let id = |byte: u8| ConnectionId::from_vec(vec![byte; 16]);
     let (client, server): (SocketAddr, SocketAddr) = (CLIENT.into(), SERVER.into());
-    let sender = quiche::connect(Some("example.org"), &id(1), client, server, &mut make()).unwrap();
+    let mut ours = make();
+    let connect = || quiche::connect(Some("example.org"), &id(1), client, server, &mut ours);
+    let sender = watched(connect).unwrap();
     (sender, quiche::accept(&id(2), None, server, client, &mut config).unwrap())
 }

@@ -1,4 +1,5 @@
-//! Measures use of the allocator: requests, and bytes held in the end. For the tests of all crates.
+//! Measures use of the allocator: requests, and bytes held in the end and at most. For the tests of
+//! all crates.
 
 #![allow(dead_code, reason = "each test uses a part of this")]
 
@@ -11,6 +12,8 @@ thread_local! {
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
     /// Bytes allocated less bytes freed, while measured.
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    /// The most of these since [`peak_of`] began.
+    static PEAK: Cell<isize> = const { Cell::new(0) };
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -18,7 +21,9 @@ struct Counting;
 
 fn note(bytes: isize) {
     if WATCHED.get() {
-        LIVE.set(LIVE.get() + bytes);
+        let live = LIVE.get() + bytes;
+        LIVE.set(live);
+        PEAK.set(PEAK.get().max(live));
     }
 }
 
@@ -60,4 +65,29 @@ pub(crate) fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
     let result = work();
     WATCHED.set(false);
     (result, LIVE.get() - before)
+}
+
+/// The result of `work`, whose allocations count as those of a measured part.
+pub(crate) fn watched<T>(work: impl FnOnce() -> T) -> T {
+    switched(true, work)
+}
+
+/// The result of `work`, whose allocations do not count, within a measured part.
+pub(crate) fn unwatched<T>(work: impl FnOnce() -> T) -> T {
+    switched(false, work)
+}
+
+fn switched<T>(watch: bool, work: impl FnOnce() -> T) -> T {
+    let before = WATCHED.replace(watch);
+    let result = work();
+    WATCHED.set(before);
+    result
+}
+
+/// The result of `work`, and the most bytes that its watched parts held at a time.
+pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    LIVE.set(0);
+    PEAK.set(0);
+    let result = work();
+    (result, PEAK.get())
 }
