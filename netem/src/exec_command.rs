@@ -8,7 +8,7 @@ use sidekick_netem::enclosure;
 use sidekick_netem::path::Backend;
 use sidekick_netem::programs::Programs;
 use sidekick_netem::run::{AGENT, Bench, ExecRecord, Signals, Task};
-use sidekick_netem::scenario::{ProxyFate, Scenario};
+use sidekick_netem::scenario::{Mode, ProxyFate, Scenario};
 
 use crate::cli::Exec;
 
@@ -70,6 +70,11 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
             "sidekick.proxy = dies is for files, which have a half; set it to on-path, or use \
              --no-proxy"
         );
+    }
+    // Without a proxy the agent helps nobody.
+    let is_set = exec.set.iter().any(|change| change.starts_with("sidekick.mode"));
+    if exec.agent.is_some() && !is_set && scenario.sidekick.mode == Mode::Off {
+        scenario.sidekick.mode = Mode::Auto;
     }
     if exec.no_proxy {
         scenario.sidekick.proxy = ProxyFate::Absent;

@@ -125,7 +125,7 @@ struct Options {
     except: Vec<Selector>,
 
     /// Help a flow from this packet on, so that short exchanges cost nothing. QUIC gets help from
-    /// its second packet at the latest
+    /// its first or second packet
     #[arg(
         long,
         value_name = "N",

@@ -70,7 +70,7 @@ pub struct AgentConfig {
     pub only: Vec<Selector>,
     /// Never help these flows.
     pub except: Vec<Selector>,
-    /// Help a flow from this packet on, and QUIC from its second at the latest: 1 to 1,000,000.
+    /// Help a flow from this packet on, and QUIC from its first or second: 1 to 1,000,000.
     pub min_packets: u32,
     /// Most flows that are helped at once: 1 to 65,536.
     pub max_flows: u32,

@@ -399,7 +399,12 @@ impl Loop<'_> {
                 }
                 To::Host => self.deliver(&buffer),
             };
-            self.unsent += u64::from(sent.is_err());
+            if let Err(cause) = sent {
+                if self.unsent == 0 {
+                    warn!("cannot send to {to}: {cause}; further failures are counted");
+                }
+                self.unsent += 1;
+            }
             self.agent.give_back(buffer);
         }
     }

@@ -1,6 +1,7 @@
 //! What waits to be sent. Its buffers are used again, so sending allocates nothing after a while.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::frame::Template;
@@ -27,6 +28,16 @@ pub(crate) enum To {
     },
     /// An IP packet, to this host, as if it had arrived.
     Host,
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(_) => f.write_str("the destination of a flow"),
+            Self::Proxy { proxy, .. } => write!(f, "the proxy {proxy}"),
+            Self::Host => f.write_str("this host"),
+        }
+    }
 }
 
 /// Frames and messages in the order in which they became ready.

@@ -60,7 +60,8 @@ pub(crate) fn interface_name(name: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the name is empty: leave it out".to_owned());
     }
-    if name.len() > MAX_NAME || name.contains(|c: char| c.is_whitespace() || c == '/') {
+    let is_refused = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | '%');
+    if name.len() > MAX_NAME || name.contains(is_refused) || matches!(name, "." | "..") {
         return Err("no interface can have this name: `ip link` lists those of this machine".into());
     }
     Ok(name.to_owned())
@@ -75,7 +76,7 @@ mod tests {
         for name in ["lo", "eth1.100", "br-lan@x", "fifteen-letters"] {
             assert_eq!(interface_name(name).as_deref(), Ok(name));
         }
-        for name in ["", "sixteen-letters-", "near far", "../eth0"] {
+        for name in ["", "sixteen-letters-", "near far", "../eth0", "..", "eth0:1", "tun%d"] {
             assert!(interface_name(name).is_err(), "{name:?}");
         }
     }
