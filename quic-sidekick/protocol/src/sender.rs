@@ -116,8 +116,8 @@ impl Sender {
         self.sessions.iter_mut().for_each(|session| session.handle = handle);
     }
 
-    /// Requests other terms of sessions that begin from now on. [`Sender::start`] with the same flow
-    /// begins one.
+    /// Requests other terms of sessions that begin from now on. [`Sender::start`] with the same
+    /// flow begins one.
     pub fn set_terms(&mut self, terms: Terms) {
         self.config.terms = terms.normalised();
     }

@@ -86,7 +86,8 @@ impl Keeping {
         // Where datagrams are far apart, a short silence shows nothing.
         self.spacing.note(now);
         let least = self.spacing.least();
-        self.tails = SILENCES.iter().take_while(|silence| **silence < least).count();
+        let usual = SILENCES.iter().take_while(|silence| **silence < least).count();
+        self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { usual };
         let due = now + SILENCES.get(self.tails).copied().unwrap_or(MAX_AGE);
         if self.tail_due.is_none_or(|earlier| earlier > due) {
             self.tail_due = Some(due);

@@ -22,6 +22,8 @@ const MAX_SIZE: usize = 1472;
 const MAX_DUE: usize = 128;
 /// With at least this share, a flush sends two repair symbols: either may be lost, too.
 const TWO_AT_FLUSH: u16 = Protect::WHOLE / 4;
+/// With a longer flush, the datagrams of the flow are far apart.
+const SPARSE: Duration = Duration::from_millis(16);
 /// The most bytes of parity that a session saves up.
 const MAX_ALLOWANCE: usize = 256 << 10;
 
@@ -117,6 +119,11 @@ impl SentParity {
 
     fn is_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether the sender expects silences that would each draw TAILs.
+    pub(super) fn is_sparse(&self, now: Instant) -> bool {
+        self.is_on(now) && self.flush() > SPARSE
     }
 
     /// When to call [`SentParity::on_timeout`].

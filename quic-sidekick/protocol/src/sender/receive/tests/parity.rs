@@ -120,6 +120,26 @@ fn the_last_datagrams_are_protected() {
 }
 
 #[test]
+fn datagrams_that_are_far_apart_draw_no_tails() {
+    for (flush, between, after) in [(3, 4..12, 1), (30, 0..1, 1)] {
+        let mut download = Download::protected(4, 0, 0.3);
+        let protect = Protect::of(0.3, 30, flush * MS);
+        download.sender.protect(Some(protect), download.now);
+        download.drain();
+        download.run(10 * MS);
+        let before = download.proxy.stats().tails_sent;
+        download.stream(0, 100, 20 * MS, &[]);
+        download.run(1980 * MS + 2 * DELAY);
+        let tails = download.proxy.stats().tails_sent - before;
+        assert!(between.contains(&tails), "{tails} with a flush of {flush} ms");
+        // A silence that is longer draws them as ever.
+        let before = download.proxy.stats().tails_sent;
+        download.run(100 * MS);
+        assert_eq!(download.proxy.stats().tails_sent - before, after);
+    }
+}
+
+#[test]
 fn what_the_proxy_did_not_see_is_known() {
     let mut download = Download::protected(4, 0, 0.3);
     download.stream(0, 60, MS, &[20, 21]);
