@@ -21,7 +21,7 @@ help:
 	@echo "make test         everything that can be tested: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"
 	@echo "make interop      run against other HTTP/3 stacks (15 minutes); docs/interop-results.md is the table"
-	@echo "make interop-agent  measure unmodified programs with the agent (an hour); docs/agent-results.md is the table"
+	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); docs/agent-results.md is the table"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
