@@ -575,6 +575,10 @@ fn on_answer(
     answer: &[u8],
     now: Instant,
 ) {
+    // It names the address at which the proxy knows this machine.
+    if helped.sender.handle_proof(answer, now) {
+        return;
+    }
     let Flow { source, destination } = helped.flow;
     let proxy = Sender::answering_proxy(answer);
     if let Some(proxy) = proxy {

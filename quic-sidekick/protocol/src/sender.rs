@@ -278,6 +278,17 @@ impl Sender {
         Marker::is_one(datagram)
     }
 
+    /// Handles the answer of a proxy along the path that has a session, and that was asked to keep
+    /// copies. Returns false, and changes nothing, if the datagram is none: then it may answer a
+    /// marker. A caller that does not ask every proxy for help tells them apart by this.
+    pub fn handle_proof(&mut self, datagram: &[u8], now: Instant) -> bool {
+        Answer::parse(datagram).is_ok_and(|answer| self.on_proof(&answer, now))
+    }
+
+    fn on_proof(&mut self, answer: &Answer, now: Instant) -> bool {
+        self.sessions.iter_mut().any(|session| session.on_path_answer(answer, now))
+    }
+
     /// Handles a datagram that arrived at the flow's own socket and may be a proxy's answer to a
     /// marker. [`Sender::is_answer`] decides whether to call this.
     ///
@@ -288,7 +299,7 @@ impl Sender {
             ParseError::Version(_) => self.stats.other_version += 1,
             _ => self.stats.malformed += 1,
         })?;
-        if self.sessions.iter_mut().any(|session| session.on_path_answer(&answer, now)) {
+        if self.on_proof(&answer, now) {
             return Ok(());
         }
         if !self.search.matches(&answer) {

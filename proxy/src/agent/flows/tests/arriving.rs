@@ -29,6 +29,7 @@ impl Net {
     /// A flow in both directions, until a proxy keeps copies of what arrives.
     fn call(flow: Flow, limits: Limits, packet: impl Fn(u16) -> Vec<u8>) -> Self {
         let mut net = Net::new(limits, MS, 0);
+        net.agent.set_local(&HashSet::from([flow.source.ip()]));
         for number in 65_436..=u16::MAX {
             net.send_next(flow);
             net.send_here(flow, &packet(number));
