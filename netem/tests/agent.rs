@@ -94,26 +94,28 @@ fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
     let [lost, resent, sent] =
         ["/agent/lost", "/agent/resent", "/agent/sent"].map(|figure| number(&record, figure));
     let on_the_link = number(&record, "/links/near/to_receiver/lost_random");
-    // Of the first packets, each repair leaves twice.
-    assert!(lost > 0 && resent > 0 && resent <= 2 * lost, "{record}");
+    // Of the first packets, each repair leaves twice; and those of the handshake leave again.
+    assert!(lost > 0 && resent > 0 && resent <= 2 * lost + 8, "{record}");
     // What the link has not lost the agent takes for lost at most by accident.
     assert!(lost < 2 * on_the_link, "{lost} found, {on_the_link} lost: {record}");
-    // It helps but the first packets of the client.
-    assert!(sent <= number(&client, "/packets_sent") && sent * 10 >= BYTES / 150, "{record}");
+    // It helps all packets of the client, and takes no repair for one.
+    let on_it = number(&record, "/links/near/to_receiver/packets");
+    assert!(sent + resent <= on_it && sent * 10 >= BYTES / 150, "{record}");
 }
 
 #[test]
 fn an_agent_hands_over_what_a_call_lost_on_its_way_here() {
     let (alone, _) = call(&["--set", "sidekick.mode=off"]);
     let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
-    let [played, nacks] = ["/played", "/nacks/packets"];
-    assert_eq!((number(&alone, played), number(&helped, played)), (500, 500), "seed {SEED}");
-    // Nobody told the listener that packets were lost.
-    assert!(number(&helped, nacks) * 4 < number(&alone, nacks), "{helped} {alone} {record}");
+    let played = [&alone, &helped].map(|report| number(report, "/played"));
+    assert_eq!(played, [500; 2], "seed {SEED}");
+    // A later packet shows a loss to both. The copy is there a near round trip later.
+    let wait = |report: &Value| report.pointer("/dejitter_ms/p95").and_then(Value::as_f64).unwrap();
+    assert!(wait(&helped) * 4.0 < wait(&alone), "{helped} {alone} {record}");
     let [missed, delivered] =
         ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
-    // Most are fetched before a later packet shows that they are missing.
-    assert!(delivered >= 20 && missed < delivered, "seed {SEED}: {record}");
+    // Some were lost before the proxy kept copies, and a few behind it.
+    assert!(delivered >= 20 && delivered * 10 >= missed * 7, "seed {SEED}: {record}");
 }
 
 #[test]
