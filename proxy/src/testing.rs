@@ -9,7 +9,7 @@ pub use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 pub use crate::monitor::subject::{Program, ProgramStatus, StatusSource};
 pub use crate::packet_info::PacketInfo;
 pub use crate::pool::WorkerPool;
-pub use crate::port::Port;
+pub use crate::port::{Arrival, Port};
 pub use crate::raw_socket::RawSocket;
 pub use crate::replay::counter::Replay;
 pub use crate::summary::Summary;
