@@ -1,0 +1,309 @@
+//! A network of an agent and a proxy, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
+
+use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
+
+use crate::agent::flows::*;
+use crate::packet::{Datagram, Link, parse};
+use crate::runtime::clock;
+
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const PROXY: &str = "192.0.2.254:5252";
+pub(super) const AGENT: &str = "192.0.2.1:6000";
+
+pub(super) fn flow(port: u16) -> Flow {
+    let (source, destination) = (([192, 0, 2, 1], port), ([198, 51, 100, 7], 443));
+    Flow { source: source.into(), destination: destination.into() }
+}
+
+/// A packet of the flow, as a capture shows it.
+pub(super) fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (flow.source, flow.destination) else {
+        panic!("{flow:?}")
+    };
+    let len = |headers: usize| u16::try_from(headers + payload.len()).unwrap().to_be_bytes();
+    let mut packet = vec![0x45, 0, len(28)[0], len(28)[1], 0, 0, 0x40, 0, 64, 17, 0, 0];
+    packet.extend(from.ip().octets().into_iter().chain(to.ip().octets()));
+    packet.extend(from.port().to_be_bytes().into_iter().chain(to.port().to_be_bytes()));
+    packet.extend([len(8)[0], len(8)[1], 0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+/// The links of the agent's interfaces, by their numbers.
+pub(super) const LINKS: [Link; 3] = [Link::Ip, Link::Ethernet, Link::Ip];
+
+/// A frame of the flow on an interface, as a capture shows it.
+pub(super) fn framed(interface: u32, flow: Flow, payload: &[u8]) -> Vec<u8> {
+    let number = u8::try_from(interface).unwrap();
+    let header = [&[2, 0, 0, 0, 0, number, 4, 0, 0, 0, 0, number][..], &[0x08, 0x00]].concat();
+    let header = if link(interface) == Link::Ip { Vec::new() } else { header };
+    [header, packet(flow, payload)].concat()
+}
+
+pub(super) fn link(interface: u32) -> Link {
+    LINKS[usize::try_from(interface).unwrap()]
+}
+
+/// A frame with one datagram.
+pub(super) fn passing(interface: u32, frame: &[u8]) -> Passing<'_> {
+    let link = link(interface);
+    let datagram = parse(link, frame, frame.len()).unwrap();
+    Passing { interface, link, datagram, each: None, frame }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Arrival {
+    /// A datagram of a flow, at the proxy.
+    Data([SocketAddr; 2], Vec<u8>),
+    /// A datagram to this host, from the first address to the second.
+    Here([SocketAddr; 2], Vec<u8>),
+    ToProxy(Vec<u8>),
+    ToAgent(Vec<u8>),
+    /// A frame at the end of the interface's local queue, where a capture shows it.
+    Leaving(u32, Vec<u8>),
+    /// An answer along the path of a flow from this source.
+    AlongPath([SocketAddr; 2], Vec<u8>),
+}
+
+/// A near segment between an agent and a proxy.
+pub(super) struct Net {
+    pub(super) now: Instant,
+    pub(super) agent: Agent,
+    pub(super) proxy: Observer,
+    pub(super) delay: Duration,
+    /// What the segment adds to the delay of data.
+    pub(super) queue: Duration,
+    /// What is sent waits so long before a capture shows it.
+    pub(super) local_queue: Duration,
+    /// The interfaces that show what leaves, in this order. The programs' packets leave by the
+    /// first.
+    pub(super) shown_on: Vec<u32>,
+    pub(super) loss_percent: u64,
+    /// So many packets are overtaken by two that leave a millisecond apart.
+    pub(super) overtaken_percent: u64,
+    /// A generator of Lehmer's: enough to choose losses.
+    pub(super) random: u64,
+    pub(super) in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
+    pub(super) order: u64,
+    /// Payloads that passed the proxy.
+    pub(super) passed: BTreeSet<Vec<u8>>,
+    pub(super) next: u64,
+    /// Payloads that this host got, in order.
+    pub(super) received: Vec<Vec<u8>>,
+    /// Flows of the programs.
+    pub(super) programs: HashSet<Flow>,
+}
+
+impl Net {
+    pub(super) fn new(limits: Limits, delay: Duration, loss_percent: u64) -> Self {
+        let config = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
+        let mut proxy = Observer::new(config, [7; 32]).unwrap();
+        proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
+        let mut seed = 0;
+        let agent = Agent::new(limits, 6000, move || {
+            seed += 1;
+            Some([seed; 32])
+        });
+        Self {
+            now: clock(),
+            agent,
+            proxy,
+            delay,
+            queue: Duration::ZERO,
+            local_queue: Duration::ZERO,
+            shown_on: vec![0],
+            loss_percent,
+            overtaken_percent: 0,
+            random: 9,
+            in_flight: BinaryHeap::new(),
+            order: 0,
+            passed: BTreeSet::new(),
+            next: 0,
+            received: Vec::new(),
+            programs: HashSet::new(),
+        }
+    }
+
+    pub(super) fn launch(&mut self, extra: Duration, arrival: Arrival) {
+        self.random = self.random * 48_271 % 0x7fff_ffff;
+        if self.random % 100 < self.loss_percent {
+            return;
+        }
+        self.order += 1;
+        self.in_flight.push(Reverse((self.now + self.delay + extra, self.order, arrival)));
+    }
+
+    /// A program sends a datagram, which the agent captures.
+    pub(super) fn send(&mut self, flow: Flow, payload: &[u8]) {
+        self.programs.insert(flow);
+        let interface = self.shown_on[0];
+        self.leave(interface, framed(interface, flow, payload));
+        self.drain();
+    }
+
+    /// A frame leaves by an interface, now or behind the local queue.
+    pub(super) fn leave(&mut self, interface: u32, frame: Vec<u8>) {
+        if self.local_queue.is_zero() {
+            self.left(interface, &frame);
+        } else {
+            self.order += 1;
+            let arrival = Arrival::Leaving(interface, frame);
+            self.in_flight.push(Reverse((self.now + self.local_queue, self.order, arrival)));
+        }
+    }
+
+    /// A frame is on the wire.
+    pub(super) fn left(&mut self, interface: u32, frame: &[u8]) {
+        let Datagram { flow, payload, .. } = passing(interface, frame).datagram;
+        self.agent.on_leaving(passing(interface, frame), self.now);
+        for other in self.shown_on.clone() {
+            if other != interface {
+                let frame = framed(other, flow, payload);
+                self.agent.on_leaving(passing(other, &frame), self.now);
+            }
+        }
+        let ends = [flow.source, flow.destination];
+        let late = self.random / 100 % 100 < self.overtaken_percent;
+        let extra = if late { 5 * MS / 2 } else { Duration::ZERO };
+        self.launch(self.queue + extra, Arrival::Data(ends, payload.to_vec()));
+    }
+
+    /// A datagram of the flow, different from all others.
+    pub(super) fn send_next(&mut self, flow: Flow) -> Vec<u8> {
+        self.next += 1;
+        let mut payload = vec![0x40; 200];
+        payload[192..]
+            .copy_from_slice(&self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        self.send(flow, &payload);
+        payload
+    }
+
+    /// The receiver answers the flow.
+    pub(super) fn answer(&mut self, flow: Flow, payload: &[u8]) {
+        self.arriving(flow.reversed(), payload);
+        self.drain();
+    }
+
+    /// The agent captures a datagram that arrives.
+    pub(super) fn arriving(&mut self, flow: Flow, payload: &[u8]) {
+        let interface = self.shown_on[0];
+        let frame = framed(interface, flow, payload);
+        self.agent.on_arriving(passing(interface, &frame), self.now);
+    }
+
+    /// Sends what both sides have ready.
+    pub(super) fn drain(&mut self) {
+        while let Some((to, buffer)) = self.agent.pop() {
+            match to {
+                To::Proxy { proxy, .. } => {
+                    assert_eq!(proxy.to_string(), PROXY);
+                    self.launch(Duration::ZERO, Arrival::ToProxy(buffer.clone()));
+                }
+                To::Interface(number) => {
+                    assert!(self.shown_on.contains(&number), "{number}");
+                    let Datagram { flow, payload, .. } = passing(number, &buffer).datagram;
+                    assert!(self.programs.contains(&flow), "a flow of its own");
+                    // The header is that of this interface's link.
+                    assert_eq!(buffer[..6], framed(number, flow, payload)[..6]);
+                    self.leave(number, buffer.clone());
+                }
+                To::Host => {
+                    let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
+                    assert!(self.programs.contains(&datagram.flow.reversed()), "to a program");
+                    self.received.push(datagram.payload.to_vec());
+                }
+            }
+            self.agent.give_back(buffer);
+        }
+        let mut out = [0; MAX_DATAGRAM_LEN];
+        while let Some(transmit) = self.proxy.poll_transmit(&mut out) {
+            let message = out[..transmit.size].to_vec();
+            let arrival = match transmit.route {
+                Route::Path { source, .. } => {
+                    Arrival::AlongPath([source, transmit.destination], message)
+                }
+                _ => Arrival::ToAgent(message),
+            };
+            self.launch(Duration::ZERO, arrival);
+        }
+    }
+
+    pub(super) fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        loop {
+            let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
+            let timers = [self.agent.poll_timeout(), self.proxy.poll_timeout(), arrival];
+            let next = timers.into_iter().flatten().min().filter(|at| *at <= until);
+            let Some(next) = next else { break };
+            self.now = self.now.max(next);
+            let now = self.now;
+            if self.agent.poll_timeout().is_some_and(|at| at <= now) {
+                self.agent.on_timeout(now);
+            }
+            if self.proxy.poll_timeout().is_some_and(|at| at <= now) {
+                self.proxy.on_timeout(now);
+            }
+            while let Some(Reverse((at, ..))) = self.in_flight.peek()
+                && *at <= now
+                && let Some(Reverse((_, _, arrival))) = self.in_flight.pop()
+            {
+                self.arrive(arrival);
+            }
+            self.drain();
+        }
+        self.now = until;
+    }
+
+    pub(super) fn arrive(&mut self, arrival: Arrival) {
+        let now = self.now;
+        match arrival {
+            Arrival::Leaving(interface, frame) => self.left(interface, &frame),
+            Arrival::Data([source, destination], payload) => {
+                let flow = Flow { source, destination };
+                self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
+                self.passed.insert(payload);
+            }
+            Arrival::Here([source, destination], payload) => {
+                self.arriving(Flow { source, destination }, &payload);
+                self.received.push(payload);
+            }
+            Arrival::ToProxy(message) => {
+                let agent: SocketAddr = AGENT.parse().unwrap();
+                let _ = self.proxy.handle_input(agent, &message, now);
+            }
+            Arrival::ToAgent(message) => {
+                self.agent.on_message(PROXY.parse().unwrap(), &message, now);
+            }
+            Arrival::AlongPath([source, destination], message) => {
+                self.arriving(Flow { source, destination }, &message);
+            }
+        }
+    }
+
+    /// The flow sends a datagram each millisecond, after the agent has found the proxy. Returns
+    /// how many of so many did not pass.
+    pub(super) fn stream(&mut self, flow: Flow, count: usize) -> usize {
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            sent.push(self.send_next(flow));
+            self.run(MS);
+        }
+        self.run(100 * MS);
+        sent.iter().filter(|payload| !self.passed.contains(*payload)).count()
+    }
+}
+
+pub(super) fn limits() -> Limits {
+    Limits {
+        sender: SenderConfig::default(),
+        filter: Filter::default(),
+        min_packets: 8,
+        max_flows: 4,
+        memory: 1 << 20,
+        idle_timeout: Duration::from_secs(30),
+        delivers: true,
+    }
+}
