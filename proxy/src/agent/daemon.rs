@@ -1,5 +1,6 @@
 //! Runs an agent: one thread reads and sends packets, others receive signals and serve metrics.
 
+use std::cmp::Reverse;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -79,14 +80,15 @@ impl Handle {
             true
         }
     }
-}
 
-impl Handle {
-    /// Asks the loop for a report. `None` if it does not answer in time.
+    /// Asks the loop for a report, whose busiest flow is the first. `None` if it does not answer in
+    /// time.
     fn report(&self, flows: usize) -> Option<Report> {
         let (reply, answer) = sync_channel(1);
         self.send(Command::Report(flows, reply)).then_some(())?;
-        answer.recv_timeout(REPORT_PATIENCE).ok()
+        let mut report = answer.recv_timeout(REPORT_PATIENCE).ok()?;
+        report.flows.sort_by_key(|flow| Reverse(flow.sent));
+        Some(report)
     }
 }
 

@@ -535,8 +535,8 @@ impl Agent {
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
 
-    /// At most so many of the flows that are helped, the busiest first. `name` gives the name of an
-    /// interface.
+    /// At most so many of the flows that are helped: the busiest, in any order, because packets wait
+    /// meanwhile. `name` gives the name of an interface.
     pub(super) fn flows(
         &self,
         most: usize,
@@ -544,9 +544,12 @@ impl Agent {
         now: Instant,
     ) -> Vec<FlowReport> {
         let mut helped: Vec<_> = self.helped().collect();
-        helped.sort_by_key(|helped| Reverse(helped.sent));
+        if most < helped.len() {
+            helped.select_nth_unstable_by_key(most, |helped| Reverse(helped.sent));
+            helped.truncate(most);
+        }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let described = helped.into_iter().take(most).map(|helped| FlowReport {
+        let described = helped.into_iter().map(|helped| FlowReport {
             source: helped.flow.source,
             destination: helped.flow.destination,
             interface: name(helped.interface()),
