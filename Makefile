@@ -184,6 +184,7 @@ lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-protocol --lib -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-protocol --all-targets --features ring -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 

@@ -20,7 +20,9 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
+mod aead;
 mod replay;
+use aead::{Aead, SessionCipher};
 use replay::Window;
 
 /// A proxy's static public key, which a sender can pin. Its text is 64 hexadecimal digits.
@@ -295,15 +297,10 @@ pub enum OpenError {
     Malformed(#[from] ParseError),
 }
 
-/// A buffer for a decrypted message.
-#[derive(Clone, Copy)]
-pub struct Plain([u8; MAX_MESSAGE_LEN]);
-
-impl Default for Plain {
-    fn default() -> Self {
-        Self([0; MAX_MESSAGE_LEN])
-    }
-}
+/// A buffer for a decrypted message. Keep one and reuse it: it allocates until it has held the
+/// longest message.
+#[derive(Clone, Default)]
+pub struct Plain(Vec<u8>);
 
 impl fmt::Debug for Plain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -311,17 +308,10 @@ impl fmt::Debug for Plain {
     }
 }
 
-/// ChaCha20-Poly1305 with this key, as Noise uses it.
-fn cipher(key: &[u8; KEY_LEN]) -> Option<Box<dyn Cipher>> {
-    let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly)?;
-    cipher.set(key);
-    Some(cipher)
-}
-
 /// The keys of a session, one for each direction, and the sequence numbers used.
 pub struct Seal {
-    sending: Box<dyn Cipher>,
-    receiving: Box<dyn Cipher>,
+    sending: SessionCipher,
+    receiving: SessionCipher,
     /// The next sequence number; `None` once all are used.
     next: Option<u32>,
     seen: Window,
@@ -340,19 +330,17 @@ impl Seal {
             return Err(HandshakeError::Failed);
         }
         let (initiator, responder) = handshake.dangerously_get_raw_split();
-        let seal = if handshake.is_initiator() {
+        Ok(if handshake.is_initiator() {
             Self::from_keys(&initiator, &responder)
         } else {
             Self::from_keys(&responder, &initiator)
-        };
-        seal.ok_or(HandshakeError::Failed)
+        })
     }
 
-    /// A seal with these keys, for a session without a handshake. Returns `None` if `snow` lacks
-    /// the cipher.
-    pub(crate) fn from_keys(sending: &[u8; KEY_LEN], receiving: &[u8; KEY_LEN]) -> Option<Self> {
-        let (sending, receiving) = (cipher(sending)?, cipher(receiving)?);
-        Some(Self { sending, receiving, next: Some(0), seen: Window::default() })
+    /// A seal with these keys, for a session without a handshake.
+    pub(crate) fn from_keys(sending: &[u8; KEY_LEN], receiving: &[u8; KEY_LEN]) -> Self {
+        let (sending, receiving) = (SessionCipher::new(sending), SessionCipher::new(receiving));
+        Self { sending, receiving, next: Some(0), seen: Window::default() }
     }
 
     /// Writes a datagram for `session` with the sealed `message` to `out`, and returns its length.
@@ -364,14 +352,14 @@ impl Seal {
         out: &mut [u8],
     ) -> Option<usize> {
         let sequence = self.next?;
-        let mut plain = [0; MAX_MESSAGE_LEN];
-        let len = message.emit(&mut plain).ok()?;
-        let plain = plain.get(..len)?;
         let header = Datagram::Sealed { session, sequence, ciphertext: &[] }.emit(out).ok()?;
-        let room = out.get_mut(header..header + len + TAG_LEN)?;
-        let written = self.sending.encrypt(sequence.into(), &[], plain, room);
+        let room = out.get_mut(header..)?;
+        let len = message.emit(room).ok().filter(|len| *len <= MAX_MESSAGE_LEN)?;
+        let (plain, rest) = room.split_at_mut_checked(len)?;
+        let tag = rest.first_chunk_mut::<TAG_LEN>()?;
+        *tag = self.sending.seal(sequence, plain)?;
         self.next = sequence.checked_add(1);
-        Some(header + written)
+        Some(header + len + TAG_LEN)
     }
 
     /// Skips sequence numbers.
@@ -399,14 +387,17 @@ impl Seal {
         if !self.seen.is_new(sequence) {
             return Err(OpenError::Replay);
         }
-        // The cipher panics without room for the message, and without a tag.
-        if !(TAG_LEN..=TAG_LEN + MAX_MESSAGE_LEN).contains(&ciphertext.len()) {
+        let (body, tag) = ciphertext.split_last_chunk::<TAG_LEN>().ok_or(OpenError::Forged)?;
+        if body.len() > MAX_MESSAGE_LEN {
             return Err(OpenError::Forged);
         }
-        let read = self.receiving.decrypt(sequence.into(), &[], ciphertext, &mut plain.0);
-        let len = read.map_err(|_| OpenError::Forged)?;
+        plain.0.clear();
+        plain.0.extend_from_slice(body);
+        if !self.receiving.open(sequence, &mut plain.0, tag) {
+            return Err(OpenError::Forged);
+        }
         self.seen.record(sequence);
-        Ok(Message::parse(plain.0.get(..len).unwrap_or_default())?)
+        Ok(Message::parse(&plain.0)?)
     }
 }
 

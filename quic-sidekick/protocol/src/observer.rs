@@ -83,6 +83,8 @@ pub struct Observer {
     repeating: VecDeque<SessionNumber>,
     /// The caller passes datagrams of the reverse flows to [`Observer::keep`].
     copying: bool,
+    /// The latest message, kept to avoid allocation.
+    plain: Plain,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -118,6 +120,7 @@ impl Observer {
             waiting: VecDeque::with_capacity(MAX_WAITING),
             repeating: VecDeque::new(),
             copying: true,
+            plain: Plain::default(),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -198,6 +201,20 @@ impl Observer {
         sealed: &Sealed<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
+        let mut plain = std::mem::take(&mut self.plain);
+        let outcome = self.open_message(from, sealed, &mut plain, now);
+        self.plain = plain;
+        outcome
+    }
+
+    /// Opens a sealed datagram into `plain`, and handles its message.
+    fn open_message(
+        &mut self,
+        from: Peer,
+        sealed: &Sealed<'_>,
+        plain: &mut Plain,
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let number = sealed.session;
         // A sender at another address is behind a NAT that dropped its mappings, including the
         // flow's. Only a new session learns the new ports.
@@ -207,8 +224,7 @@ impl Observer {
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
         };
-        let mut plain = Plain::default();
-        let opened = session.agreed.seal.open(sealed.sequence, sealed.ciphertext, &mut plain);
+        let opened = session.agreed.seal.open(sealed.sequence, sealed.ciphertext, plain);
         let message = opened.map_err(|error| match error {
             OpenError::Replay => {
                 self.stats.forged += 1;

@@ -126,7 +126,6 @@ impl Observer {
         };
         let number = self.new_number();
         let seal = Seal::from_keys(&self.numbers.array(), &self.numbers.array());
-        let seal = seal.ok_or(HandleError::Handshake)?;
         let granted = Granted { number, terms, seal, answer: Box::default() };
         let index = self.begin(request, granted, now)?;
         self.table.expire_at(index, now + self.config.idle_timeout);

@@ -124,6 +124,8 @@ pub(super) struct Established {
     new_epoch_waits: bool,
     /// Copies of the reverse flow.
     pub(super) keeping: Keeping,
+    /// The latest message, kept to avoid allocation.
+    plain: Plain,
 }
 
 impl Established {
@@ -163,6 +165,7 @@ impl Established {
             poll_waits: None,
             new_epoch_waits: false,
             keeping: Keeping::default(),
+            plain: Plain::default(),
         }
     }
 
@@ -190,20 +193,21 @@ impl Established {
                 self.on_unknown(context)
             }
             Datagram::Sealed { session, sequence, ciphertext } if session == self.local_number => {
-                let mut plain = Plain::default();
-                let message = match self.seal.open(sequence, ciphertext, &mut plain) {
-                    Ok(message) => message,
-                    Err(OpenError::Replay) => return Err(HandleError::Outdated),
+                let mut plain = std::mem::take(&mut self.plain);
+                let outcome = match self.seal.open(sequence, ciphertext, &mut plain) {
+                    Ok(message) => self.on_message(message, sequence, len, context),
+                    Err(OpenError::Replay) => Err(HandleError::Outdated),
                     Err(OpenError::Forged) => {
                         context.stats.forged += 1;
-                        return Err(HandleError::Forged);
+                        Err(HandleError::Forged)
                     }
                     Err(OpenError::Malformed(error)) => {
                         context.stats.malformed += 1;
-                        return Err(error.into());
+                        Err(error.into())
                     }
                 };
-                self.on_message(message, sequence, len, context)
+                self.plain = plain;
+                outcome
             }
             Datagram::Repeat(copy) if copy.session == self.local_number => {
                 context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
