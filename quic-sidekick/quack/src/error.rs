@@ -21,7 +21,12 @@ pub enum PartsError {
 }
 
 impl PartsError {
-    pub(crate) fn check<I: Identifier>(sums: &[I]) -> Result<(), Self> {
+    /// Whether [`PowerSumsOf::from_parts`](crate::PowerSumsOf::from_parts) accepts these sums. A
+    /// caller that may never need them can so reject a message without making anything of it.
+    ///
+    /// # Errors
+    /// As [`PowerSumsOf::from_parts`](crate::PowerSumsOf::from_parts).
+    pub fn check<I: Identifier>(sums: &[I]) -> Result<(), Self> {
         ThresholdError::check(sums.len())?;
         // Without an early exit, the compiler compares several at once.
         if sums.iter().fold(true, |reduced, &sum| reduced & (sum < I::MODULUS)) {

@@ -14,9 +14,10 @@ use std::process::{Command, ExitCode};
 use work::{Decoding, Inserting};
 
 /// A name, and its number of packets.
-const CASES: [(&str, usize); 5] = [
+const CASES: [(&str, usize); 6] = [
     ("insert_batch/t20", Inserting::PACKETS),
     ("insert_single/t20", Inserting::PACKETS),
+    ("insert_single/t128", Inserting::PACKETS),
     ("decode/20_of_1000", 1),
     ("decode/5_of_100", 1),
     ("decode/undecodable_of_1000", 1),
@@ -82,7 +83,8 @@ fn run(case: &str, set: &str) {
     let chosen = InstructionSet::available().find(|available| available.name() == set);
     let ours = set != "textbook";
     let chosen = chosen.unwrap_or(InstructionSet::PORTABLE);
-    let mut inserting = Inserting::of(32, 20, chosen);
+    let threshold = if case.ends_with("/t128") { 128 } else { 20 };
+    let mut inserting = Inserting::of(32, threshold, chosen);
     let (missing, log) = match case {
         "decode/5_of_100" => (5, 100),
         "decode/undecodable_of_1000" if ours => (21, 1000),
@@ -91,8 +93,8 @@ fn run(case: &str, set: &str) {
     let mut decoding = Decoding::of(missing, log, chosen);
     let mut work = || match (case, ours) {
         ("insert_batch/t20", true) => inserting.batch(),
-        ("insert_single/t20", true) => inserting.single(),
-        ("insert_batch/t20" | "insert_single/t20", false) => inserting.textbook(),
+        ("insert_single/t20" | "insert_single/t128", true) => inserting.single(),
+        (_, false) if case.starts_with("insert_") => inserting.textbook(),
         ("decode/undecodable_of_1000", true) => decoding.refuse(),
         (_, true) => decoding.decode(),
         (_, false) => decoding.textbook(),

@@ -38,14 +38,9 @@ impl Neon {
         identifiers: &[F],
     ) {
         if threshold <= kernel::USUAL {
-            kernel::insert_many::<_, F, { kernel::USUAL }, TAKE>(
-                self,
-                sums,
-                threshold,
-                identifiers,
-            );
+            kernel::insert_many::<_, F, TAKE>(self, sums, threshold, identifiers);
         } else {
-            kernel::insert_many::<_, F, { kernel::MOST }, TAKE>(self, sums, threshold, identifiers);
+            kernel::wide::insert_many::<_, F, 4, TAKE>(self, sums, identifiers);
         }
     }
 

@@ -23,6 +23,8 @@
 //! 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would need
 //! four as well.
 
+pub(super) mod wide;
+
 use super::narrow::{Narrow, WIDEST};
 use crate::fate::{Fate, Found};
 use crate::threshold::MAX_THRESHOLD;
@@ -189,10 +191,10 @@ pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(
 const ABREAST: usize = 4;
 
 /// Adds the powers of many identifiers, several identifiers per vector. There are at most 2^19, so
-/// that a row's elements add up exactly, to less than 2^51. `ROWS` is the room for sums, at least
-/// `threshold` rounded up to an even number.
+/// that a row's elements add up exactly, to less than 2^51. `threshold` is at most [`USUAL`]; for
+/// others see [`wide`].
 #[inline(always)]
-pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: bool>(
+pub(super) fn insert_many<S: Simd, F: Narrow, const TAKE: bool>(
     simd: S,
     sums: &mut [i64],
     threshold: usize,
@@ -201,7 +203,7 @@ pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: boo
     let modulus = Modulus::<S>::of::<F>(simd);
     let needed = threshold.next_multiple_of(2);
     let zero = simd.splat(0.0);
-    let mut rows = [zero; ROWS];
+    let mut rows = [zero; USUAL];
     for group in identifiers.chunks(ABREAST * S::LANES) {
         // No closures: a function that is not inlined cannot use the instructions.
         let mut odd = [zero; ABREAST];

@@ -52,9 +52,9 @@ impl Avx2 {
 }
 
 /// The kernel, compiled for a set of instructions, with safe entry points for the holder of the
-/// proof.
+/// proof. `abreast` is the number of sums that fit the registers, twice.
 macro_rules! compiled_for {
-    ($proof:ident, $features:literal) => {
+    ($proof:ident, $features:literal, $abreast:literal) => {
         impl $proof {
             pub(super) fn insert_one<F: Narrow, const TAKE: bool>(
                 self,
@@ -81,21 +81,29 @@ macro_rules! compiled_for {
                 identifiers: &[F],
             ) {
                 #[target_feature(enable = $features)]
-                fn compiled<F: Narrow, const ROWS: usize, const TAKE: bool>(
+                fn compiled<F: Narrow, const TAKE: bool>(
                     proof: $proof,
                     sums: &mut [i64],
                     threshold: usize,
                     identifiers: &[F],
                 ) {
-                    kernel::insert_many::<_, F, ROWS, TAKE>(proof, sums, threshold, identifiers);
+                    kernel::insert_many::<_, F, TAKE>(proof, sums, threshold, identifiers);
+                }
+                #[target_feature(enable = $features)]
+                fn wide<F: Narrow, const TAKE: bool>(
+                    proof: $proof,
+                    sums: &mut [i64],
+                    identifiers: &[F],
+                ) {
+                    kernel::wide::insert_many::<_, F, { $abreast }, TAKE>(proof, sums, identifiers);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
                 // functions require.
                 unsafe {
                     if threshold <= kernel::USUAL {
-                        compiled::<F, { kernel::USUAL }, TAKE>(self, sums, threshold, identifiers);
+                        compiled::<F, TAKE>(self, sums, threshold, identifiers);
                     } else {
-                        compiled::<F, { kernel::MOST }, TAKE>(self, sums, threshold, identifiers);
+                        wide::<F, TAKE>(self, sums, identifiers);
                     }
                 }
             }
@@ -195,8 +203,8 @@ macro_rules! compiled_for {
     };
 }
 
-compiled_for!(Avx512, "avx512f,avx512dq,avx512vl");
-compiled_for!(Avx2, "avx2,fma");
+compiled_for!(Avx512, "avx512f,avx512dq,avx512vl", 8);
+compiled_for!(Avx2, "avx2,fma", 4);
 
 /// The first words, padded with 0.
 #[inline(always)]
