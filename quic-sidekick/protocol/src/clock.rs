@@ -5,9 +5,19 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// `duration` times `numerator / denominator`, saturating; `denominator` is not 0.
+/// `duration` times `numerator / denominator`, saturating; `denominator` is not 0. Inlined, so that
+/// the usual denominators, which are constants, cost no division.
+#[inline(always)]
 pub(crate) fn scale(duration: Duration, numerator: u32, denominator: u32) -> Duration {
-    duration.saturating_mul(numerator) / denominator.max(1)
+    let denominator = denominator.max(1);
+    let scaled = u64::try_from(duration.as_nanos())
+        .ok()
+        .and_then(|nanoseconds| nanoseconds.checked_mul(numerator.into()));
+    match scaled {
+        Some(scaled) => Duration::from_nanos(scaled / u64::from(denominator)),
+        // More than five centuries.
+        None => duration.saturating_mul(numerator) / denominator,
+    }
 }
 
 /// `duration` in whole microseconds, as the wire carries it.

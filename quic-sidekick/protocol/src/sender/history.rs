@@ -185,13 +185,18 @@ impl History {
     /// Moves the packets lost at `now` to `declared_lost`, and appends their tags to `lost`.
     pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
         self.declared_lost.retain(|declared| declared.until > now);
+        // Suspects and overdue packets are the first of all, so there is none.
+        let is_overdue = |entry: &Entry| entry.later_seen >= rule.packet_threshold;
+        if self.suspects == 0 && !self.pending.front().is_some_and(is_overdue) {
+            return;
+        }
         let Self { pending, declared_lost, suspects, .. } = self;
         let mut suspects_left = *suspects;
         pending.retain(|entry| {
             let suspect = suspects_left > 0;
             suspects_left = suspects_left.saturating_sub(1);
             let waited = entry.later_seen_at.is_some_and(|at| at + rule.delay <= now);
-            if entry.later_seen < rule.packet_threshold && !waited {
+            if !is_overdue(entry) && !waited {
                 return true;
             }
             lost.push(entry.tag);

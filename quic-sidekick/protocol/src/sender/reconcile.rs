@@ -43,12 +43,25 @@ impl Settled {
     }
 }
 
+/// The loaded quACK. It is valid, but usually its count and first sum decide all, and nothing is
+/// made of the other sums.
+#[derive(Debug, Default)]
+struct Loaded {
+    count: u32,
+    sums: Vec<u32>,
+}
+
+impl Loaded {
+    fn first(&self) -> u64 {
+        self.sums.first().map_or(0, |first| u64::from(*first))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    /// The loaded quACK.
+    loaded: Loaded,
+    /// The loaded quACK, from [`Reconciler::find_candidates`] on.
     quack: PowerSums,
-    /// The first of its sums.
-    quack_first: u64,
     /// The epoch's packets that are known to be in the proxy's sums.
     settled: Settled,
     /// The sums over `settled` and the candidates, and over the missing ones of them.
@@ -77,8 +90,8 @@ pub(super) struct Reconciler {
 impl Default for Reconciler {
     fn default() -> Self {
         Self {
+            loaded: Loaded::default(),
             quack: PowerSums::default(),
-            quack_first: 0,
             settled: Settled::default(),
             sent: PowerSums::default(),
             missing: PowerSums::default(),
@@ -138,10 +151,10 @@ impl Reconciler {
 
     /// Loads at most `most` sums of a quACK.
     pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
-        self.candidates.clear();
-        self.candidates.extend(quack.sums.first(most).iter());
-        self.quack_first = self.candidates.first().map_or(0, |first| u64::from(*first));
-        self.quack.assign_parts(quack.count, &self.candidates)
+        self.loaded.count = quack.count;
+        self.loaded.sums.clear();
+        quack.sums.first(most).append_to(&mut self.loaded.sums);
+        PartsError::check(&self.loaded.sums)
     }
 
     /// Reconciles the loaded quACK with the history. Appends to `received` the tags of the packets
@@ -178,6 +191,10 @@ impl Reconciler {
     /// Finds the range of pending packets with which the quACK decodes. `known` of them were sent
     /// before a packet that the proxy reported.
     fn find_candidates(&mut self, history: &History, known: usize) -> Result<Candidates, Outcome> {
+        // Loading checked the sums.
+        if self.quack.assign_parts(self.loaded.count, &self.loaded.sums).is_err() {
+            return Err(Outcome::Misaligned);
+        }
         let range = self.lead..known;
         match self.decode(history, range.clone(), false) {
             Ok(missing) => return Ok(Candidates { range, missing }),
@@ -218,7 +235,7 @@ impl Reconciler {
     /// set of as many other packets passes with a probability of 2⁻³².
     fn is_whole(&mut self, history: &History, known: usize) -> bool {
         let as_many = u32::try_from(known)
-            .is_ok_and(|known| self.settled.sums.count().wrapping_add(known) == self.quack.count());
+            .is_ok_and(|known| self.settled.sums.count().wrapping_add(known) == self.loaded.count);
         if !as_many || self.lead > 0 || self.blurred > 0 {
             return false;
         }
@@ -228,10 +245,11 @@ impl Reconciler {
         }
         let sum: u64 =
             history.pending.iter().take(known).map(|entry| u64::from(entry.identifier)).sum();
-        (self.settled.first + sum) % MODULUS == self.quack_first
+        (self.settled.first + sum) % MODULUS == self.loaded.first()
     }
 
-    /// Removes the first `known` packets from the history: all arrived.
+    /// Removes the first `known` packets from the history: all arrived. [`Self::is_whole`] has
+    /// compared the first sum.
     fn settle_whole(
         &mut self,
         history: &mut History,
@@ -241,17 +259,21 @@ impl Reconciler {
     ) -> Outcome {
         let last_sent =
             last.and_then(|last| history.pending.get(last)).map(|entry| entry.time_sent);
-        for entry in history.pending.drain(..known) {
-            received.push(entry.tag);
-            self.settled.insert(entry.identifier);
-        }
+        let arrived = || history.pending.iter().take(known);
+        received.extend(arrived().map(|entry| entry.tag));
+        self.candidates.clear();
+        self.candidates.extend(arrived().map(|entry| entry.identifier));
+        self.settled.sums.insert_many(&self.candidates);
+        self.settled.first = self.loaded.first();
+        history.pending.drain(..known);
         history.suspects = 0;
         Outcome::Decoded { last_sent }
     }
 
     /// The loaded quACK before it is reconciled.
     pub(super) fn loaded(&self) -> LastQuack {
-        LastQuack::new(self.quack.count(), self.quack.threshold(), self.settled_count())
+        let Loaded { count, sums } = &self.loaded;
+        LastQuack::new(*count, sums.len(), self.settled_count())
     }
 
     /// How many packets turned up since the last call that were declared lost.

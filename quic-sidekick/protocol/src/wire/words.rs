@@ -50,6 +50,14 @@ impl<'a> Words<'a> {
         })
     }
 
+    /// Appends the words to `out`, in order.
+    pub fn append_to(&self, out: &mut Vec<u32>) {
+        match self.0 {
+            Repr::Values(words) => out.extend_from_slice(words),
+            Repr::Bytes(bytes) => out.extend(bytes.iter().map(|bytes| u32::from_be_bytes(*bytes))),
+        }
+    }
+
     /// The words, in order. Of power sums, the lowest power is first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + 'a {
         let (words, bytes): (&[u32], &[[u8; 4]]) = match self.0 {
