@@ -19,6 +19,8 @@ const LOW: usize = 16;
 const BATCH: usize = 64;
 /// The most vectors of a batch.
 const VECTORS: usize = 16;
+/// The vectors per turn of the inner loops. Those past the batch hold zeros.
+const TURN: usize = 4;
 /// Where a high power is split.
 const SPLIT: f64 = 65_536.0;
 
@@ -38,7 +40,7 @@ pub(in super::super) fn insert_many<S: Simd, F: Narrow, const ABREAST: usize, co
     let magic = simd.splat((3_u64 << 51) as f64);
     let (fraction, negative) = (simd.splat(1.0 / SPLIT), simd.splat(-SPLIT));
     for batch in identifiers.chunks(BATCH.min(VECTORS * S::LANES)) {
-        let used = batch.len().div_ceil(S::LANES).min(VECTORS);
+        let used = batch.len().div_ceil(S::LANES).next_multiple_of(TURN).min(VECTORS);
         // The vectors past `used` are never read.
         let first = modulus.load(batch);
         let mut flat = [first; LOW * VECTORS];
@@ -51,8 +53,10 @@ pub(in super::super) fn insert_many<S: Simd, F: Narrow, const ABREAST: usize, co
             scaled[i] = modulus.scaled(low[0][i]);
         }
         for power in 1..LOW {
-            for i in 0..used {
-                low[power][i] = modulus.mul(low[power - 1][i], low[0][i], scaled[i]);
+            for turn in 0..used / TURN {
+                for i in turn * TURN..(turn + 1) * TURN {
+                    low[power][i] = modulus.mul(low[power - 1][i], low[0][i], scaled[i]);
+                }
             }
         }
         let mut groups = sums.chunks_mut(LOW);
@@ -66,14 +70,14 @@ pub(in super::super) fn insert_many<S: Simd, F: Narrow, const ABREAST: usize, co
         let mut high = step;
         let (mut upper, mut lower) = (step, step);
         for sums in groups {
-            for i in 0..used {
-                upper[i] = simd.sub(simd.fma(high[i], fraction, magic), magic);
-                lower[i] = simd.fma(upper[i], negative, high[i]);
+            for turn in 0..used / TURN {
+                for i in turn * TURN..(turn + 1) * TURN {
+                    upper[i] = simd.sub(simd.fma(high[i], fraction, magic), magic);
+                    lower[i] = simd.fma(upper[i], negative, high[i]);
+                    high[i] = modulus.mul(high[i], step[i], scaled[i]);
+                }
             }
             add_products::<S, ABREAST, TAKE>(modulus, sums, low, [&upper, &lower], used);
-            for i in 0..used {
-                high[i] = modulus.mul(high[i], step[i], scaled[i]);
-            }
         }
     }
 }
@@ -88,9 +92,9 @@ fn add_low<S: Simd, const ABREAST: usize, const TAKE: bool>(
 ) {
     for (sums, low) in sums.chunks_mut(ABREAST).zip(low.as_chunks::<ABREAST>().0) {
         let mut rows = [simd.splat(0.0); ABREAST];
-        for i in 0..used {
-            for j in 0..ABREAST {
-                rows[j] = simd.add(rows[j], low[j][i]);
+        for (row, powers) in rows.iter_mut().zip(low) {
+            for &power in powers.iter().take(used) {
+                *row = simd.add(*row, power);
             }
         }
         for (sums, rows) in sums.chunks_mut(S::LANES).zip(rows.chunks(S::LANES)) {
@@ -112,10 +116,12 @@ fn add_products<S: Simd, const ABREAST: usize, const TAKE: bool>(
     let (split, one) = (simd.splat(SPLIT), simd.splat(1.0));
     for (sums, low) in sums.chunks_mut(ABREAST).zip(low.as_chunks::<ABREAST>().0) {
         let mut rows = [[simd.splat(0.0); ABREAST]; 2];
-        for i in 0..used {
-            for j in 0..ABREAST {
-                rows[0][j] = simd.fma(low[j][i], upper[i], rows[0][j]);
-                rows[1][j] = simd.fma(low[j][i], lower[i], rows[1][j]);
+        for turn in 0..used / TURN {
+            for i in turn * TURN..(turn + 1) * TURN {
+                for j in 0..ABREAST {
+                    rows[0][j] = simd.fma(low[j][i], upper[i], rows[0][j]);
+                    rows[1][j] = simd.fma(low[j][i], lower[i], rows[1][j]);
+                }
             }
         }
         let [uppers, lowers] = &rows;
