@@ -1,23 +1,25 @@
 //! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
-use crate::clock::scale;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// Nanoseconds. Every quACK gives a sample, and a [`Duration`] costs several times as much.
+type Nanos = u64;
+
 /// The granularity of timers (RFC 9002, section 6.1.2).
-const GRANULARITY: Duration = Duration::from_millis(1);
+const GRANULARITY: Nanos = 1_000_000;
 /// How long the shortest sample counts at least.
 const RECENT: Duration = Duration::from_secs(10);
 /// The number of samples that distinguish a queue from jitter.
 const LAST: usize = 16;
 /// The assumed value before the first measurement.
-const INITIAL: Duration = Duration::from_millis(100);
+const INITIAL: Nanos = 100 * GRANULARITY;
 
 /// A queue grows when the latest samples exceed one and a half times the shortest, the time that
 /// follows, and so many times the jitter. A radio that keeps the packets in order delays a fast
 /// flow nearly always by its greatest delay.
-const QUEUE_MORE: Duration = Duration::from_millis(4);
-const QUEUE_JITTERS: u32 = 5;
+const QUEUE_MORE: Nanos = 4 * GRANULARITY;
+const QUEUE_JITTERS: Nanos = 5;
 
 /// A measurement of the round-trip time.
 #[derive(Clone, Copy, Debug)]
@@ -30,23 +32,32 @@ pub(super) enum Sample {
     Report(Duration, Duration),
 }
 
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// `time` times `numerator / denominator`, saturating.
+fn scale(time: Nanos, numerator: Nanos, denominator: Nanos) -> Nanos {
+    time.saturating_mul(numerator) / denominator
+}
+
 #[derive(Debug, Default)]
 pub(super) struct NearRtt {
-    smoothed: Option<Duration>,
+    smoothed: Option<Nanos>,
     /// The mean deviation from the smoothed value (RFC 9002, section 5.3).
-    deviation: Duration,
-    latest: Duration,
+    deviation: Nanos,
+    latest: Nanos,
     /// The shortest time to an answer. A proxy can delay answers but not hasten them, while it can
     /// claim any waiting time.
-    least: Option<Duration>,
+    least: Option<Nanos>,
     /// From a retransmitted message to an answer that may belong to an earlier one: a rough value.
-    guess: Option<Duration>,
+    guess: Option<Nanos>,
     recent: Recent,
     /// When a quACK last gave a sample.
     sampled: Option<Instant>,
     /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
-    last: VecDeque<Duration>,
+    last: VecDeque<Nanos>,
     jitter: Jitter,
 }
 
@@ -54,14 +65,14 @@ pub(super) struct NearRtt {
 #[derive(Debug, Default)]
 struct Jitter {
     /// The mean difference of successive samples, smoothed (RFC 3550, section 6.4.1).
-    mean: Duration,
+    mean: Nanos,
     samples: usize,
     /// A queue that grows and shrinks adds to the mean, but seldom for ten seconds on end.
     recent: Recent,
 }
 
 impl Jitter {
-    fn note(&mut self, before: Duration, sample: Duration, now: Instant) {
+    fn note(&mut self, before: Nanos, sample: Nanos, now: Instant) {
         self.mean = scale(self.mean, 15, 16) + before.abs_diff(sample) / 16;
         // The first means are too small.
         self.samples += 1;
@@ -76,19 +87,19 @@ impl Jitter {
 struct Recent {
     /// When `current` becomes `before`.
     until: Option<Instant>,
-    before: Option<Duration>,
-    current: Option<Duration>,
+    before: Option<Nanos>,
+    current: Option<Nanos>,
 }
 
 impl Recent {
-    fn note(&mut self, sample: Duration, now: Instant) {
+    fn note(&mut self, sample: Nanos, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
             (self.until, self.before, self.current) = (Some(now + RECENT), self.current, None);
         }
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
     }
 
-    fn least(&self) -> Option<Duration> {
+    fn least(&self) -> Option<Nanos> {
         match (self.before, self.current) {
             (Some(before), Some(current)) => Some(before.min(current)),
             (before, current) => before.or(current),
@@ -102,11 +113,12 @@ impl NearRtt {
         let of_quack = !matches!(sample, Sample::Handshake(_));
         let sample = match (sample, self.least) {
             (Sample::Handshake(time) | Sample::Answer(time), least) => {
+                let time = nanos(time);
                 self.least = Some(least.map_or(time, |least| least.min(time)));
                 time
             }
             (Sample::Report(time, waited), Some(least)) if waited <= time => {
-                (time - waited).max(least)
+                nanos(time - waited).max(least)
             }
             (Sample::Report(..), _) => return,
         };
@@ -136,7 +148,7 @@ impl NearRtt {
     /// Records a rough value: the time to an answer since the last of several messages that it may
     /// answer.
     pub(super) fn guess(&mut self, time: Duration) {
-        self.guess = Some(time);
+        self.guess = Some(nanos(time));
     }
 
     /// Whether a measured or a rough value exists.
@@ -145,7 +157,7 @@ impl NearRtt {
     }
 
     pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed
+        self.smoothed.map(Duration::from_nanos)
     }
 
     /// When a quACK last gave a sample.
@@ -157,75 +169,82 @@ impl NearRtt {
     pub(super) fn queueing(&self) -> Option<Duration> {
         self.smoothed
             .zip(self.recent.least())
-            .map(|(smoothed, least)| smoothed.saturating_sub(least))
+            .map(|(smoothed, least)| Duration::from_nanos(smoothed.saturating_sub(least)))
     }
 
     /// The least excess of the last samples over the shortest recent one.
     pub(super) fn standing(&self) -> Option<Duration> {
         let least = self.recent_quacks.least()?;
-        self.last.iter().min().map(|latest| latest.saturating_sub(least))
+        let latest = self.last.iter().min()?;
+        Some(Duration::from_nanos(latest.saturating_sub(least)))
     }
 
     /// The least of the last three samples: what no single delayed packet explains.
-    pub(super) fn of_late(&self) -> Option<Duration> {
+    fn of_late(&self) -> Option<Nanos> {
         self.last.iter().take(3).min().copied()
     }
 
     /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
-    pub(super) fn jitter(&self) -> Option<Duration> {
+    fn jitter(&self) -> Option<Nanos> {
         self.jitter.recent.least()
     }
 
     /// Whether a queue grows (SPEC.md, section 7.10).
     pub(super) fn queue_grows(&self) -> bool {
         let Some(least) = self.recent.least() else { return false };
-        let most =
-            scale(least, 3, 2) + QUEUE_MORE + QUEUE_JITTERS * self.jitter().unwrap_or_default();
+        let jitters = QUEUE_JITTERS.saturating_mul(self.jitter().unwrap_or_default());
+        let most = scale(least, 3, 2).saturating_add(QUEUE_MORE).saturating_add(jitters);
         self.of_late().is_some_and(|late| late > most)
     }
 
-    fn bound(&self) -> Duration {
+    fn bound(&self) -> Nanos {
         self.smoothed.map_or(INITIAL, |smoothed| smoothed.max(self.latest))
     }
 
-    /// As [`Self::bound`], or the rough value if nothing was measured.
-    pub(super) fn rough(&self) -> Duration {
+    fn rough_nanos(&self) -> Nanos {
         self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
+    }
+
+    /// The larger of the smoothed and the latest value, or the rough one if nothing was measured.
+    pub(super) fn rough(&self) -> Duration {
+        Duration::from_nanos(self.rough_nanos())
     }
 
     /// How long a packet may trail a later one before it is declared lost: 9/8 of the near RTT
     /// (kTimeThreshold of RFC 9002, section 6.1.2).
     pub(super) fn loss_delay(&self) -> Duration {
-        scale(self.bound(), 9, 8).max(GRANULARITY)
+        Duration::from_nanos(scale(self.bound(), 9, 8).max(GRANULARITY))
     }
 
     /// By how much a packet may overtake another around an epoch's beginning, where the sums cannot
     /// show it.
     pub(super) fn overtaking(&self) -> Duration {
-        self.rough() / 2 + GRANULARITY
+        Duration::from_nanos((self.rough_nanos() / 2).saturating_add(GRANULARITY))
     }
 
     /// How long the last packet may stay unreported before a poll: 1.1 near RTT.
     pub(super) fn probe_timeout(&self) -> Duration {
-        scale(self.bound(), 11, 10).max(GRANULARITY)
+        Duration::from_nanos(scale(self.bound(), 11, 10).max(GRANULARITY))
     }
 
     /// How long a copy may stay away before it is requested again: 1.1 near RTT and four
     /// deviations. A rough value that is too low costs a few requests.
     pub(super) fn copy_timeout(&self) -> Duration {
-        scale(self.rough(), 11, 10).max(GRANULARITY) + 4 * self.deviation
+        let time = scale(self.rough_nanos(), 11, 10).max(GRANULARITY);
+        Duration::from_nanos(time.saturating_add(self.deviation.saturating_mul(4)))
     }
 
     /// The interval before a KEEP is repeated. The data follow soon, so a repetition that was not
     /// necessary costs less than a late one.
     pub(super) fn keep_interval(&self) -> Duration {
-        scale(self.rough(), 5, 4) + 2 * GRANULARITY
+        Duration::from_nanos(scale(self.rough_nanos(), 5, 4).saturating_add(2 * GRANULARITY))
     }
 
     /// The interval before a request is repeated. A rough value that is too low costs a few
     /// repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
-        (2 * self.rough()).max(Duration::from_millis(20))
+        const LEAST: Nanos = 20 * GRANULARITY;
+        Duration::from_nanos(self.rough_nanos().saturating_mul(2).max(LEAST))
     }
 }
 
