@@ -8,17 +8,17 @@ virtual_time::in_force!();
 mod hooked {
     use quic_sidekick::quiche as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "../benches/sender"]
-#[allow(clippy::duplicate_mod, reason = "the same upload, once for each crate")]
+#[allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 mod stock {
     use pristine as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "../quack/tests/support/allocator.rs"]
@@ -29,7 +29,7 @@ mod held;
 mod help;
 
 use allocator::{unwatched, watched};
-use help::{Link, Trouble};
+use help::{Direction, Link, ProxySays, Trouble};
 
 /// The most KiB that help adds at 10 Mbit/s, and at 1,000.
 const USUAL: [usize; 2] = [384, 1024];

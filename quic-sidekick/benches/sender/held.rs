@@ -2,7 +2,7 @@
 //! BoringSSL's.
 
 use crate::allocator::peak_of;
-use crate::help::{Certificate, Helped, Link, Nobody, Trouble};
+use crate::help::{Certificate, Direction, Helped, Link, Nobody, Trouble};
 use crate::{hooked, stock};
 use quic_sidekick::{Driver, Mode, quiche};
 
@@ -20,6 +20,7 @@ pub(crate) const LINKS: [(u32, Link); 2] =
 const fn link(rate: u32, bytes: usize, loses_every: Option<u64>) -> (u32, Link) {
     let round_trip = 6500 * rate;
     let link = Link {
+        direction: Direction::Up,
         bytes,
         ahead: 2 * round_trip as usize,
         ns_per_byte: 8000 / rate as u64,
@@ -35,7 +36,7 @@ pub(crate) fn with_help(link: Link, trouble: Trouble) -> usize {
     let (cert, key) = certificate.files();
     let (helped, peak) = peak_of(|| {
         let mut helped = Helped::new(MODE, None).with(trouble);
-        hooked::upload::upload(link, CONTROLLER, (&cert, &key), &mut helped);
+        hooked::transfer::transfer(link, CONTROLLER, (&cert, &key), &mut helped);
         helped
     });
     let status = helped.status();
@@ -50,7 +51,7 @@ pub(crate) fn by_stock_quiche(link: Link) -> usize {
     let (cert, key) = certificate.files();
     let files = (cert.as_str(), key.as_str());
     let ((), peak) = peak_of(|| {
-        stock::upload::upload(link, CONTROLLER, files, &mut Nobody);
+        stock::transfer::transfer(link, CONTROLLER, files, &mut Nobody);
     });
     peak.cast_unsigned() + size_of::<pristine::Connection>()
 }

@@ -1,26 +1,38 @@
-//! Who helps an upload: nobody, or the plugin and its proxy. With the link that it crosses.
+//! Who helps a transfer: nobody, or the plugin and its proxy. With the link that it crosses.
 
 use crate::{hooked, stock, unwatched, watched};
-use quic_sidekick::{AdjacentSocket, Config, Driver, MAX_DATAGRAM_LEN, Mode, Status, quiche};
-use sidekick_protocol::{Flow, Observer, ObserverConfig, Payload};
+use quic_sidekick::{
+    AdjacentSocket, Config, Driver, MAX_DATAGRAM_LEN, Mode, ReceiveRepair, Status, quiche,
+};
+use sidekick_protocol::{Flow, Observer, ObserverConfig, Payload, Route};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Instant;
 
-/// What an upload crosses, and how long it is.
+/// Which end has the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "only the benchmark of instructions downloads")]
+pub(crate) enum Direction {
+    /// The client, which has the help.
+    Up,
+    Down,
+}
+
+/// What a transfer crosses, and how long it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    /// The bytes of the upload.
+    pub(crate) direction: Direction,
+    /// The bytes of the file.
     pub(crate) bytes: usize,
-    /// How far the application writes ahead of what the receiver has.
+    /// How far its end writes ahead of what the other has.
     pub(crate) ahead: usize,
     /// The reciprocal of the bottleneck's rate.
     pub(crate) ns_per_byte: u64,
     /// The bytes that the queue before the bottleneck holds.
     pub(crate) queue_bytes: u32,
-    /// Of how many packets the near segment loses one.
+    /// Of how many packets of an upload the near segment loses one.
     pub(crate) loses_every: Option<u64>,
 }
 
@@ -45,6 +57,22 @@ impl Certificate {
     }
 }
 
+/// What the proxy sends.
+#[derive(Default)]
+pub(crate) struct ProxySays {
+    /// To the adjacent socket.
+    pub(crate) messages: Vec<Vec<u8>>,
+    /// Along the path, in the server's name.
+    pub(crate) on_path: Vec<Vec<u8>>,
+}
+
+impl ProxySays {
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.messages.extend(more.messages);
+        self.on_path.extend(more.on_path);
+    }
+}
+
 /// No proxy, no plugin.
 pub(crate) struct Nobody;
 
@@ -59,8 +87,11 @@ macro_rules! nobody {
             fn next_timeout(&self) -> Option<Instant> {
                 None
             }
-            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> Vec<Vec<u8>> {
-                Vec::new()
+            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> ProxySays {
+                ProxySays::default()
+            }
+            fn keep(&mut self, _: &[u8]) -> ProxySays {
+                ProxySays::default()
             }
             fn proxy_deadline(&self) -> Option<Instant> {
                 None
@@ -69,8 +100,8 @@ macro_rules! nobody {
     };
 }
 
-nobody!(hooked::upload::Help, quiche::Connection);
-nobody!(stock::upload::Help, pristine::Connection);
+nobody!(hooked::transfer::Help, quiche::Connection);
+nobody!(stock::transfer::Help, pristine::Connection);
 
 /// What goes wrong after a thousand packets, so that the plugin has to keep more than usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +112,12 @@ pub(crate) enum Trouble {
     Deaf,
     /// The application sends without a call of the plugin.
     Forgotten,
+    /// There is no proxy, from the first packet on.
+    Absent,
 }
+
+/// The proxy's address.
+const PROXY: &str = "192.0.2.254:5252";
 
 /// The plugin and its proxy.
 pub(crate) struct Helped {
@@ -125,16 +161,35 @@ impl AdjacentSocket for Memory {
 
 impl Helped {
     pub(crate) fn new(mode: Mode, every: Option<NonZeroU16>) -> Self {
-        let [client, server, proxy, adjacent] =
-            ["192.0.2.1:4000", "198.51.100.7:443", "192.0.2.254:5252", "192.0.2.1:5000"]
-                .map(|address| address.parse::<SocketAddr>().unwrap());
-        let mut config = Config::new(proxy, mode);
+        let mut config = Config::new(PROXY.parse().unwrap(), mode);
         config.every_packets = every.or(config.every_packets);
+        Self::of(config, ObserverConfig::default())
+    }
+
+    /// A client that receives, and a proxy that keeps copies.
+    #[allow(dead_code, reason = "its memory is not measured")]
+    pub(crate) fn receiving(repair: ReceiveRepair) -> Self {
+        let config = Config::new(PROXY.parse().unwrap(), Mode::Receive);
+        let config = Config { receive_repair: repair, ..config };
+        Self::of(config, ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() })
+    }
+
+    /// A client that searches for a proxy, and finds none.
+    #[allow(dead_code, reason = "its memory is not measured")]
+    pub(crate) fn without_proxy(mode: Mode) -> Self {
+        let helped = Self::of(Config::discover(mode), ObserverConfig::default());
+        Self { trouble: Trouble::Absent, ..helped }
+    }
+
+    fn of(config: Config, observer: ObserverConfig) -> Self {
+        let [client, server, proxy, adjacent] =
+            ["192.0.2.1:4000", "198.51.100.7:443", PROXY, "192.0.2.1:5000"]
+                .map(|address| address.parse::<SocketAddr>().unwrap());
         Self {
             trouble: Trouble::None,
             packets: 0,
             driver: watched(|| Driver::with_seed(config, [7; 32])),
-            observer: Observer::new(ObserverConfig::default(), [3; 32]).unwrap(),
+            observer: Observer::new(observer, [3; 32]).unwrap(),
             flow: Flow { source: client, destination: server },
             proxy,
             adjacent,
@@ -150,6 +205,19 @@ impl Helped {
         self.driver.status()
     }
 
+    fn says(&mut self) -> ProxySays {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let mut says = ProxySays::default();
+        while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
+            let said = buffer[..transmit.size].to_vec();
+            match transmit.route {
+                Route::Path { .. } => says.on_path.push(said),
+                Route::Session | Route::Stranger { .. } => says.messages.push(said),
+            }
+        }
+        says
+    }
+
     fn suffers(&self, trouble: Trouble) -> bool {
         self.trouble == trouble && self.packets > 1000
     }
@@ -160,7 +228,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-impl hooked::upload::Help for Helped {
+impl hooked::transfer::Help for Helped {
     fn attach(&mut self, client: &mut quiche::Connection) {
         let (address, proxy) = (self.adjacent, self.proxy);
         let (received, sent) = (Cell::default(), RefCell::default());
@@ -192,7 +260,15 @@ impl hooked::upload::Help for Helped {
         self.driver.poll_timeout()
     }
 
-    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    fn keep(&mut self, datagram: &[u8]) -> ProxySays {
+        self.observer.keep(&self.flow.reversed(), 0, datagram, now());
+        self.says()
+    }
+
+    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> ProxySays {
+        if self.trouble == Trouble::Absent {
+            return ProxySays::default();
+        }
         self.packets += u64::from(datagram.is_some());
         if let Some(datagram) = datagram.filter(|_| !self.suffers(Trouble::Deaf)) {
             self.observer.observe(&self.flow, 0, Payload::whole(datagram), now());
@@ -202,12 +278,7 @@ impl hooked::upload::Help for Helped {
             let _ = self.observer.handle_input(self.adjacent, message, now());
         }
         self.observer.on_timeout(now());
-        let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let mut sent = Vec::new();
-        while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
-            sent.push(buffer[..transmit.size].to_vec());
-        }
-        sent
+        self.says()
     }
 
     fn proxy_deadline(&self) -> Option<Instant> {

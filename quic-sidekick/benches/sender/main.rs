@@ -1,9 +1,9 @@
-//! The sender's cost of a Sidekick: instructions per packet, counted by valgrind's callgrind, next
-//! to those of the pristine quiche.
+//! The cost of a Sidekick to a client that uploads, and to one that downloads: instructions per
+//! packet of the file, counted by valgrind's callgrind, next to those of the pristine quiche.
 //!
-//! The program starts itself under valgrind, once for each row. Only the sender's work counts:
+//! The program starts itself under valgrind, once for each row. Only the client's work counts:
 //! receiving, sending, timers, and all of the plugin's work, including quACKs and their decryption.
-//! Nothing is lost before the proxy, so this is the cost of assistance without a benefit.
+//! Nothing is lost, so this is the cost of assistance without a benefit.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -13,17 +13,17 @@ virtual_time::in_force!();
 mod hooked {
     use quic_sidekick::quiche as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "."]
-#[allow(clippy::duplicate_mod, reason = "the same upload, once for each crate")]
+#[allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 mod stock {
     use pristine as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "../../quack/benches/quack/figures.rs"]
@@ -31,31 +31,43 @@ mod figures;
 mod help;
 
 use figures::Figures;
-use help::{Helped, Link, Nobody};
-use quic_sidekick::Mode;
+use help::{Direction, Helped, Link, Nobody, ProxySays};
+use quic_sidekick::{Mode, ReceiveRepair, ReceiveState};
 use std::num::NonZeroU16;
 use std::process::{Command, ExitCode};
 
 /// As in the lab's `upload-paper`: 10 Mbit/s.
-const PAPER: Link = Link {
+const UPLOAD: Link = Link {
+    direction: Direction::Up,
     bytes: 8 << 20,
     ahead: 8 << 20,
     ns_per_byte: 800,
     queue_bytes: 65_000,
     loses_every: None,
 };
+/// The same path. The server has no more under way than the queue has room for.
+const DOWNLOAD: Link = Link { direction: Direction::Down, ahead: 60_000, ..UPLOAD };
 
-/// The modes, each with its congestion controller.
+/// The modes of an upload, each with its congestion controller.
 const MODES: [(Mode, &str); 3] = [
     (Mode::Reinject, "cubic"),
     (Mode::PathAwareBbr, "bbr2_gcongestion"),
     (Mode::Auto, "bbr2_gcongestion"),
 ];
 
+/// The controller of a client that downloads. It sends acknowledgements alone.
+const RECEIVER: &str = "bbr2_gcongestion";
+
 /// The name of a row, and after how many packets the proxy sends a quACK, if the plugin does not
 /// choose.
 const FREQUENCIES: [(&str, Option<NonZeroU16>); 2] =
     [("by-default", None), ("every-2-packets", NonZeroU16::new(2))];
+/// A row without a proxy, although the plugin searches for one.
+const WITHOUT_PROXY: &str = "without-proxy";
+/// The row of a client that downloads, with a proxy that keeps copies.
+const COPIES: &str = "copies";
+/// The same with parity.
+const PARITY: &str = "parity";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -79,14 +91,23 @@ fn measure() -> Result<(), String> {
         .map_err(|error| format!("target/bench.json cannot be read: {error}; remove it"))?;
     for controller in ["cubic", "bbr2_gcongestion"] {
         let stock = count(controller, "stock")?;
-        let modes =
-            MODES.iter().filter(|(_, of)| *of == controller).map(|(mode, _)| mode.to_string());
-        let helped = modes.flat_map(|mode| FREQUENCIES.map(|(every, _)| format!("{mode}/{every}")));
-        for help in std::iter::once("none".to_owned()).chain(helped) {
+        let mut rows = vec!["none".to_owned()];
+        for (mode, _) in MODES.iter().filter(|(_, of)| *of == controller) {
+            rows.extend(FREQUENCIES.map(|(every, _)| format!("{mode}/{every}")));
+            rows.push(format!("{mode}/{WITHOUT_PROXY}"));
+        }
+        for help in rows {
             let ours = count(controller, &help)?;
             let name = format!("sender/{controller}/{help}/instructions");
             figures.add(&name, "instructions", (ours, stock), stock / ours);
         }
+    }
+    let stock = count(RECEIVER, "receiver/stock")?;
+    for help in ["none", COPIES, PARITY, WITHOUT_PROXY] {
+        let name = format!("receiver/{help}");
+        let ours = count(RECEIVER, &name)?;
+        let name = format!("{name}/instructions");
+        figures.add(&name, "instructions", (ours, stock), stock / ours);
     }
     figures.write().map_err(|error| format!("the figures could not be written: {error}"))
 }
@@ -123,21 +144,43 @@ fn run(controller: &str, help: &str) -> u64 {
     let certificate = help::Certificate::new();
     let files = certificate.files();
     let files = (files.0.as_str(), files.1.as_str());
-    match help {
-        "stock" => stock::upload::upload(PAPER, controller, files, &mut Nobody),
-        "none" => hooked::upload::upload(PAPER, controller, files, &mut Nobody),
+    let (link, help) = match help.strip_prefix("receiver/") {
+        Some(help) => (DOWNLOAD, help),
+        None => (UPLOAD, help),
+    };
+    let mut helped = match help {
+        "stock" => return stock::transfer::transfer(link, controller, files, &mut Nobody),
+        "none" => return hooked::transfer::transfer(link, controller, files, &mut Nobody),
+        COPIES => Helped::receiving(ReceiveRepair::Requests),
+        PARITY => Helped::receiving(ReceiveRepair::Parity),
+        WITHOUT_PROXY => Helped::without_proxy(Mode::Auto),
         _ => {
             let (mode, every) = help.split_once('/').unwrap();
-            let (_, every) = FREQUENCIES.into_iter().find(|(name, _)| *name == every).unwrap();
-            let mut helped = Helped::new(mode.parse().unwrap(), every);
-            let packets = hooked::upload::upload(PAPER, controller, files, &mut helped);
-            let status = helped.status();
-            // Otherwise the figure would be one without assistance.
-            let wanted = every.map_or(100, |every| packets * 9 / 10 / u64::from(every.get()));
-            assert!(status.stats.quacks_received > wanted, "{status:?}");
-            packets
+            let mode = mode.parse().unwrap();
+            match FREQUENCIES.into_iter().find(|(name, _)| *name == every) {
+                Some((_, every)) => Helped::new(mode, every),
+                None => Helped::without_proxy(mode),
+            }
         }
-    }
+    };
+    let packets = hooked::transfer::transfer(link, controller, files, &mut helped);
+    let status = helped.status();
+    // Otherwise the figure would be one without assistance.
+    let every_2 = packets * 9 / 20;
+    let wanted = match help.rsplit('/').next().unwrap() {
+        WITHOUT_PROXY => 0,
+        "every-2-packets" => every_2,
+        _ => 100,
+    };
+    assert!(status.stats.quacks_received >= wanted, "{status:?}");
+    assert_eq!(status.stats.quacks_received > 0, wanted > 0, "{status:?}");
+    let expected = match help {
+        COPIES => Some(ReceiveState::Repairing),
+        PARITY => Some(ReceiveState::Watching),
+        _ => None,
+    };
+    assert!(expected.is_none_or(|state| status.received.state == state), "{status:?}");
+    packets
 }
 
 // Nobody asks here what the sender holds.

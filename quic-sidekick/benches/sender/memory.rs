@@ -9,17 +9,17 @@ virtual_time::in_force!();
 mod hooked {
     use quic_sidekick::quiche as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "."]
-#[allow(clippy::duplicate_mod, reason = "the same upload, once for each crate")]
+#[allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 mod stock {
     use pristine as engine;
 
-    #[path = "upload.rs"]
-    pub(crate) mod upload;
+    #[path = "transfer.rs"]
+    pub(crate) mod transfer;
 }
 
 #[path = "../../quack/tests/support/allocator.rs"]
@@ -31,7 +31,7 @@ mod help;
 
 use allocator::{unwatched, watched};
 use figures::Figures;
-use help::{Link, Trouble};
+use help::{Direction, Link, ProxySays, Trouble};
 
 #[allow(clippy::cast_precision_loss, reason = "a few megabytes")]
 fn main() {
