@@ -10,7 +10,7 @@ mod protection;
 mod status;
 
 use plan::{Plan, Planner, RoundTrips};
-use protection::Protection;
+use protection::{ParityState, Protection};
 use quiche::sidekick::{Gap, GapEnd, GapEvent};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::{Between, Sender};
@@ -30,12 +30,24 @@ struct OpenGap {
     requested: bool,
 }
 
+/// A plan, and what it follows from.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    rtts: RoundTrips,
+    parity: ParityState,
+    plan: Plan,
+}
+
 /// Replaces what a connection lacks.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     state: ReceiveState,
     planner: Planner,
+    /// The latest plan. `None` if the near round-trip times may have changed since.
+    planned: Option<Planned>,
     protection: Protection,
+    /// The connection keeps what arrives, for parity.
+    collecting: bool,
     gaps: u64,
     filled: u64,
     rebuilt: u64,
@@ -56,7 +68,9 @@ impl Receiver {
         Self {
             state,
             planner: Planner::new(repair),
+            planned: None,
             protection: Protection::default(),
+            collecting: false,
             gaps: 0,
             filled: 0,
             rebuilt: 0,
@@ -118,6 +132,7 @@ impl Receiver {
     /// Requests what the connection lacks, and gives up what cannot be repaired. Call it after
     /// everything that the connection or the sender may have received. Returns whether the
     /// connection has something to send, such as acknowledgements that wait no longer.
+    #[inline]
     pub(crate) fn update<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
@@ -129,36 +144,41 @@ impl Receiver {
             return false;
         }
         self.request_at = None;
-        if sender.future_keeper_rtt().is_none()
-            && self.state == ReceiveState::NotKept
+        if self.state == ReceiveState::NotKept
+            && sender.future_keeper_rtt().is_none()
             && !conn.sidekick_has_gaps()
         {
-            conn.sidekick_keep_arrivals(false);
+            self.collect(false, conn);
             return false;
         }
+        self.update_with_keeper(conn, sender, path_id, now)
+    }
+
+    /// As [`update`](Self::update), if a proxy keeps copies or will, or there is a gap.
+    #[inline(never)]
+    fn update_with_keeper<F: BufFactory>(
+        &mut self,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
+        path_id: Option<usize>,
+        now: Instant,
+    ) -> bool {
         let held = conn.sidekick_held();
-        conn.sidekick_take_arrivals(|datagram| {
-            self.protection.note_arrival();
-            sender.on_arrival(datagram);
-        });
-        let rebuilt = self.take_rebuilt(conn, sender);
+        let mut rebuilt = false;
+        if self.collecting {
+            conn.sidekick_take_arrivals(|datagram| {
+                self.protection.note_arrival();
+                sender.on_arrival(datagram);
+            });
+            rebuilt = self.take_rebuilt(conn, sender);
+        }
         let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
-        let plan = self.planner.plan(RoundTrips::of(sender, whole), self.protection.state(), now);
-        if plan.state != self.state {
-            tracing::info!(state = %plan.state, "the help for received datagrams changed");
-            self.state = plan.state;
+        let (plan, is_new) = self.plan(sender, whole, now);
+        // Otherwise the sender is in this state already. What parity is wanted can change any time.
+        if is_new || plan.parity {
+            self.follow(plan, sender, now);
+            self.collect(sender.collects_arrivals(), conn);
         }
-        sender.set_fetching(plan.request_after.is_some());
-        let near = sender.future_keeper_rtt().unwrap_or_default();
-        let wanted = plan.parity.then(|| self.protection.wanted(sender.near_losses(), near, now));
-        sender.protect(wanted, now);
-        if !plan.parity {
-            self.protection.pause();
-        }
-        if !plan.parity && plan.state != ReceiveState::Congested {
-            sender.end_parity(now);
-        }
-        conn.sidekick_keep_arrivals(sender.collects_arrivals());
         conn.sidekick_hold(plan.hold, now);
         if let Some(newest) = conn.sidekick_newest() {
             sender.on_progress(newest, now);
@@ -175,6 +195,58 @@ impl Receiver {
             conn.sidekick_release_gap(gap, now);
         }
         rebuilt || conn.sidekick_held() < held
+    }
+
+    /// Notes that the sender had an input, a timeout, or another flow. They alone change its
+    /// measurements.
+    pub(crate) fn on_sender_changed(&mut self) {
+        self.planned = None;
+    }
+
+    /// The plan for now, and whether it is a new one. It runs for every packet, and the measurements
+    /// take long.
+    fn plan(&mut self, sender: &Sender, whole: Option<Duration>, now: Instant) -> (Plan, bool) {
+        let parity = self.protection.state();
+        let rtts = match self.planned {
+            // Congestion ends by itself.
+            Some(last)
+                if (last.rtts.whole(), last.parity) == (whole, parity)
+                    && last.plan.state != ReceiveState::Congested =>
+            {
+                return (last.plan, false);
+            }
+            Some(Planned { rtts, .. }) => rtts.with_whole(whole),
+            None => RoundTrips::of(sender, whole),
+        };
+        let plan = self.planner.plan(rtts, parity, now);
+        self.planned = Some(Planned { rtts, parity, plan });
+        (plan, true)
+    }
+
+    /// Lets the sender follow the plan.
+    fn follow(&mut self, plan: Plan, sender: &mut Sender, now: Instant) {
+        if plan.state != self.state {
+            tracing::info!(state = %plan.state, "the help for received datagrams changed");
+            self.state = plan.state;
+        }
+        sender.set_fetching(plan.request_after.is_some());
+        let near = sender.future_keeper_rtt().unwrap_or_default();
+        let wanted = plan.parity.then(|| self.protection.wanted(sender.near_losses(), near, now));
+        sender.protect(wanted, now);
+        if !plan.parity {
+            self.protection.pause();
+        }
+        if !plan.parity && plan.state != ReceiveState::Congested {
+            sender.end_parity(now);
+        }
+    }
+
+    /// Lets the connection keep what arrives, or not.
+    #[inline]
+    fn collect<F: BufFactory>(&mut self, collecting: bool, conn: &mut Connection<F>) {
+        if std::mem::replace(&mut self.collecting, collecting) != collecting {
+            conn.sidekick_keep_arrivals(collecting);
+        }
     }
 
     /// Feeds what parity rebuilt to the connection. Returns whether there was anything.

@@ -12,10 +12,10 @@ use crate::qlog::{Log, Losses};
 use crate::receive::{Received, Receiver};
 use crate::{Config, Mode};
 use ack_reduction::AckReduction;
-use path::{AssistedPath, Path};
+use path::{AssistedPath, Followed, Path};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use reinjection::{LOGGED_DATAGRAMS, Reinjection};
+use reinjection::Reinjection;
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
     Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
@@ -86,6 +86,8 @@ pub struct Sidekick {
     qlog: Log,
     /// Scratch of [`Sidekick::apply`], kept to avoid allocation.
     scratch_lost: Vec<u64>,
+    /// Scratch of [`Sidekick::send_markers`], kept because few calls use it.
+    scratch_marker: [u8; MARKER_LEN],
 }
 
 impl Sidekick {
@@ -116,6 +118,7 @@ impl Sidekick {
             logged_selection: None,
             qlog: Log::default(),
             scratch_lost: Vec::new(),
+            scratch_marker: [0; MARKER_LEN],
         }
     }
 
@@ -123,8 +126,9 @@ impl Sidekick {
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         self.other_controller = controller::other_controller(self.config.mode, conn);
         conn.sidekick_log(LOG_CAPACITY);
-        let datagrams = if self.config.reinjects() { LOGGED_DATAGRAMS } else { 0 };
-        conn.sidekick_keep_datagrams(datagrams);
+        if self.config.reinjects() {
+            Reinjection::attach(conn);
+        }
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
         if !self.receiver.attach(conn) {
             self.sender.want_no_copies();
@@ -140,25 +144,26 @@ impl Sidekick {
     /// answers on its path. Returns whether [`Connection::send`] has something to send.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.qlog.mode_set(conn, &self.config, now);
-        // By it, tokio-quiche finds the connection of what a proxy sends along the path.
-        self.sender.set_handle(handle(conn));
         // A configured proxy can answer during the handshake. Markers wait for the peer's first
         // packet: a server that does not know the client takes a marker for its first packet.
         let may_ask = || self.config.proxy.is_some() || conn.stats().recv > 0;
         if self.path.current().is_none() && !self.stopped && may_ask() {
             self.path.start(conn, &mut self.sender, now);
+            self.receiver.on_sender_changed();
         }
-        for packet in conn.sidekick_drain() {
-            self.record(packet, now);
+        loop {
+            let next = conn.sidekick_drain().next();
+            let Some(packet) = next else { break };
+            self.record(&packet, conn, now);
         }
         for datagram in conn.sidekick_drain_side_channel() {
             if let Err(error) = self.sender.handle_on_path(&datagram, now) {
                 tracing::debug!(%error, "dropped an answer on the path");
             }
+            self.receiver.on_sender_changed();
         }
         let path_id = self.path.current().map(|path| path.id);
         let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
-        again |= self.send_markers(conn);
         let assistance = self.sender.assistance();
         // Without a proxy's reports the sender depends on frequent acknowledgements.
         if self.stopped || assistance != Assistance::Assisted {
@@ -172,28 +177,32 @@ impl Sidekick {
     }
 
     /// Records a packet of the connection's log.
-    fn record(&mut self, packet: SentPacket, now: Instant) {
+    fn record<F: BufFactory>(&mut self, packet: &SentPacket, conn: &Connection<F>, now: Instant) {
         // A probe of another path does not belong to the flow that the proxy counts.
         if self.stopped || !packet.active_path {
             return;
         }
-        if self.path.follow(&packet, &mut self.sender, now) {
-            self.reinjection.clear();
-            self.ack_reduction.on_migrated();
+        match self.path.follow(packet.path_id, conn, &mut self.sender, now) {
+            Followed::Same => {}
+            Followed::Asked => self.receiver.on_sender_changed(),
+            Followed::Migrated => {
+                self.receiver.on_sender_changed();
+                self.ack_reduction.on_migrated();
+            }
         }
         let payload = Payload::cut(&packet.head, packet.size);
         self.sender.on_sent(packet.packet_number, payload, packet.time_sent);
-        self.reinjection.on_sent(packet.packet_number, packet.datagram, packet.time_sent);
+        self.reinjection.on_sent(packet);
     }
 
     /// Passes markers to the connection, which sends them from its own address and port. Returns
     /// whether there are any.
     fn send_markers<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> bool {
         let mut again = false;
-        let mut marker = [0; MARKER_LEN];
-        while let Some(transmit) = self.sender.transmit_on_path(&mut marker) {
+        while let Some(transmit) = self.sender.transmit_on_path(&mut self.scratch_marker) {
             tracing::debug!("the connection sends a marker on its path");
-            conn.sidekick_send_side_channel(marker.get(..transmit.size).unwrap_or_default());
+            let marker = self.scratch_marker.get(..transmit.size).unwrap_or_default();
+            conn.sidekick_send_side_channel(marker);
             again = true;
         }
         again
@@ -211,7 +220,10 @@ impl Sidekick {
     ) -> bool {
         // The quACK may report packets that the connection has sent since the last call.
         let mut again = self.on_sent(conn, now);
-        let before = self.sender.stats();
+        set_handle(&mut self.sender, conn);
+        let reads_counters = self.qlog.is_on(conn) || self.config.mode == Mode::AckReduction;
+        let before = reads_counters.then(|| self.sender.stats());
+        self.receiver.on_sender_changed();
         match self.sender.handle_input(from, datagram, now) {
             Ok(None) => {}
             Ok(Some(copy)) => {
@@ -222,12 +234,14 @@ impl Sidekick {
                 tracing::debug!(%error, %from, "dropped a datagram at the adjacent socket");
             }
         }
-        self.qlog.quack_received(conn, &self.sender, &before, from, now);
-        if self.config.mode == Mode::AckReduction
-            && self.sender.stats().quacks_received > before.quacks_received
-        {
-            let path_id = self.path.current().map(|path| path.id);
-            again |= self.ack_reduction.on_quack(conn, &mut self.sender, path_id, now);
+        if let Some(before) = before {
+            self.qlog.quack_received(conn, &self.sender, &before, from, now);
+            if self.config.mode == Mode::AckReduction
+                && self.sender.stats().quacks_received > before.quacks_received
+            {
+                let path_id = self.path.current().map(|path| path.id);
+                again |= self.ack_reduction.on_quack(conn, &mut self.sender, path_id, now);
+            }
         }
         again | self.apply(conn, now)
     }
@@ -242,8 +256,12 @@ impl Sidekick {
     /// something to send.
     pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.on_sent(conn, now);
+        set_handle(&mut self.sender, conn);
         self.sender.on_timeout(now);
-        again | self.apply(conn, now)
+        self.receiver.on_sender_changed();
+        // Only a timeout makes the sender queue markers.
+        let marked = self.send_markers(conn);
+        again | marked | self.apply(conn, now)
     }
 
     /// Reports the receiver's verdicts to the sender, and repairs the packets that the sender found
@@ -265,9 +283,8 @@ impl Sidekick {
         self.scratch_lost = lost;
         let path_id = self.path.current().map(|path| path.id);
         let released = self.receiver.update(conn, &mut self.sender, path_id, now);
-        let marked = self.send_markers(conn);
         self.log_changes(conn, now);
-        path.is_some() || released || marked
+        path.is_some() || released
     }
 
     /// Reports to the sender which of its losses the receiver has refuted, and which nothing will
@@ -279,6 +296,10 @@ impl Sidekick {
         self.sender.on_undecided(undecided);
         let refuted = more(&mut self.known_refuted, conn.sidekick_refuted());
         self.sender.on_spurious(refuted);
+        if refuted > 0 {
+            // It may stand down.
+            self.receiver.on_sender_changed();
+        }
         refuted
     }
 
@@ -346,12 +367,14 @@ impl Sidekick {
     pub fn stop(&mut self) {
         self.stopped = true;
         self.sender.stop();
+        self.receiver.on_sender_changed();
     }
 
     /// Continues without a proxy, because the adjacent socket failed.
     pub fn abandon(&mut self) {
         self.stopped = true;
         self.sender.abandon();
+        self.receiver.on_sender_changed();
     }
 
     /// Whether the connection is assisted, and its counters.
@@ -382,13 +405,13 @@ fn seed() -> [u8; 32] {
     seed
 }
 
-/// The connection's own ID. A socket that several connections share passes packets to them by it,
-/// and the answers to their markers, too.
-fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
+/// Names the connection's own ID to the sender. A socket that several connections share passes
+/// packets to them by it, and the answers to their markers, too.
+fn set_handle<F: BufFactory>(sender: &mut Sender, conn: &Connection<F>) {
     let mut handle = [0; HANDLE_LEN];
     let id = conn.source_id();
     if let Some(room) = handle.get_mut(..id.len()) {
         room.copy_from_slice(&id);
     }
-    handle
+    sender.set_handle(handle);
 }

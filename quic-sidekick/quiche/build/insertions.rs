@@ -112,7 +112,7 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "lib.rs",
         anchor: "let left_before_packing_ack_frame = left;",
         side: Side::After,
-        line: "if pkt_type == Type::Short && !is_closing && path.active() && !path.pmtud.as_ref().is_some_and(|pmtud| pmtud.should_probe()) { let asked = self.sidekick.ask(&mut b, left, now); left -= asked; path.needs_ack_eliciting |= asked > 0; }",
+        line: "if self.sidekick.asks() && pkt_type == Type::Short && !is_closing && path.active() && !path.pmtud.as_ref().is_some_and(|pmtud| pmtud.should_probe()) { let asked = self.sidekick.ask(&mut b, left, now); left -= asked; path.needs_ack_eliciting |= asked > 0; }",
         why: "requests fewer acknowledgements from a receiver without the hook; with a PING if \
               nothing else elicits one, not in a probe, whose size is fixed, and not on a path \
               that is not active",
@@ -121,7 +121,7 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "lib.rs",
         anchor: "path.recovery.cwnd_available().saturating_sub(overhead);",
         side: Side::After,
-        line: "let cwnd_available = if pkt_type == Type::Short { self.sidekick.room(cwnd_available, left, path.recovery.bytes_in_flight()) } else { cwnd_available };",
+        line: "let cwnd_available = if pkt_type == Type::Short { self.sidekick.room(cwnd_available, left, || path.recovery.bytes_in_flight()) } else { cwnd_available };",
         why: "waits for room for a whole packet, if enabled, instead of filling the rest of a \
               window with a tiny one",
     },

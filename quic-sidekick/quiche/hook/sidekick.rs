@@ -31,7 +31,6 @@
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -44,6 +43,7 @@ mod arrivals;
 mod side_channel;
 mod frequency;
 mod gaps;
+mod log;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod receive;
@@ -52,43 +52,11 @@ mod window;
 
 pub use again::with_repeated_handshakes;
 pub use gaps::{Gap, GapEnd, GapEvent};
+pub use log::{SentPacket, HEAD_LEN};
 pub use receive::Hold;
 pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 pub(crate) use window::WideWindow;
-
-/// The number of leading bytes of a datagram that the log keeps.
-pub const HEAD_LEN: usize = 32;
-
-/// A datagram that begins with a 1-RTT packet, as the event loop received it.
-///
-/// The log omits a 1-RTT packet behind a long header in the same datagram: a proxy sees only the
-/// long header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentPacket {
-    /// The path that it was sent on, for [`Connection::sidekick_early_lost`].
-    pub path_id: usize,
-    /// Its packet number, in the Application space.
-    pub packet_number: u64,
-    /// Its length in bytes, without UDP and IP headers.
-    pub size: usize,
-    /// When quiche made it. A pacing event loop calls `Connection::get_next_release_time` before,
-    /// so this is also when it was sent.
-    pub time_sent: Instant,
-    /// The leading bytes of the ciphertext, padded with zeros if `size` is smaller.
-    pub head: [u8; HEAD_LEN],
-    /// The source address.
-    pub local_addr: SocketAddr,
-    /// The destination address.
-    pub peer_addr: SocketAddr,
-    /// Whether its path was active. A packet on another path is a probe of that path.
-    pub active_path: bool,
-    /// Whether `sidekick_resend` sent it again.
-    pub again: bool,
-    /// The complete datagram, if the log keeps it ([`Connection::sidekick_keep_datagrams`]) and
-    /// this is the first transmission; otherwise empty.
-    pub datagram: Vec<u8>,
-}
 
 /// How the congestion controller reacts to an early loss, once the receiver confirmed it: the
 /// receiver acknowledged later packets, as many or as much later as loss detection requires. A
@@ -115,16 +83,6 @@ pub enum Reaction {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Starts the log of sent packets, or stops it when `capacity` is 0. Both empty it.
-    ///
-    /// The log keeps at most `capacity` packets between two calls of
-    /// [`sidekick_drain`](Self::sidekick_drain). Past that it drops the oldest, which
-    /// [`sidekick_dropped`](Self::sidekick_dropped) counts.
-    pub fn sidekick_log(&mut self, capacity: usize) {
-        self.sidekick.capacity = capacity;
-        self.sidekick.log = VecDeque::new();
-    }
-
     /// Delays 1-RTT packets until the congestion window has room for a whole one. quiche fills the
     /// rest of a window with a tiny packet instead. Off by default. With nothing in flight a packet
     /// is sent in any case.
@@ -133,22 +91,6 @@ impl<F: BufFactory> Connection<F> {
     /// acknowledgements. The rest of a window stays empty until the next acknowledgement.
     pub fn sidekick_whole_packets(&mut self, whole: bool) {
         self.sidekick.whole_packets = whole;
-    }
-
-    /// Sets of how many of its latest packets the log keeps the complete datagrams: at first of
-    /// none.
-    pub fn sidekick_keep_datagrams(&mut self, packets: usize) {
-        self.sidekick.keep_datagrams = packets;
-    }
-
-    /// Removes each packet that the iterator returns from the log, in order of sending.
-    pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
-        std::iter::from_fn(|| self.sidekick.log.pop_front())
-    }
-
-    /// The number of packets that the log dropped since the connection began.
-    pub fn sidekick_dropped(&self) -> u64 {
-        self.sidekick.dropped
     }
 
     /// Declares packets of the Application space lost, so that the next `send` resends their
@@ -271,6 +213,7 @@ impl<F: BufFactory> Connection<F> {
 
     /// Logs the datagram that was just encrypted. The number of its 1-RTT packet is the last one
     /// assigned.
+    #[inline]
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
@@ -278,7 +221,8 @@ impl<F: BufFactory> Connection<F> {
             self.sidekick_keep_flight(path_id, datagram, now);
         } else {
             self.sidekick.frequency.sent(now);
-            if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
+            if self.sidekick.log.is_on() {
+                let packet_number = self.next_pkt_num.saturating_sub(1);
                 self.sidekick_log_datagram(path_id, packet_number, datagram, false, now);
             }
         }
@@ -289,35 +233,6 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick_repeat(now);
         self.sidekick_acks_due(now);
         self.sidekick_receive_due(now);
-    }
-
-    fn sidekick_log_datagram(
-        &mut self,
-        path_id: usize,
-        packet_number: u64,
-        datagram: &[u8],
-        again: bool,
-        now: Instant,
-    ) {
-        if self.sidekick.capacity == 0 {
-            return;
-        }
-        let Ok(path) = self.paths.get(path_id) else { return };
-        let mut head = [0; HEAD_LEN];
-        head.iter_mut().zip(datagram).for_each(|(to, from)| *to = *from);
-        let keep = self.sidekick.keep_datagrams > 0 && !again;
-        self.sidekick.push(SentPacket {
-            path_id,
-            packet_number,
-            size: datagram.len(),
-            time_sent: now,
-            head,
-            local_addr: path.local_addr(),
-            peer_addr: path.peer_addr(),
-            active_path: path.active(),
-            again,
-            datagram: if keep { datagram.to_vec() } else { Vec::new() },
-        });
     }
 }
 
@@ -331,11 +246,7 @@ fn early_losses(recovery: &Recovery) -> &EarlyLosses {
 /// The hook's state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    log: VecDeque<SentPacket>,
-    capacity: usize,
-    dropped: u64,
-    /// The number of the latest packets whose datagrams the log keeps.
-    keep_datagrams: usize,
+    log: log::Log,
     side_channel: side_channel::SideChannel,
     again: again::Again,
     acks: acks::Acks,
@@ -351,25 +262,14 @@ impl State {
     }
 
     /// The part of the window that a packet of at most `left` bytes may use.
-    pub(crate) fn room(&self, available: usize, left: usize, in_flight: usize) -> usize {
-        let wait = self.whole_packets && available < left && in_flight > 0;
+    #[inline]
+    pub(crate) fn room(&self, available: usize, left: usize, in_flight: impl FnOnce() -> usize) -> usize {
+        // This runs for every packet, and few connections ask for it.
+        let wait = self.whole_packets && available < left && in_flight() > 0;
         if wait {
             0
         } else {
             available
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, packet: SentPacket) {
-        if self.log.len() >= self.capacity {
-            self.log.pop_front();
-            self.dropped += 1;
-        }
-        self.log.push_back(packet);
-        let older = self.log.len().checked_sub(self.keep_datagrams.saturating_add(1));
-        if let Some(older) = older.and_then(|index| self.log.get_mut(index)) {
-            older.datagram = Vec::new();
         }
     }
 }

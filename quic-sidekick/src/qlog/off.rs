@@ -12,6 +12,10 @@ use std::time::Instant;
 pub(crate) struct Log {}
 
 impl Log {
+    pub(crate) fn is_on<F: BufFactory>(&self, _: &Connection<F>) -> bool {
+        false
+    }
+
     pub(crate) fn mode_set<F: BufFactory>(
         &mut self,
         _: &mut Connection<F>,

@@ -18,6 +18,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// Whether the connection has a qlog file.
+    pub(crate) fn is_on<F: BufFactory>(&self, conn: &Connection<F>) -> bool {
+        conn.sidekick_has_qlog()
+    }
+
     /// Writes the mode and the requested terms, at the first call only.
     pub(crate) fn mode_set<F: BufFactory>(
         &mut self,

@@ -85,6 +85,16 @@ impl RoundTrips {
         });
         Self { near, future_near: sender.future_keeper_rtt(), whole }
     }
+
+    /// The round trip of the whole path.
+    pub(super) fn whole(self) -> Option<Duration> {
+        self.whole
+    }
+
+    /// The same with another round trip of the whole path.
+    pub(super) fn with_whole(self, whole: Option<Duration>) -> Self {
+        Self { whole, ..self }
+    }
 }
 
 /// Decides, and remembers congestion.

@@ -1,6 +1,5 @@
 //! The path that the sender requests assistance for.
 
-use quiche::sidekick::SentPacket;
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::{Assistance, Flow, Reason, Sender};
 use std::time::Instant;
@@ -11,6 +10,17 @@ pub(super) struct Path {
     /// The connection's identifier of it.
     pub(super) id: usize,
     pub(super) flow: Flow,
+}
+
+/// What a sent packet showed of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// It is the assisted one.
+    Same,
+    /// It is the assisted one, and the sender asked again.
+    Asked,
+    /// It is another one, and the sender asked for help there.
+    Migrated,
 }
 
 /// The assisted path. It follows the connection's migrations.
@@ -40,28 +50,29 @@ impl AssistedPath {
         }
     }
 
-    /// Requests assistance for the path of a sent packet, unless the sender did before. Returns
-    /// whether the path is another than before.
-    pub(super) fn follow(
+    /// Requests assistance for the path of a sent packet, unless the sender did before.
+    pub(super) fn follow<F: BufFactory>(
         &mut self,
-        packet: &SentPacket,
+        path_id: usize,
+        conn: &Connection<F>,
         sender: &mut Sender,
         now: Instant,
-    ) -> bool {
-        let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
-        let path = Some(Path { id: packet.path_id, flow });
-        let migrated = self.current != path;
+    ) -> Followed {
         // Whatever delayed the handshake may also have kept the proxy from answering. The sender
         // then asks again, at short intervals.
         let unanswered =
             !self.has_sent && sender.assistance() == Assistance::Unassisted(Reason::NoAnswer);
-        if migrated || unanswered {
-            sender.start(flow, now);
-        }
-        if migrated {
-            self.current = path;
-        }
         self.has_sent = true;
-        migrated
+        let migrated = self.current.is_none_or(|current| current.id != path_id);
+        if !migrated && !unanswered {
+            return Followed::Same;
+        }
+        let Some((source, destination)) = conn.sidekick_path(path_id) else {
+            return Followed::Same;
+        };
+        let flow = Flow { source, destination };
+        sender.start(flow, now);
+        self.current = Some(Path { id: path_id, flow });
+        if migrated { Followed::Migrated } else { Followed::Asked }
     }
 }

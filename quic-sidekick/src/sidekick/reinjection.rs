@@ -1,25 +1,22 @@
 //! Sends lost datagrams again, unchanged.
 
+use quiche::sidekick::SentPacket;
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::Store;
+use sidekick_protocol::Allowance;
 use std::time::{Duration, Instant};
 
-/// The most bytes of datagrams kept for re-injection. All of the reordering window fit, if they
-/// have at most ten kilobytes each.
-const STORE_BYTES: usize = 1 << 20;
+/// The most bytes that the budget saves up.
+const MAX_ALLOWANCE: usize = 256 * 1024;
 /// The connection has repaired or abandoned an older datagram.
-const STORE_AGE: Duration = Duration::from_secs(2);
+const MAX_AGE: Duration = Duration::from_secs(2);
 /// A datagram is not re-injected behind more later packets than this. quiche's receivers, and
 /// others, drop a packet as a duplicate if it arrives behind 128 later ones.
-const REORDERING_WINDOW: u64 = 100;
-/// The number of the log's latest packets that keep their datagrams. Among those of the reordering
-/// window may be as many that are sent again.
-pub(super) const LOGGED_DATAGRAMS: usize = 256;
+const REORDERING_WINDOW: u16 = 100;
 
-/// The latest datagrams of the connection, with a budget for their re-injection.
+/// A budget for re-injection of the datagrams that the connection keeps.
 #[derive(Debug)]
 pub(super) struct Reinjection {
-    store: Store,
+    allowance: Allowance,
     /// The highest packet number sent.
     latest: u64,
     /// Scratch of [`Reinjection::resend`], kept to avoid allocation.
@@ -40,7 +37,7 @@ pub(super) struct Resent<'a> {
 impl Default for Reinjection {
     fn default() -> Self {
         Self {
-            store: Store::new(STORE_BYTES, STORE_AGE),
+            allowance: Allowance::new(MAX_ALLOWANCE),
             latest: 0,
             scratch_again: Vec::new(),
             scratch_late: Vec::new(),
@@ -49,16 +46,17 @@ impl Default for Reinjection {
 }
 
 impl Reinjection {
-    /// Keeps a sent packet's datagram, unless it is empty, until it is too far behind.
-    pub(super) fn on_sent(&mut self, packet_number: u64, datagram: Vec<u8>, time_sent: Instant) {
-        self.latest = self.latest.max(packet_number);
-        self.store.push(packet_number, datagram, time_sent);
-        self.store.remove_before(self.latest.saturating_sub(REORDERING_WINDOW));
+    /// Lets the connection keep the datagrams that may be re-injected.
+    pub(super) fn attach<F: BufFactory>(conn: &mut Connection<F>) {
+        conn.sidekick_keep_datagrams(1 + usize::from(REORDERING_WINDOW));
     }
 
-    /// Drops all datagrams, because the connection left their path.
-    pub(super) fn clear(&mut self) {
-        self.store.clear();
+    /// Notes a packet of the connection's log.
+    pub(super) fn on_sent(&mut self, packet: &SentPacket) {
+        self.latest = self.latest.max(packet.packet_number);
+        if !packet.again {
+            self.allowance.earn(packet.size);
+        }
     }
 
     /// Passes lost packets to the connection, to re-inject them.
@@ -72,18 +70,18 @@ impl Reinjection {
         self.scratch_again.clear();
         self.scratch_late.clear();
         for &packet_number in lost {
-            let behind = self.latest.saturating_sub(packet_number) > REORDERING_WINDOW;
-            let datagram =
-                if behind { None } else { self.store.get_for_resend(packet_number, now) };
-            let Some(datagram) = datagram else {
+            let behind = self.latest.saturating_sub(packet_number) > u64::from(REORDERING_WINDOW);
+            let kept = conn
+                .sidekick_kept(path_id, packet_number)
+                .filter(|(_, sent)| !behind && now.saturating_duration_since(*sent) <= MAX_AGE);
+            let Some((len, _)) = kept.filter(|(len, _)| self.allowance.spend(*len)) else {
                 self.scratch_late.push(packet_number);
                 continue;
             };
-            let len = datagram.len();
-            if conn.sidekick_resend(path_id, packet_number, datagram, now) {
+            if conn.sidekick_resend(path_id, packet_number, now) {
                 self.scratch_again.push(packet_number);
             } else {
-                self.store.refund(len);
+                self.allowance.refund(len);
             }
         }
         Resent { again: &self.scratch_again, late: &self.scratch_late }

@@ -47,10 +47,12 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Lets the acknowledgement of a received packet wait, if allowed.
+    #[inline]
     pub(crate) fn sidekick_defer_ack(&mut self, epoch: Epoch, now: Instant) {
         let space = &mut self.pkt_num_spaces[epoch];
         let acks = &mut self.sidekick.acks;
-        if epoch != Epoch::Application || acks.packets <= 1 || !self.handshake_completed || !space.ack_elicited {
+        // This runs for every packet, and few connections ask for it.
+        if acks.packets <= 1 || epoch != Epoch::Application || !self.handshake_completed || !space.ack_elicited {
             return;
         }
         acks.waiting += 1;

@@ -118,6 +118,12 @@ impl Default for Again {
 }
 
 impl Again {
+    /// Whether a datagram waits to be sent again.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// When the next repetition of the handshake is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.flight.iter().filter_map(Flight::due).min()
@@ -139,21 +145,16 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Makes the next call of `send` return a datagram of a 1-RTT packet again: `datagram` as
-    /// logged under this path and packet number. Returns false if there is no need, because the
-    /// packet is acknowledged or was declared lost, or if there is no room.
+    /// Makes the next call of `send` return the datagram of a 1-RTT packet again. Returns false if
+    /// it is not kept ([`sidekick_keep_datagrams`](Self::sidekick_keep_datagrams)), if there is no
+    /// need, because the packet is acknowledged or was declared lost, or if there is no room.
     ///
     /// For as long as loss detection would take for a packet sent now, neither later
     /// acknowledgements nor time make this packet a loss. That includes the peer's `max_ack_delay`,
     /// because the packet fills a gap. It stays in flight.
-    pub fn sidekick_resend(
-        &mut self,
-        path_id: usize,
-        packet_number: u64,
-        datagram: &[u8],
-        now: Instant,
-    ) -> bool {
+    pub fn sidekick_resend(&mut self, path_id: usize, packet_number: u64, now: Instant) -> bool {
         self.sidekick_forget_left_paths();
+        let Some(datagram) = self.sidekick_copy(path_id, packet_number) else { return false };
         let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
         let Ok(path) = self.paths.get_mut(path_id) else { return false };
         // RFC 9000, section 8.1 limits what a server sends before it knows the client's address.
@@ -165,7 +166,6 @@ impl<F: BufFactory> Connection<F> {
             Recovery::GCongestion(recovery) => recovery.sidekick_hold(packet_number, now),
         };
         if held {
-            let datagram = datagram.to_vec();
             let waiting = Waiting { path_id, datagram, packet_number: Some(packet_number) };
             self.sidekick.again.waiting.push_back(waiting);
         }
@@ -181,6 +181,7 @@ impl<F: BufFactory> Connection<F> {
 
     /// Keeps a datagram that begins with a long header, to repeat it. Early data and probes are not
     /// repeated.
+    #[cold]
     pub(super) fn sidekick_keep_flight(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         let (heard, answered) = (self.sidekick_heard_of_server(), self.is_established());
         let again = &mut self.sidekick.again;
@@ -245,9 +246,6 @@ impl<F: BufFactory> Connection<F> {
         out: &mut [u8],
         now: Instant,
     ) -> Option<(usize, SendInfo)> {
-        if self.sidekick.again.waiting.is_empty() {
-            return None;
-        }
         self.sidekick_forget_left_paths();
         // A datagram that does not fit must not block the others.
         let fits = |next: &Waiting| next.path_id == path_id && next.datagram.len() <= out.len();

@@ -49,11 +49,15 @@ struct Request {
 }
 
 impl State {
-    /// Writes a request into a 1-RTT packet if one is due, and returns its length in bytes.
+    /// Whether a request may have to be written.
     #[inline]
+    pub(crate) fn asks(&self) -> bool {
+        self.frequency.request.is_some()
+    }
+
+    /// Writes a request into a 1-RTT packet if one is due, and returns its length in bytes.
     pub(crate) fn ask(&mut self, b: &mut octets::OctetsMut, left: usize, now: Instant) -> usize {
-        // This runs for every packet, and few connections have a request.
-        if self.frequency.request.is_some() { self.frequency.write(b, left, now) } else { 0 }
+        self.frequency.write(b, left, now)
     }
 }
 
@@ -74,10 +78,15 @@ impl Frequency {
     }
 
     /// Records that a 1-RTT packet was made.
+    #[inline]
     pub(super) fn sent(&mut self, now: Instant) {
-        if !std::mem::take(&mut self.written) {
-            return;
+        if self.written {
+            self.sent_request(now);
         }
+    }
+
+    fn sent_request(&mut self, now: Instant) {
+        self.written = false;
         self.request = self.request.and_then(|request| {
             let copies = request.copies.checked_sub(1).filter(|copies| *copies > 0)?;
             Some(Request { copies, next: now + request.interval, ..request })

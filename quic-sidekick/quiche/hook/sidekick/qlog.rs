@@ -14,6 +14,11 @@ use serde::Serialize;
 use crate::{BufFactory, Connection, QlogLevel};
 
 impl<F: BufFactory> Connection<F> {
+    /// Whether the connection has a qlog file.
+    pub fn sidekick_has_qlog(&self) -> bool {
+        self.qlog.streamer.is_some()
+    }
+
     /// Writes an event to the connection's qlog file, if it has one and its level includes
     /// `importance`.
     ///

@@ -273,6 +273,7 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Notes a datagram before `recv` decrypts it.
+    #[inline]
     pub(crate) fn sidekick_arrive(&mut self, datagram: &[u8]) {
         let receive = &mut self.sidekick.receive;
         if receive.reports && receive.source == Source::Path {
@@ -285,6 +286,7 @@ impl<F: BufFactory> Connection<F> {
     /// The packet number of a copy whose header has the low `len` bytes `truncated`. `decoded` is
     /// the number nearest to the next expected one, as for any packet (RFC 9000, appendix A.3). A
     /// copy can be older than that. Then it is a missing number.
+    #[inline]
     pub(crate) fn sidekick_decode(&self, epoch: Epoch, decoded: u64, truncated: u64, len: usize) -> u64 {
         let receive = &self.sidekick.receive;
         if receive.source == Source::Path {
@@ -296,6 +298,7 @@ impl<F: BufFactory> Connection<F> {
 
     /// Notes a packet that is no duplicate and was added to those to acknowledge. Returns whether
     /// its acknowledgement waits instead. `before` is when the largest of the others arrived.
+    #[inline]
     pub(crate) fn sidekick_arrived(
         &mut self,
         epoch: Epoch,
@@ -304,9 +307,19 @@ impl<F: BufFactory> Connection<F> {
         before: Instant,
         now: Instant,
     ) -> bool {
-        if !self.sidekick.receive.reports {
-            return false;
-        }
+        // This runs for every packet, and few connections ask for it.
+        self.sidekick.receive.reports
+            && self.sidekick_note_arrival(epoch, packet_number, ack_eliciting, before, now)
+    }
+
+    fn sidekick_note_arrival(
+        &mut self,
+        epoch: Epoch,
+        packet_number: u64,
+        ack_eliciting: bool,
+        before: Instant,
+        now: Instant,
+    ) -> bool {
         let held = self.sidekick.receive.arrive(epoch, packet_number, ack_eliciting, now);
         if held {
             let space = &mut self.pkt_num_spaces[epoch];

@@ -49,9 +49,15 @@ const MASK_LEN: usize = 16;
 ///
 /// The handle is masked, because anyone can make a proxy send one to an address of their choice
 /// (SPEC.md, section 4.1 of the Sidekick protocol).
+#[inline]
 pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
     // This runs for every short header; the first byte decides nearly all.
-    if datagram.first() != Some(&ANSWER_BYTE) || !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
+    if datagram.first() == Some(&ANSWER_BYTE) { unmasked_handle(datagram, len) } else { None }
+}
+
+#[cold]
+fn unmasked_handle(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
+    if !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
         return None;
     }
     let mask = datagram.get(datagram.len().checked_sub(MASK_LEN)?..)?;
@@ -65,7 +71,7 @@ impl<F: BufFactory> Connection<F> {
     /// sends none to an address that is not validated. The call drops a datagram that is longer
     /// than 512 bytes, that does not begin with a byte from 4 to 15, or that finds eight waiting.
     pub fn sidekick_send_side_channel(&mut self, datagram: &[u8]) {
-        if self.sidekick.capacity > 0 && is_side_channel(datagram) {
+        if self.sidekick.log.is_on() && is_side_channel(datagram) {
             push(&mut self.sidekick.side_channel.to_send, datagram);
         }
     }
@@ -78,8 +84,9 @@ impl<F: BufFactory> Connection<F> {
 
     /// Keeps a received datagram if it belongs to the side channel, and returns whether it does.
     /// Without a log the application does not read it: quiche then handles it.
+    #[inline]
     pub(crate) fn sidekick_intercept(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
-        let intercepted = self.sidekick.capacity > 0 && is_side_channel(datagram);
+        let intercepted = self.sidekick.log.is_on() && is_side_channel(datagram);
         if intercepted && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {
             push(&mut self.sidekick.side_channel.received, datagram);
         }
@@ -87,7 +94,22 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Writes a waiting datagram that is no new packet, if `out` has room.
+    #[inline]
     pub(crate) fn sidekick_write_extra(
+        &mut self,
+        path_id: usize,
+        out: &mut [u8],
+        now: Instant,
+    ) -> Option<(usize, SendInfo)> {
+        // This runs for every packet, and nearly always nothing waits.
+        if self.sidekick.side_channel.to_send.is_empty() && !self.sidekick.again.is_waiting() {
+            return None;
+        }
+        self.sidekick_write_waiting(path_id, out, now)
+    }
+
+    #[cold]
+    fn sidekick_write_waiting(
         &mut self,
         path_id: usize,
         out: &mut [u8],

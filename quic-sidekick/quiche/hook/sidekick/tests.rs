@@ -480,7 +480,7 @@ fn log_holds_what_was_sent() {
         assert!(packet.head[head.len()..].iter().all(|byte| *byte == 0));
         assert_eq!(packet.size, datagram.len());
         assert!(packet.time_sent >= before && packet.time_sent <= Instant::now());
-        assert_eq!((packet.local_addr, packet.peer_addr), (info.from, info.to));
+        assert_eq!(pipe.client.sidekick_path(packet.path_id), Some((info.from, info.to)));
         // The peer opens it under the same number.
         let frames = test_utils::decode_pkt(&mut pipe.server, &mut datagram.clone()).unwrap();
         assert!(!frames.is_empty());
@@ -515,17 +515,43 @@ fn only_the_latest_packets_keep_their_datagrams() {
     let mut pipe = test_utils::Pipe::new("cubic").unwrap();
     pipe.handshake().unwrap();
     pipe.client.sidekick_log(10);
-    for keep in [0, 1, 3, usize::MAX] {
+    for keep in [0, 1, 3, 1000] {
         pipe.client.sidekick_keep_datagrams(keep);
         let mut flight = Vec::new();
         for _ in 0..5 {
             pipe.client.send_ack_eliciting().unwrap();
             flight.extend(test_utils::emit_flight(&mut pipe.client).unwrap());
         }
-        let logged: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.datagram).collect();
-        let first = 5_usize.saturating_sub(keep);
-        assert!(logged[..first].iter().all(Vec::is_empty), "{keep}");
-        assert!(logged[first..].iter().eq(flight[first..].iter().map(|(datagram, _)| datagram)), "{keep}");
+        let logged: Vec<_> = pipe.client.sidekick_drain().collect();
+        assert_eq!(logged.len(), flight.len());
+        for (index, (packet, (datagram, _))) in logged.iter().zip(&flight).enumerate() {
+            let kept = (index + keep >= 5).then_some((datagram.len(), packet.time_sent));
+            assert_eq!(pipe.client.sidekick_kept(0, packet.packet_number), kept, "{keep}");
+            let copy = pipe.client.sidekick_copy(0, packet.packet_number);
+            assert_eq!(copy, kept.map(|_| datagram.clone()));
+            assert_eq!(pipe.client.sidekick_kept(1, packet.packet_number), None, "another path");
+        }
+        let next = pipe.client.next_pkt_num;
+        assert_eq!(pipe.client.sidekick_kept(0, next), None, "not sent yet");
+    }
+    let last = pipe.client.next_pkt_num - 1;
+    assert!(pipe.client.sidekick_kept(0, last).is_some());
+    pipe.client.sidekick_log(0);
+    assert_eq!(pipe.client.sidekick_kept(0, last), None);
+}
+
+#[test]
+fn kept_datagrams_take_little_memory() {
+    let mut pipe = test_utils::Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    pipe.client.sidekick_log(10);
+    // The datagrams may have a kibibyte each, or a byte.
+    for (packets, kept) in [(1 << 10, true), (1 << 20, false)] {
+        pipe.client.sidekick_keep_datagrams(packets);
+        pipe.client.send_ack_eliciting().unwrap();
+        test_utils::emit_flight(&mut pipe.client).unwrap();
+        let last = pipe.client.next_pkt_num - 1;
+        assert_eq!(pipe.client.sidekick_kept(0, last).is_some(), kept, "{packets}");
     }
 }
 

@@ -37,8 +37,16 @@ impl WideWindow {
     }
 
     /// Notes a number that was received.
+    #[inline]
     pub(crate) fn insert(&mut self, number: u64) {
-        if self.from.is_none_or(|from| number < from) || number + NUMBERS < self.end {
+        // This runs for every packet that arrives, and few connections ask for it.
+        if let Some(from) = self.from {
+            self.insert_from(from, number);
+        }
+    }
+
+    fn insert_from(&mut self, from: u64, number: u64) {
+        if number < from || number + NUMBERS < self.end {
             return;
         }
         // The places of the numbers in between were those of older ones.
@@ -52,6 +60,7 @@ impl WideWindow {
     }
 
     /// Whether a number was received, if that is remembered.
+    #[inline]
     pub(crate) fn contains(&self, number: u64) -> Option<bool> {
         let from = self.from?.max(self.end.saturating_sub(NUMBERS));
         let (word, bit) = Self::bit(number);

@@ -1,0 +1,190 @@
+//! The log of sent packets, and the latest datagrams, which can be sent again.
+//!
+//! Each datagram is copied once, into a buffer that an earlier one leaves. So a packet allocates
+//! nothing.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::{BufFactory, Connection};
+
+/// The number of leading bytes of a datagram that the log keeps.
+pub const HEAD_LEN: usize = 32;
+/// The most bytes of datagrams that are kept. A datagram is not kept if so many of its length would
+/// take more.
+const MAX_BYTES: usize = 1 << 20;
+
+/// A datagram that begins with a 1-RTT packet, as the event loop received it.
+///
+/// The log omits a 1-RTT packet behind a long header in the same datagram: a proxy sees only the
+/// long header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// The path that it was sent on, for [`Connection::sidekick_early_lost`].
+    pub path_id: usize,
+    /// Its packet number, in the Application space.
+    pub packet_number: u64,
+    /// Its length in bytes, without UDP and IP headers.
+    pub size: usize,
+    /// When quiche made it. A pacing event loop calls `Connection::get_next_release_time` before,
+    /// so this is also when it was sent.
+    pub time_sent: Instant,
+    /// The leading bytes of the ciphertext, padded with zeros if `size` is smaller.
+    pub head: [u8; HEAD_LEN],
+    /// Whether its path was active. A packet on another path is a probe of that path.
+    pub active_path: bool,
+    /// Whether `sidekick_resend` sent it again.
+    pub again: bool,
+}
+
+/// The packets sent since the application drained the log.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    packets: VecDeque<SentPacket>,
+    capacity: usize,
+    dropped: u64,
+    kept: Kept,
+}
+
+impl Log {
+    /// Whether packets are logged.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.capacity > 0
+    }
+
+    #[inline]
+    fn push(&mut self, packet: SentPacket) {
+        if self.packets.len() >= self.capacity {
+            self.packets.pop_front();
+            self.dropped += 1;
+        }
+        self.packets.push_back(packet);
+    }
+}
+
+/// The datagrams of the latest packet numbers.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The place of a packet is its number modulo their count.
+    places: Vec<Place>,
+    /// Longer datagrams are not kept.
+    longest: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The path and the packet number. Without meaning while the datagram is empty.
+    path_id: usize,
+    packet_number: u64,
+    time_sent: Option<Instant>,
+    datagram: Vec<u8>,
+}
+
+impl Kept {
+    fn place(&self, packet_number: u64) -> Option<usize> {
+        // Its quotient is at most the number of places.
+        usize::try_from(packet_number.checked_rem(self.places.len() as u64)?).ok()
+    }
+
+    #[inline]
+    fn push(&mut self, path_id: usize, packet_number: u64, datagram: &[u8], now: Instant) {
+        let place = self.place(packet_number).and_then(|place| self.places.get_mut(place));
+        let Some(place) = place else { return };
+        (place.path_id, place.packet_number, place.time_sent) = (path_id, packet_number, Some(now));
+        place.datagram.clear();
+        if datagram.len() <= self.longest {
+            place.datagram.extend_from_slice(datagram);
+        }
+    }
+
+    fn get(&self, path_id: usize, packet_number: u64) -> Option<&Place> {
+        let place = self.places.get(self.place(packet_number)?)?;
+        let found = (place.path_id, place.packet_number) == (path_id, packet_number);
+        Some(place).filter(|place| found && !place.datagram.is_empty())
+    }
+}
+
+/// The head of a datagram that is shorter. Few are, and the others are copied faster alone.
+#[cold]
+#[inline(never)]
+fn padded(datagram: &[u8]) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    head.iter_mut().zip(datagram).for_each(|(to, from)| *to = *from);
+    head
+}
+
+impl<F: BufFactory> Connection<F> {
+    /// Starts the log of sent packets, or stops it when `capacity` is 0. Both empty it, and forget
+    /// the datagrams that are kept.
+    ///
+    /// The log keeps at most `capacity` packets between two calls of
+    /// [`sidekick_drain`](Self::sidekick_drain). Past that it drops the oldest, which
+    /// [`sidekick_dropped`](Self::sidekick_dropped) counts.
+    pub fn sidekick_log(&mut self, capacity: usize) {
+        let dropped = self.sidekick.log.dropped;
+        self.sidekick.log = Log { capacity, dropped, ..Log::default() };
+    }
+
+    /// Keeps the datagrams of the latest so many packet numbers, while packets are logged, so that
+    /// [`sidekick_resend`](Self::sidekick_resend) can send them again. At first it keeps none. It
+    /// forgets those that it kept before.
+    ///
+    /// They take at most 1 MiB: a datagram that is longer than this divided by `packets` is not
+    /// kept. Datagrams of probes of other paths are not kept, either.
+    pub fn sidekick_keep_datagrams(&mut self, packets: usize) {
+        let longest = MAX_BYTES.checked_div(packets).unwrap_or(0);
+        self.sidekick.log.kept = Kept { places: vec![Place::default(); packets], longest };
+    }
+
+    /// The length of a packet's datagram, and when it was first sent; `None` if it is not kept.
+    pub fn sidekick_kept(&self, path_id: usize, packet_number: u64) -> Option<(usize, Instant)> {
+        let place = self.sidekick.log.kept.get(path_id, packet_number)?;
+        Some((place.datagram.len(), place.time_sent?))
+    }
+
+    /// A copy of a packet's datagram, if it is kept.
+    pub(super) fn sidekick_copy(&self, path_id: usize, packet_number: u64) -> Option<Vec<u8>> {
+        Some(self.sidekick.log.kept.get(path_id, packet_number)?.datagram.clone())
+    }
+
+    /// Removes each packet that the iterator returns from the log, in order of sending.
+    #[inline]
+    pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
+        std::iter::from_fn(|| self.sidekick.log.packets.pop_front())
+    }
+
+    /// The number of packets that the log dropped since the connection began.
+    pub fn sidekick_dropped(&self) -> u64 {
+        self.sidekick.log.dropped
+    }
+
+    /// The local and the peer's address of a path. They never change.
+    pub fn sidekick_path(&self, path_id: usize) -> Option<(SocketAddr, SocketAddr)> {
+        let path = self.paths.get(path_id).ok()?;
+        Some((path.local_addr(), path.peer_addr()))
+    }
+
+    pub(super) fn sidekick_log_datagram(
+        &mut self,
+        path_id: usize,
+        packet_number: u64,
+        datagram: &[u8],
+        again: bool,
+        now: Instant,
+    ) {
+        let log = &mut self.sidekick.log;
+        if !log.is_on() {
+            return;
+        }
+        let Ok(path) = self.paths.get(path_id) else { return };
+        let active_path = path.active();
+        let head = datagram.first_chunk().copied().unwrap_or_else(|| padded(datagram));
+        let (size, time_sent) = (datagram.len(), now);
+        log.push(SentPacket { path_id, packet_number, size, time_sent, head, active_path, again });
+        if active_path && !again {
+            log.kept.push(path_id, packet_number, datagram, now);
+        }
+    }
+}
