@@ -1,7 +1,6 @@
 //! Which repair suits the path.
 
 use crate::Mode;
-use crate::measured::Measured;
 use std::fmt;
 
 /// The repair that [`Mode::Auto`] uses now, and why. `Display` writes both.
@@ -23,8 +22,6 @@ pub enum Why {
     RandomLoss,
     /// Packets are lost before the proxy while a queue grows there: that is congestion.
     NearQueue,
-    /// The near segment is the larger part of the path.
-    FarProxy,
 }
 
 impl fmt::Display for Why {
@@ -33,7 +30,6 @@ impl fmt::Display for Why {
             Self::NoLoss => "nothing was lost before the proxy",
             Self::RandomLoss => "packets are lost before the proxy, and no queue grows there",
             Self::NearQueue => "packets are lost before the proxy because a queue there is full",
-            Self::FarProxy => "the proxy is nearer to the receiver than to this end",
         })
     }
 }
@@ -50,11 +46,13 @@ impl Chosen {
 
     /// The repair for packets that were lost before the proxy. `congested` states whether the near
     /// segment counts as congested.
-    pub(crate) fn for_loss(measured: Measured, congested: bool) -> Self {
+    ///
+    /// How far away the proxy is does not matter. The connection repairs only what the receiver's
+    /// acknowledgements have not shown lost. So a late report costs nothing, and one that comes in
+    /// time spares the controller the loss.
+    pub(crate) fn for_loss(congested: bool) -> Self {
         let (mode, why) = if congested {
             (Mode::EarlyLoss, Why::NearQueue)
-        } else if measured.is_far_proxy() {
-            (Mode::EarlyLoss, Why::FarProxy)
         } else {
             (Mode::Reinject, Why::RandomLoss)
         };

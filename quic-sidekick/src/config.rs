@@ -23,7 +23,7 @@ pub enum Mode {
     /// only while a queue grows there.
     PathAwareBbr,
     /// The connection re-injects the lost packets: it sends their datagrams another time, with the
-    /// same ciphertext. Congestion control does not learn of the loss. While a queue grows on the
+    /// same ciphertext. Congestion control does not learn of the loss. While a queue stands on the
     /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms
     /// or more often.
     Reinject,
@@ -36,9 +36,9 @@ pub enum Mode {
     /// know. With less than half of the round trip before the proxy, the mode does nothing. Do not
     /// use it over BBR2, which measures by acknowledgements.
     AckReduction,
-    /// Either [`Reinject`](Self::Reinject) or [`EarlyLoss`](Self::EarlyLoss), by the measurements
-    /// of the path, over BBR2. What the connection receives is helped as in
-    /// [`Receive`](Self::Receive). A client also repeats its handshake
+    /// [`Reinject`](Self::Reinject) over BBR2, and [`EarlyLoss`](Self::EarlyLoss) while a queue
+    /// stands on the near segment, or nothing is measured yet. What the connection receives is
+    /// helped as in [`Receive`](Self::Receive). A client also repeats its handshake
     /// ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,

@@ -10,13 +10,16 @@ const STANDING_QUEUE: Duration = Duration::from_millis(5);
 /// CUBIC fills a queue until it overflows. For CUBIC a full queue also delays packets by more than
 /// this share of the whole round trip. So a proxy that answers slowly does not look like a queue.
 const FULL_QUEUE: f64 = 0.1;
-/// With a larger share of the round trip, the near segment is no first hop. A repair is then hardly
-/// sooner than the receiver's acknowledgement.
-const NEAR_SHARE: f64 = 0.5;
+/// A proxy that takes a larger share of the round trip is nearer to the receiver.
+const FAR_SHARE: f64 = 0.5;
 /// The near round trip is a part of the whole one. But both are averages, so the near one may
 /// exceed the whole one by this factor.
 const PROMPT: f64 = 1.25;
-/// How long the near segment counts as congested after the latest loss in a queue.
+/// A queue has to stand for so many round trips of the whole path. BBR2 fills a queue when it
+/// searches for bandwidth, and drains it within them. A random loss meanwhile is no congestion.
+/// After a loss in a queue that stands, the near segment counts as congested for as long.
+const ROUND_TRIPS: u32 = 3;
+/// How long a loss in a queue that overflows counts for CUBIC. It fills the queue again later.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// Measurements of the path when packets turn out to be lost.
@@ -51,41 +54,60 @@ impl Measured {
         delay > STANDING_QUEUE.max(self.near.saturating_sub(self.queueing))
     }
 
-    /// Whether a queue stands before the proxy: losses there are congestion.
-    pub(crate) fn is_congested(self) -> bool {
+    /// Whether a queue stands before the proxy.
+    fn is_queued(self) -> bool {
         self.is_queue(self.standing)
     }
 
-    /// As [`is_congested`](Self::is_congested), for a controller that fills queues. It holds also
-    /// where quACKs are so far apart that a queue drains between them.
+    /// Whether a queue before the proxy is about to overflow, for a controller that fills queues.
+    /// It holds also where quACKs are so far apart that a queue drains between them.
     pub(crate) fn is_overflowing(self) -> bool {
         self.queueing > self.whole.mul_f64(FULL_QUEUE) && self.is_queue(self.queueing)
     }
 
-    /// Whether the proxy is nearer to the receiver than to the sender, by time.
-    pub(crate) fn is_far_proxy(self) -> bool {
-        self.near > self.whole.mul_f64(NEAR_SHARE)
-    }
-
-    /// Whether the proxy is a far one, and answers about as fast as the receiver.
+    /// Whether the proxy is nearer to the receiver than to the sender, by time, and answers about
+    /// as fast as the receiver.
     pub(crate) fn is_prompt_far_proxy(self) -> bool {
-        self.is_far_proxy() && self.near < self.whole.mul_f64(PROMPT)
+        self.near > self.whole.mul_f64(FAR_SHARE) && self.near < self.whole.mul_f64(PROMPT)
     }
 }
 
-/// Remembers for a second that the near segment was congested.
+/// The queue before the proxy as time passes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CongestionMemory {
+pub(crate) struct NearQueue {
+    standing_since: Option<Instant>,
     congested_until: Option<Instant>,
 }
 
-impl CongestionMemory {
-    /// Records whether losses at `now` are congestion. Returns whether the near segment counts as
-    /// congested.
-    pub(crate) fn record(&mut self, congested: bool, now: Instant) -> bool {
-        if congested {
+impl NearQueue {
+    /// Notes the measurements at `now`, whether packets were lost or not.
+    pub(crate) fn observe(&mut self, measured: Measured, now: Instant) {
+        let since = self.standing_since.unwrap_or(now);
+        self.standing_since = measured.is_queued().then_some(since);
+    }
+
+    /// Whether losses at `now` are congestion: a queue stands, or did when packets were lost a
+    /// short time ago.
+    pub(crate) fn is_congested(&mut self, measured: Option<Measured>, now: Instant) -> bool {
+        if let Some(measured) = measured {
+            let long = ROUND_TRIPS * measured.whole;
+            let stands = |since| now.saturating_duration_since(since) >= long;
+            if self.standing_since.is_some_and(stands) {
+                self.congested_until = Some(now + long);
+            }
+        }
+        self.is_remembered(now)
+    }
+
+    /// As [`is_congested`](Self::is_congested), for a controller that fills queues.
+    pub(crate) fn is_overflowing(&mut self, measured: Option<Measured>, now: Instant) -> bool {
+        if measured.is_some_and(Measured::is_overflowing) {
             self.congested_until = Some(now + MEMORY);
         }
+        self.is_remembered(now)
+    }
+
+    fn is_remembered(&self, now: Instant) -> bool {
         self.congested_until.is_some_and(|until| now < until)
     }
 }

@@ -271,6 +271,9 @@ impl Sidekick {
         if refuted > 0 {
             self.qlog.early_loss_spurious(conn, refuted, self.sender.stats().spurious, now);
         }
+        if let Some(path) = self.path.current() {
+            self.policy.observe(Measured::of(&self.sender, conn, path.id), now);
+        }
         let mut lost = std::mem::take(&mut self.scratch_lost);
         self.sender.drain_lost(&mut lost);
         let ignored = self.config.mode == Mode::AckReduction && !self.ack_reduction.is_fit();

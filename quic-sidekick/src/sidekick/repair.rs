@@ -2,7 +2,7 @@
 
 use crate::Mode;
 use crate::auto::Chosen;
-use crate::measured::{CongestionMemory, Measured};
+use crate::measured::{Measured, NearQueue};
 use quiche::sidekick::Reaction;
 use std::time::Instant;
 
@@ -20,14 +20,14 @@ pub(crate) enum Repair {
 #[derive(Debug)]
 pub(crate) struct RepairPolicy {
     mode: Mode,
-    near_congestion: CongestionMemory,
+    near_queue: NearQueue,
     /// The latest choice of [`Mode::Auto`].
     chosen: Chosen,
 }
 
 impl RepairPolicy {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, near_congestion: CongestionMemory::default(), chosen: Chosen::FIRST }
+        Self { mode, near_queue: NearQueue::default(), chosen: Chosen::FIRST }
     }
 
     /// The latest choice of [`Mode::Auto`]; `None` in another mode.
@@ -35,13 +35,20 @@ impl RepairPolicy {
         (self.mode == Mode::Auto).then_some(self.chosen)
     }
 
+    /// Notes the measurements at `now`. The connection calls it for each quACK, so that a queue's
+    /// age is known when packets are lost.
+    pub(crate) fn observe(&mut self, measured: Option<Measured>, now: Instant) {
+        if let Some(measured) = measured {
+            self.near_queue.observe(measured, now);
+        }
+    }
+
     /// Decides on the repair of packets that were found lost at `now`.
     pub(crate) fn decide(&mut self, measured: Option<Measured>, now: Instant) -> Repair {
-        let is_congestion = match self.mode {
-            Mode::Pacubic => Measured::is_overflowing,
-            _ => Measured::is_congested,
+        let congested = match self.mode {
+            Mode::Pacubic => self.near_queue.is_overflowing(measured, now),
+            _ => self.near_queue.is_congested(measured, now),
         };
-        let congested = self.near_congestion.record(measured.is_some_and(is_congestion), now);
         match self.mode {
             Mode::Auto => self.decide_automatically(measured, congested),
             // These modes hide losses from the controller, in part or in full. They must not hide
@@ -61,8 +68,8 @@ impl RepairPolicy {
 
     /// Decides for [`Mode::Auto`]. Without measurements the packets count as any loss.
     fn decide_automatically(&mut self, measured: Option<Measured>, congested: bool) -> Repair {
-        if let Some(measured) = measured {
-            let chosen = Chosen::for_loss(measured, congested);
+        if measured.is_some() {
+            let chosen = Chosen::for_loss(congested);
             if chosen != self.chosen {
                 tracing::info!(%chosen, "auto mode chose another repair");
                 self.chosen = chosen;
@@ -88,6 +95,7 @@ mod tests {
 
     /// The mode whose repair auto mode uses for a loss at `now`.
     fn mode_of(policy: &mut RepairPolicy, measured: Option<Measured>, now: Instant) -> Mode {
+        policy.observe(measured, now);
         match policy.decide(measured, now) {
             Repair::Reinject => Mode::Reinject,
             Repair::EarlyLoss(_) => Mode::EarlyLoss,
@@ -98,6 +106,7 @@ mod tests {
         RepairPolicy::new(Mode::Auto)
     }
 
+    /// The distance to the proxy does not matter, and a queue does once it stands.
     #[test]
     fn each_path_gets_its_repair() {
         let now = start();
@@ -106,11 +115,14 @@ mod tests {
             (measured(7, 5, 57), Mode::Reinject, Why::RandomLoss),
             (measured(30, 20, 80), Mode::EarlyLoss, Why::NearQueue),
             (measured(300, 20, 700), Mode::Reinject, Why::RandomLoss),
-            (measured(50, 0, 52), Mode::EarlyLoss, Why::FarProxy),
+            (measured(50, 0, 52), Mode::Reinject, Why::RandomLoss),
+            (measured(80, 0, 81), Mode::Reinject, Why::RandomLoss),
         ] {
             let mut policy = auto();
             assert_eq!(policy.chosen().unwrap().why, Why::NoLoss);
-            assert_eq!(mode_of(&mut policy, Some(measured), now), mode, "{measured:?}");
+            policy.observe(Some(measured), now);
+            let later = now + 3 * measured.whole;
+            assert_eq!(mode_of(&mut policy, Some(measured), later), mode, "{measured:?}");
             assert_eq!(policy.chosen(), Some(Chosen { mode, why }), "{measured:?}");
         }
         assert_eq!(mode_of(&mut auto(), None, now), Mode::EarlyLoss);
@@ -119,8 +131,27 @@ mod tests {
     /// Some packets are delayed, others are not: a queue would delay them all.
     #[test]
     fn jitter_is_no_queue() {
+        let (now, mut policy) = (start(), auto());
         let jitter = Measured { standing: MS, ..measured(12, 10, 60) };
-        assert_eq!(mode_of(&mut auto(), Some(jitter), start()), Mode::Reinject);
+        policy.observe(Some(jitter), now);
+        assert_eq!(mode_of(&mut policy, Some(jitter), now + 1000 * MS), Mode::Reinject);
+    }
+
+    /// A search for bandwidth fills a queue that drains soon. A loss meanwhile is no congestion.
+    #[test]
+    fn a_queue_is_congestion_once_it_stands_for_three_round_trips() {
+        let (begin, mut policy) = (start(), auto());
+        let (queued, empty) = (Some(measured(50, 48, 100)), Some(measured(3, 1, 53)));
+        for (after, measured, mode) in [
+            (0, queued, Mode::Reinject),
+            (299, queued, Mode::Reinject),
+            (300, empty, Mode::Reinject),
+            (310, queued, Mode::Reinject),
+            (609, queued, Mode::Reinject),
+            (610, queued, Mode::EarlyLoss),
+        ] {
+            assert_eq!(mode_of(&mut policy, measured, begin + after * MS), mode, "{after} ms");
+        }
     }
 
     #[test]
@@ -130,13 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn congestion_is_remembered_for_a_second() {
-        let now = start();
-        let mut policy = auto();
-        mode_of(&mut policy, Some(measured(50, 48, 100)), now);
+    fn congestion_is_remembered_for_three_round_trips() {
+        let (begin, mut policy) = (start(), auto());
+        let (queued, now) = (Some(measured(50, 48, 100)), begin + 300 * MS);
+        mode_of(&mut policy, queued, begin);
+        assert_eq!(mode_of(&mut policy, queued, now), Mode::EarlyLoss);
         let later = Some(measured(3, 1, 53));
-        assert_eq!(mode_of(&mut policy, later, now + 999 * MS), Mode::EarlyLoss);
-        assert_eq!(mode_of(&mut policy, later, now + 1000 * MS), Mode::Reinject);
+        assert_eq!(mode_of(&mut policy, later, now + 299 * MS), Mode::EarlyLoss);
+        assert_eq!(mode_of(&mut policy, later, now + 300 * MS), Mode::Reinject);
         assert_eq!(
             policy.chosen().unwrap().to_string(),
             "reinject: packets are lost before the proxy, and no queue grows there"
