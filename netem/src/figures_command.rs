@@ -47,7 +47,7 @@ pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
     }
     let shard = figures.shard.unwrap_or(Shard::WHOLE);
     let jobs: Vec<&Job> = plan.shard(shard).map(|(_, job)| job).collect();
-    let outcomes = simulate(&jobs);
+    let outcomes = simulate(&jobs, None);
     {
         let _held = writing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = store::write(&plan, shard, &outcomes, &figures.out)?;
@@ -75,9 +75,9 @@ fn plan(figures: &Figures) -> Result<Plan> {
     Ok(Plan::of(experiments))
 }
 
-/// Does runs in virtual time, on all cores, and shows the progress.
-pub(crate) fn simulate(jobs: &[&Job]) -> Vec<Outcome> {
-    let threads = available_parallelism().map_or(1, NonZero::get);
+/// Does runs in virtual time, so many at a time or one for each core, and shows the progress.
+pub(crate) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
+    let threads = threads.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
     let outcomes = run_all(jobs, threads, &simulate_once, |job, outcome| {
         let sentence =

@@ -55,7 +55,11 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 }
 
 /// Writes a file under another name first, so that it is there whole or not at all.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+///
+/// # Errors
+///
+/// [`FileError::Io`].
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let write = || -> io::Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;

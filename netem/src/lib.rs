@@ -13,7 +13,8 @@
 //!   own queueing disciplines (backend `tc`);
 //! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] show
 //!   it, [`demo`] compares, [`files`] reads and writes files;
-//! - [`figures`] runs every experiment in virtual time, and writes the results to one page.
+//! - [`figures`] runs every experiment in virtual time, and writes the results to one page;
+//! - [`sweep`] compares `auto` with the other senders over random topologies.
 
 pub mod demo;
 pub mod enclosure;
@@ -32,6 +33,7 @@ pub mod run;
 pub mod scenario;
 pub mod sim;
 pub mod source;
+pub mod sweep;
 pub mod tc;
 pub mod topology;
 pub mod units;

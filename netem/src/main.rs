@@ -32,6 +32,7 @@ const TICK: Duration = Duration::from_millis(100);
 mod cli;
 mod exec_command;
 mod figures_command;
+mod sweep_command;
 
 virtual_time::in_force!();
 
@@ -62,6 +63,7 @@ fn work(command: &Command) -> Result<ExitCode> {
         }
         Command::Exec(exec) => exec_command::run(exec),
         Command::Figures(figures) => figures_command::run(figures),
+        Command::Sweep(sweep) => sweep_command::run(sweep),
         Command::Compare(compare) => compare_backends(compare),
         Command::Demo(demo) => {
             let check = || check_file(demo).map(|()| demo::PROGRAMS);
@@ -276,7 +278,8 @@ fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
              --json`"
         );
     }
-    let outcomes = figures_command::simulate(&jobs.iter().collect::<Vec<_>>());
+    let jobs_of = jobs.iter().collect::<Vec<_>>();
+    let outcomes = figures_command::simulate(&jobs_of, None);
     let results = jobs.into_iter().zip(outcomes).collect();
     let Sheet { columns, rows } = agreement.sheet(&results);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();

@@ -51,13 +51,25 @@ impl From<Colour> for RGBColor {
     }
 }
 
-/// A plot as an SVG element.
+/// A plot as an SVG element of a page.
 pub(super) fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
+    plot_on(&TRANSPARENT, plot, results)
+}
+
+/// A plot as an SVG file, on white.
+pub(crate) fn standalone(plot: &Plot, results: &Results) -> Result<String, DrawError> {
+    plot_on(&WHITE.mix(1.0), plot, results)
+}
+
+fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String, DrawError> {
     let drawn = plot.drawn(results);
     let points = || drawn.iter().flat_map(|(_, points)| points);
     let x = Ruler::new(&plot.x, points().map(|(x, _)| *x));
     let y = Ruler::new(&plot.y, points().flat_map(|(_, summary)| [summary.least, summary.most]));
     svg(&plot.id, PLOT, |area| {
+        if ground.3 > 0.0 {
+            area.fill(ground)?;
+        }
         let mut chart = axes(area, (x, plot.x.name), (y, plot.y.name))?;
         // What others published lies behind.
         for (curve, points) in drawn.iter().filter(|(curve, _)| curve.is_published()) {

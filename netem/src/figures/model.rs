@@ -175,6 +175,8 @@ pub enum Points {
     Measured(Vec<(f64, Quantity)>),
     /// One case, whose every run gives points. Runs have their x in common.
     Traced(Case, Trace),
+    /// Figures that were computed from many runs.
+    Computed(Vec<(f64, f64)>),
     /// Published figures of others; drawn dashed.
     Published(Vec<(f64, f64)>),
 }
@@ -194,6 +196,15 @@ impl Curve {
         Self { name: name.into(), colour, points: Points::Traced(case, trace) }
     }
 
+    /// A curve of figures that were computed from many runs.
+    pub fn computed(
+        name: impl Into<String>,
+        colour: Colour,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self { name: name.into(), colour, points: Points::Computed(points.into_iter().collect()) }
+    }
+
     /// A curve that others published.
     pub fn published(name: impl Into<String>, colour: Colour, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), colour, points: Points::Published(points) }
@@ -210,7 +221,7 @@ impl Curve {
                 points.iter().flat_map(|(_, quantity)| quantity.cases()).collect()
             }
             Points::Traced(case, _) => vec![case],
-            Points::Published(_) => Vec::new(),
+            Points::Computed(_) | Points::Published(_) => Vec::new(),
         }
     }
 
@@ -232,8 +243,8 @@ impl Curve {
                     })
                     .collect()
             }
-            Points::Published(points) => {
-                points.iter().map(|(x, y)| (*x, Summary::published(*y))).collect()
+            Points::Computed(points) | Points::Published(points) => {
+                points.iter().map(|(x, y)| (*x, Summary::one(*y))).collect()
             }
         }
     }

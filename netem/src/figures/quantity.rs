@@ -33,8 +33,8 @@ impl Summary {
         Some(Self { median, least, most, runs: figures.len() })
     }
 
-    /// Of one figure that is not ours to repeat.
-    pub fn published(figure: f64) -> Self {
+    /// Of one figure that no run here repeats.
+    pub fn one(figure: f64) -> Self {
         Self { median: figure, least: figure, most: figure, runs: 0 }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let summary = Quantity::Of(case, measures::GOODPUT).summary(&results).unwrap();
         assert_eq!(summary, Summary { median: 4.0, least: 2.0, most: 9.0, runs: 3 });
         assert_eq!(summary.text(1), "4.0 (2.0 to 9.0)");
-        assert_eq!(Summary::published(2.25).text(1), "2.2");
+        assert_eq!(Summary::one(2.25).text(1), "2.2");
     }
 
     #[test]

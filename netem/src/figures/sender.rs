@@ -51,6 +51,12 @@ pub const PATH_AWARE_BBR2: Sender = Sender {
     colour: BLUE,
     settings: &["sidekick.mode=path-aware-bbr"],
 };
+/// Re-injection over BBR2.
+pub const REINJECT_BBR2: Sender = Sender {
+    name: "Sidekick, re-injection, BBR2",
+    colour: GREEN,
+    settings: &["sidekick.mode=reinject", "flow.cc=bbr2"],
+};
 /// Whatever repair fits, over BBR2.
 pub const AUTO: Sender =
     Sender { name: "Sidekick, auto", colour: OLIVE, settings: &["sidekick.mode=auto"] };

@@ -1,0 +1,218 @@
+//! `sidekick-lab sweep`: how close `auto` comes to the best sender, over random topologies.
+//!
+//! `auto` chooses between repairs. A choice is wrong where a sender that always repairs the same
+//! way, or never, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same
+//! seeds, and the *ratio* is the mean goodput of `auto` divided by the best mean of the others. A
+//! run that fails has no goodput: a connection may time out in a burst of loss.
+
+use serde::Serialize;
+
+use crate::figures::draw::{self, DrawError};
+use crate::figures::job::{Case, Job, Outcome};
+use crate::figures::model::{Axis, Curve, Plot, Scale};
+use crate::figures::palette::BLUE;
+use crate::figures::quantity::Results;
+use crate::figures::sender::{AUTO, BBR2, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
+use crate::report;
+
+mod topology;
+
+pub use topology::Topology;
+
+/// The senders that `auto` is compared with.
+pub const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
+/// A topology with a lower ratio runs [`MORE_SEEDS`]: few seeds may have been unlucky.
+pub const SUSPICIOUS: f64 = 0.98;
+/// The number of seeds of a suspicious topology.
+pub const MORE_SEEDS: u64 = 20;
+/// The most topologies that the summary lists.
+const LISTED: usize = 10;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// The number of topologies.
+    pub topologies: u64,
+    /// The number of seeds of each; they count from 1.
+    pub seeds: u64,
+    /// The topologies follow from it.
+    pub seed: u64,
+}
+
+/// The mean goodput of each sender on one topology, in Mbit/s.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reach {
+    /// The topology's number, from 1.
+    pub topology: u64,
+    /// The number of seeds.
+    pub seeds: u64,
+    /// `auto`.
+    pub auto: f64,
+    /// BBR2 without help.
+    pub bbr2: f64,
+    /// Path-aware BBR2.
+    pub path_aware_bbr2: f64,
+    /// Re-injection over BBR2.
+    pub reinject_bbr2: f64,
+    /// `auto` divided by the best of the others.
+    pub ratio: f64,
+    /// The number of runs that failed.
+    pub failed: usize,
+    /// The command lines that repeat it: `auto`, then [`OTHERS`].
+    pub commands: Vec<String>,
+}
+
+/// The distribution of the ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Distribution {
+    /// The number of topologies with a ratio.
+    pub topologies: usize,
+    /// The number of runs that failed.
+    pub failed: usize,
+    /// The number of topologies with [`MORE_SEEDS`].
+    pub repeated: usize,
+    /// The median.
+    pub median: f64,
+    /// The first percentile.
+    pub first_percentile: f64,
+    /// The least.
+    pub worst: f64,
+}
+
+impl Sweep {
+    /// Does all runs by `simulate`, first with [`Sweep::seeds`], then of suspicious topologies with
+    /// [`MORE_SEEDS`]. Returns the topologies by their ratios, the worst first.
+    pub fn run(self, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Reach> {
+        let mut results = Results::new();
+        let mut run = |topologies: &[(Topology, u64)]| {
+            let cases = topologies.iter().flat_map(|(topology, seeds)| topology.cases(*seeds));
+            let jobs: Vec<Job> = cases
+                .flat_map(|case| case.jobs())
+                .filter(|job| !results.contains_key(job))
+                .collect();
+            let outcomes = simulate(&jobs.iter().collect::<Vec<_>>());
+            results.extend(jobs.into_iter().zip(outcomes));
+            topologies
+                .iter()
+                .filter_map(|(topology, seeds)| topology.reach(*seeds, &results))
+                .collect::<Vec<Reach>>()
+        };
+        let draw = |number| Topology::draw(self.seed, number);
+        let drawn: Vec<_> = (1..=self.topologies).map(|n| (draw(n), self.seeds)).collect();
+        let mut reached = run(&drawn);
+        let is_suspicious = |reach: &Reach| reach.ratio < SUSPICIOUS && reach.seeds < MORE_SEEDS;
+        let again: Vec<_> = reached
+            .iter()
+            .filter(|reach| is_suspicious(reach))
+            .map(|reach| (draw(reach.topology), MORE_SEEDS))
+            .collect();
+        if !again.is_empty() {
+            reached.retain(|reach| !is_suspicious(reach));
+            reached.extend(run(&again));
+        }
+        reached.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
+        reached
+    }
+
+    /// The distribution of these ratios, which are in order; `None` without any.
+    pub fn distribution(self, reached: &[Reach]) -> Option<Distribution> {
+        let ratios = || reached.iter().map(|reach| reach.ratio);
+        let (median, worst, _) = report::median(ratios())?;
+        Some(Distribution {
+            topologies: reached.len(),
+            failed: reached.iter().map(|reach| reach.failed).sum(),
+            repeated: reached.iter().filter(|reach| reach.seeds > self.seeds).count(),
+            median,
+            first_percentile: report::percentile(ratios(), 1)?,
+            worst,
+        })
+    }
+}
+
+impl Topology {
+    /// `auto`, then the others.
+    fn cases(&self, seeds: u64) -> impl Iterator<Item = Case> {
+        let path = self.path().clone().seeds(seeds);
+        std::iter::once(AUTO).chain(OTHERS).map(move |sender| sender.of(&path))
+    }
+
+    /// The figures of this topology. `None` if each of the other senders failed with each seed.
+    fn reach(&self, seeds: u64, results: &Results) -> Option<Reach> {
+        let mut failed = 0;
+        let means: Vec<f64> = self
+            .cases(seeds)
+            .map(|case| {
+                let goodput = |job: Job| match results.get(&job) {
+                    Some(Ok(record)) => record.goodput_mbit_s,
+                    _ => {
+                        failed += 1;
+                        0.0
+                    }
+                };
+                case.jobs().map(goodput).sum::<f64>() / seeds as f64
+            })
+            .collect();
+        let &[auto, bbr2, path_aware_bbr2, reinject_bbr2] = means.as_slice() else { return None };
+        let best = bbr2.max(path_aware_bbr2).max(reinject_bbr2);
+        (best > 0.0).then(|| Reach {
+            topology: self.number(),
+            seeds,
+            auto,
+            bbr2,
+            path_aware_bbr2,
+            reinject_bbr2,
+            ratio: auto / best,
+            failed,
+            commands: self.cases(seeds).map(|case| case.command()).collect(),
+        })
+    }
+}
+
+/// The distribution in words, and the worst topologies with the command lines that repeat them.
+pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
+    let Distribution { topologies, failed, repeated, median, first_percentile, worst } =
+        distribution;
+    let columns: [report::Column<Reach>; 7] = [
+        ("topology", |reach| reach.topology.to_string()),
+        ("seeds", |reach| reach.seeds.to_string()),
+        ("auto", |reach| format!("{:.2}", reach.auto)),
+        ("BBR2", |reach| format!("{:.2}", reach.bbr2)),
+        ("path-aware", |reach| format!("{:.2}", reach.path_aware_bbr2)),
+        ("reinject", |reach| format!("{:.2}", reach.reinject_bbr2)),
+        ("ratio", |reach| format!("{:.3}", reach.ratio)),
+    ];
+    let worst_of_all = reached.get(..LISTED).unwrap_or(reached);
+    let mut text = format!(
+        "auto divided by the best of BBR2, path-aware BBR2 and re-injection over BBR2:\n\
+         median {median:.3}, first percentile {first_percentile:.3}, worst {worst:.3} \
+         ({topologies} topologies, {repeated} of them with {MORE_SEEDS} seeds; {failed} runs failed).\n\
+         The worst, in Mbit/s:\n{}\n",
+        report::table_of(&columns, worst_of_all, 0)
+    );
+    for reach in worst_of_all {
+        let auto = reach.commands.first().map_or("", String::as_str);
+        text += &format!("{}: {auto}\n", reach.topology);
+    }
+    text
+}
+
+/// The ratios by the share of topologies that have no higher one, as an SVG.
+///
+/// # Errors
+///
+/// [`DrawError`].
+pub fn plot(reached: &[Reach]) -> Result<String, DrawError> {
+    let all = reached.len() as f64;
+    let share = |(place, reach): (usize, &Reach)| ((place + 1) as f64 / all * 100.0, reach.ratio);
+    let plot = Plot {
+        id: "sweep".to_owned(),
+        title: String::new(),
+        x: Axis::linear("share of the topologies, percent", 1),
+        y: Axis { scale: Scale::Logarithmic, ..Axis::linear("auto / the best of three", 3) },
+        curves: vec![Curve::computed("auto", BLUE, reached.iter().enumerate().map(share))],
+    };
+    draw::standalone(&plot, &Results::new())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Random topologies.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::figures::job::Case;
+
+/// Delays of a segment, one way, in milliseconds. With the same range for both segments, the near
+/// one is the longer in half of the topologies.
+const DELAY_MS: (f64, f64) = (0.5, 100.0);
+/// Rates in Mbit/s. Either segment may be the bottleneck.
+const NEAR_RATE: (f64, f64) = (5.0, 100.0);
+const FAR_RATE: (f64, f64) = (3.0, 50.0);
+/// A queue in parts of the product of bottleneck and round trip.
+const QUEUE: (f64, f64) = (0.3, 3.0);
+/// The shortest queue: ten packets.
+const LEAST_QUEUE_BYTES: f64 = 15_000.0;
+/// The most near loss, in percent.
+const NEAR_LOSS: f64 = 10.0;
+/// Far loss in percent, where there is any.
+const FAR_LOSS: (f64, f64) = (0.01, 0.5);
+/// The mean length of a burst of near loss, in packets.
+const BURST: (f64, f64) = (2.0, 8.0);
+/// Shares of topologies.
+const WITHOUT_NEAR_LOSS: f64 = 0.1;
+const WITH_BURSTS: f64 = 0.25;
+const WITHOUT_FAR_LOSS: f64 = 0.6;
+/// A transfer takes so many seconds or so many round trips of the bottleneck, whichever is longer,
+/// within bounds in bytes.
+const SECONDS: f64 = 4.0;
+const ROUND_TRIPS: f64 = 30.0;
+const BYTES: (f64, f64) = (1e6, 8e6);
+
+/// A random path, and a transfer that suits it.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    number: u64,
+    path: Case,
+}
+
+/// The numbers that a topology is made of.
+struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// Evenly from 0 to 1.
+    fn share(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn evenly(&mut self, (low, high): (f64, f64)) -> f64 {
+        low + (high - low) * self.share()
+    }
+
+    /// Evenly by the logarithm.
+    fn by_logarithm(&mut self, (low, high): (f64, f64)) -> f64 {
+        self.evenly((low.ln(), high.ln())).exp()
+    }
+}
+
+impl Topology {
+    /// The topology of this number that follows from `seed`.
+    #[must_use]
+    pub fn draw(seed: u64, number: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(number);
+        let mut draws = Draws(random);
+        let [near_ms, far_ms] = [(); 2].map(|()| draws.by_logarithm(DELAY_MS));
+        let [near_rate, far_rate] = [NEAR_RATE, FAR_RATE].map(|rate| draws.by_logarithm(rate));
+        let rtt = 2.0 * (near_ms + far_ms) / 1e3;
+        let bytes_per_second = near_rate.min(far_rate) * 1e6 / 8.0;
+        let [near_queue, far_queue] = [(); 2]
+            .map(|()| (bytes_per_second * rtt * draws.by_logarithm(QUEUE)).max(LEAST_QUEUE_BYTES));
+        // Each topology draws all numbers, so that one share does not move what follows it.
+        let (lossless, loss) = (draws.share() < WITHOUT_NEAR_LOSS, draws.evenly((0.0, NEAR_LOSS)));
+        let (bursts, burst) = (draws.share() < WITH_BURSTS, draws.evenly(BURST));
+        let (clean, far_loss) = (draws.share() < WITHOUT_FAR_LOSS, draws.by_logarithm(FAR_LOSS));
+        let (loss, far_loss) =
+            (if lossless { 0.0 } else { loss }, if clean { 0.0 } else { far_loss });
+        let bytes = (bytes_per_second * SECONDS.max(ROUND_TRIPS * rtt)).clamp(BYTES.0, BYTES.1);
+        let path = Case::of("upload-paper")
+            .set("near.delay_ms", format!("{near_ms:.2}"))
+            .set("near.rate_mbit", format!("{near_rate:.1}"))
+            .set("near.queue_bytes", format!("{near_queue:.0}"))
+            .set("far.delay_ms", format!("{far_ms:.2}"))
+            .set("far.rate_mbit", format!("{far_rate:.1}"))
+            .set("far.queue_bytes", format!("{far_queue:.0}"))
+            .set("far.loss_percent", format!("{far_loss:.3}"))
+            .set("flow.bytes", format!("{bytes:.0}"));
+        let path = if bursts {
+            // Bursts of this mean length, so often that the mean loss is the same.
+            let leave = 100.0 / burst;
+            path.set("near.loss_percent", 0)
+                .set("near.bad_leave_percent", format!("{leave:.2}"))
+                .set("near.bad_enter_percent", format!("{:.4}", leave * loss / (100.0 - loss)))
+        } else {
+            path.set("near.loss_percent", format!("{loss:.2}"))
+        };
+        Self { number, path }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The path and the transfer, without a sender.
+    pub(super) fn path(&self) -> &Case {
+        &self.path
+    }
+}
