@@ -271,6 +271,7 @@ impl Sidekick {
         if refuted > 0 {
             self.qlog.early_loss_spurious(conn, refuted, self.sender.stats().spurious, now);
         }
+        // Also without a loss: how long a queue stands decides about later losses.
         if let Some(path) = self.path.current() {
             self.policy.observe(Measured::of(&self.sender, conn, path.id), now);
         }
