@@ -28,6 +28,15 @@ const POLLING: &[&str] = &[
     "sidekick.threshold=1",
 ];
 
+/// The same, with a quACK when a packet stays away.
+const STEADY: &[&str] = &[
+    "sidekick.mode=reinject",
+    "sidekick.every_packets=1",
+    "sidekick.poll=on",
+    "sidekick.threshold=1",
+    "sidekick.steady=on",
+];
+
 /// A talker past a far proxy, with quACKs as in `audio-paper`: after every second packet, of 8
 /// sums.
 const TALKER: &[&str] = &[
@@ -112,7 +121,7 @@ fn published(series: &str, percentile: f64) -> f64 {
 #[test]
 fn what_help_spares_a_call_and_costs_it() {
     // Each a name, the name in the published figures, and settings.
-    let calls: [(&str, Option<&str>, &[&str]); 9] = [
+    let calls: [(&str, Option<&str>, &[&str]); 10] = [
         ("end to end", Some("base"), &[]),
         (
             "every 8, 32 sums",
@@ -138,6 +147,7 @@ fn what_help_spares_a_call_and_costs_it() {
             &["sidekick.mode=reinject", "sidekick.poll=on", "sidekick.every_packets=1"],
         ),
         ("every 1, 1 sum, polls", None, POLLING),
+        ("steady, 1 sum, polls", None, STEADY),
     ];
     let header = ["p95", "p99", "p99.9", "max", "quACKs/s", "polls/s", "bytes, %"];
     let mut table = format!("{:24}", "de-jitter, ms");
@@ -280,8 +290,40 @@ fn heavy_loss_and_bursts_are_hardly_heard_either() {
     let bursts =
         ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
     for path in [&["near.loss_percent=10"][..], &bursts] {
-        let p99 = Calls::new(&[POLLING, path].concat()).p99();
-        assert!(p99 < 0.1, "{path:?}: p99 {p99} ms");
+        let waits = |help: &[&str]| {
+            let calls = Calls::any("audio-paper", SEEDS, &[help, path].concat());
+            let waits = [calls.p99(), calls.p999(), calls.max()];
+            println!("{path:?}: {waits:?} ms for {:.1} % of the bytes", calls.cost());
+            (waits, calls.cost())
+        };
+        let (polling, steady) = (waits(POLLING), waits(STEADY));
+        assert!(polling.0[0] < 0.1 && steady.0[0] < 0.1, "{path:?}: {polling:?} and {steady:?} ms");
+        assert!(steady.1 < 0.6 * polling.1, "{path:?}: {polling:?} and {steady:?} %");
+    }
+}
+
+/// A quACK tells of what stays away, whatever the interval, and on a path with jitter.
+#[test]
+fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
+    let calls = Calls::new(STEADY);
+    let (p99, p999, max, cost) = (calls.p99(), calls.p999(), calls.max(), calls.cost());
+    assert!(p99 <= 0.1 && p999 <= 2.0 && max <= 20.0, "{p99}, {p999}, at most {max} ms");
+    assert!(cost <= 10.0, "{cost} % of the media's bytes");
+    for path in [
+        &["flow.frame_ms=10", "flow.frame_bytes=120"][..],
+        &["flow.frame_ms=60", "flow.frame_bytes=720"],
+        &["near.jitter_ms=2"],
+        &["near.jitter_ms=5"],
+    ] {
+        let waits = |help: &[&str]| {
+            let calls = Calls::any("audio-paper", SEEDS, &[help, path].concat());
+            let waits = [calls.p99(), calls.p999(), calls.max()];
+            println!("{path:?}: {waits:?} ms for {:.1} % of the bytes", calls.cost());
+            (waits, calls.cost())
+        };
+        let (polling, steady) = (waits(POLLING), waits(STEADY));
+        assert!(steady.0[0] <= polling.0[0] + 1.0, "{path:?}: {polling:?} and {steady:?} ms");
+        assert!(steady.1 < 0.6 * polling.1, "{path:?}: {polling:?} and {steady:?} %");
     }
 }
 

@@ -130,6 +130,10 @@ fn sender_arguments(
         Some(_) => {}
     }
     arguments.extend(sidekick_arguments(sidekick));
+    if sidekick.mode != Mode::Off {
+        let steady = if sidekick.steady { "on" } else { "off" };
+        arguments.extend(words(&["--steady", steady]));
+    }
     if sidekick.mode != Mode::Off && sidekick.every_packets.is_none() {
         arguments.extend(words(&["--quack-every-packets", "0"]));
     }
@@ -153,11 +157,15 @@ mod tests {
         let line = format!(
             "{call} --sidekick reinject --proxy 10.77.1.2:5252 --poll off --quack-every-ms 0 --threshold 8"
         );
-        assert_eq!(sender(&["sidekick.mode=reinject"]), format!("{line} --quack-every-packets 2"));
+        let packets = "--quack-every-packets 2";
+        let call = ["sidekick.mode=reinject"];
+        assert_eq!(sender(&call), format!("{line} {packets} --steady off"));
+        let call = ["sidekick.mode=reinject", "sidekick.steady=on"];
+        assert_eq!(sender(&call), format!("{line} {packets} --steady on"));
         let by_time =
             ["sidekick.mode=reinject", "sidekick.every_packets=off", "sidekick.every_ms=20"];
         let line = line.replace("--quack-every-ms 0", "--quack-every-ms 20");
-        assert_eq!(sender(&by_time), format!("{line} --quack-every-packets 0"));
+        assert_eq!(sender(&by_time), format!("{line} --steady off --quack-every-packets 0"));
     }
 
     #[test]

@@ -68,6 +68,10 @@ impl Scenario {
         if kind == FlowKind::Listen {
             return self.check_listener(of_mode, of_kind);
         }
+        if sidekick.steady && kind != FlowKind::Audio {
+            let instead = "only a call has packets at a steady interval; set it to off";
+            return clash("sidekick.steady = on", of_kind, instead);
+        }
         let receives = kind.is_download();
         if receives {
             if !matches!(mode, Mode::Off | Mode::Receive | Mode::Auto) {
@@ -160,6 +164,7 @@ impl Scenario {
             ("every_packets", packets, set.every_packets != usual.every_packets),
             ("every_ms", set.every_ms.to_string(), set.every_ms != usual.every_ms),
             ("threshold", set.threshold.to_string(), set.threshold != usual.threshold),
+            ("steady", "on".to_owned(), set.steady),
         ];
         let found = unusual.into_iter().find(|(.., set)| *set);
         found.map(|(setting, value, _)| format!("sidekick.{setting} = {value}"))
@@ -298,6 +303,7 @@ mod tests {
             ("sidekick.every_packets=2", "sidekick.every_packets = 2"),
             ("sidekick.every_ms=0", "sidekick.every_ms = 0"),
             ("sidekick.threshold=8", "sidekick.threshold = 8"),
+            ("sidekick.steady=on", "sidekick.steady = on"),
         ] {
             let listener = || Scenario::load("audio-far-proxy").unwrap();
             let error = listener().apply(&[receive, setting]).unwrap_err().to_string();
@@ -309,6 +315,14 @@ mod tests {
             listener().apply(&talker).unwrap();
             listener().apply(&[setting]).unwrap();
         }
+    }
+
+    #[test]
+    fn only_a_call_is_steady() {
+        let settings = ["sidekick.mode=reinject", "sidekick.steady=on"];
+        Scenario::load("audio-paper").unwrap().apply(&settings).unwrap();
+        let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
+        assert!(error.to_string().contains("only a call"), "{error}");
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Sidekick {
     pub every_ms: u32,
     /// The most missing packets that a quACK identifies.
     pub threshold: u8,
+    /// Whether the sender asks for a quACK when a packet stays away, and for few others.
+    pub steady: bool,
     /// Whether the client sends the datagrams of its handshake more than once.
     pub repeat_handshake: bool,
     /// How the proxy repairs what is received.
@@ -114,6 +116,7 @@ impl Default for Sidekick {
             every_packets: None,
             every_ms: 30,
             threshold: 20,
+            steady: false,
             repeat_handshake: false,
             repair: Repair::Auto,
             parity_percent: 35,
@@ -132,6 +135,8 @@ settings! { Sidekick, value;
         "interval between quACKs" => every_ms = whole(value, 0..=60_000);
     "threshold", "packets from 1 to 255", "the most missing packets that a quACK identifies" =>
         threshold = whole(value, 1..=255);
+    "steady", SWITCH, "whether a quACK tells of a packet that stays away, and few others" =>
+        steady = switch(value);
     "repeat_handshake", SWITCH,
         "whether the client sends the datagrams of its handshake more than once" =>
         repeat_handshake = switch(value);

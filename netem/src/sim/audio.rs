@@ -95,6 +95,7 @@ fn talker(
         sender.terms.every_packets = sidekick.every_packets();
         sender.terms.every = sidekick.every();
         (sender.terms.threshold, sender.poll) = (sidekick.threshold, sidekick.poll);
+        sender.steady = sidekick.steady.then_some(flow.frame_interval);
         let flow = Flow { source: local, destination: listener };
         Reinject { sender, flow, seed: seed_bytes(seed, "sidekick") }
     });

@@ -30,6 +30,7 @@ mod session;
 mod setup;
 mod shard;
 mod site;
+mod steady;
 mod table;
 mod transmit;
 mod waiting;
@@ -37,7 +38,7 @@ mod waiting;
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber};
+use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber, Steady};
 pub use addresses::Addresses;
 use answers::Answered;
 use config::PROOF_TIMEOUT;
@@ -253,6 +254,7 @@ impl Observer {
             Message::Keep(keep) => self.on_keep(number, &keep, now),
             Message::Request(request) => self.on_request(number, request, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
+            Message::Steady(steady) => self.on_steady(number, steady, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -307,6 +309,21 @@ impl Observer {
         Ok(())
     }
 
+    /// Answers as if it were a poll. From then on, silence is reported.
+    fn on_steady(
+        &mut self,
+        number: SessionNumber,
+        steady: Steady,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let Steady { epoch, token, .. } = steady;
+        self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
+        let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        session.counter.watch(steady);
+        self.table.reschedule(number);
+        Ok(())
+    }
+
     /// A repeated request gets the same answer as the first: the epoch to end is over.
     fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
@@ -356,6 +373,7 @@ impl Observer {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
             if session.counter.quack_due.is_some_and(|due| due <= now) {
+                session.counter.note_silence();
                 let number = session.agreed.number;
                 self.report(number, 0, 0, now);
                 continue;

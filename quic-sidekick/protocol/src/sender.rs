@@ -136,6 +136,13 @@ impl Sender {
         }
     }
 
+    /// Sets [`SenderConfig::steady`], because the interval of the flow's packets changed. The
+    /// proxies hear of it in the next call of [`Sender::on_timeout`].
+    pub fn set_steady(&mut self, interval: Option<Duration>) {
+        self.config.steady = interval;
+        self.sessions.iter_mut().for_each(|session| session.set_steady(interval));
+    }
+
     /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]), also those of
     /// sessions that have not asked so far. A caller may know only later that it can detect gaps.
     pub fn want_copies(&mut self, age: Duration, now: Instant) {

@@ -1,6 +1,6 @@
 //! A near segment in virtual time, between a sender and an observer.
 
-use crate::wire::MAX_DATAGRAM_LEN;
+use crate::wire::{MAX_DATAGRAM_LEN, SEAL_LEN};
 use crate::{
     Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route, Sender, SenderConfig,
     Store, clock::Numbers,
@@ -27,6 +27,9 @@ enum Arrival {
     ToSender(Vec<u8>),
     AlongPath(Vec<u8>),
 }
+
+/// The length of a sealed STEADY. No other datagram of a sender is as long.
+const STEADY_LEN: usize = SEAL_LEN + 11;
 
 /// No tag, for comparisons.
 pub(crate) const NONE: [u64; 0] = [];
@@ -75,6 +78,10 @@ pub(crate) struct Simulation {
     /// If set, data that the sender declares lost is sent again from it.
     pub(crate) store: Option<Store>,
     pub(crate) resent: u64,
+    /// So many of these are lost.
+    pub(crate) lost_repairs: u32,
+    /// The proxy does not know STEADY.
+    pub(crate) is_old: bool,
     /// Data that arrived although a copy had arrived before.
     pub(crate) repeated: u64,
 }
@@ -152,6 +159,8 @@ impl Simulation {
             sent_at: Vec::new(),
             store: None,
             resent: 0,
+            lost_repairs: 0,
+            is_old: false,
             repeated: 0,
         };
         this.drain();
@@ -247,7 +256,9 @@ impl Simulation {
             let again = self.store.as_mut().and_then(|store| store.get_for_resend(tag, self.now));
             if let Some(datagram) = again.map(<[u8]>::to_vec) {
                 self.resent += 1;
-                self.transmit(tag, datagram, None);
+                let swallow = self.lost_repairs > 0;
+                self.lost_repairs -= u32::from(swallow);
+                self.transmit(tag, datagram, swallow.then_some(true));
             }
         }
     }
@@ -327,6 +338,7 @@ impl Simulation {
                     seen.is_none_or(|seen| seen == Observed::Marker) || self.damage_percent > 0
                 );
             }
+            Arrival::ToProxy(datagram) if self.is_old && datagram.len() == STEADY_LEN => {}
             Arrival::ToProxy(datagram) => {
                 self.sent_to_proxy = true;
                 if let Some(proxy) = &mut self.proxy {

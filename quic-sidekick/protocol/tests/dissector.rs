@@ -66,6 +66,7 @@ fn number_of(kind: &str) -> &'static str {
         "nothing" => "10",
         "tail" => "11",
         "protect" => "12",
+        "steady" => "13",
         other => panic!("a vector of a new kind, {other}"),
     }
 }

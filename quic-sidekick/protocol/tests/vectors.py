@@ -179,6 +179,9 @@ ENCODERS = {
     "protect": lambda f: struct.pack(
         ">BHBHB", 12, f["share"], f["window"], f["flush_us"], f["list"]
     ),
+    "steady": lambda f: struct.pack(
+        ">BHHIH", 13, f["epoch"], f["token"], f["interval_us"], f["every_packets"]
+    ),
     "parity": lambda f: head(8, f)
     + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))
     + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"])

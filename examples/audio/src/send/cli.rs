@@ -80,6 +80,9 @@ pub(crate) struct Cli {
     /// Request a quACK before the schedule when a packet may be lost
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
+    /// Request a quACK when a packet stays away, and few others
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    steady: OnOff,
 
     /// Print one JSON object on standard output instead of the summary
     #[arg(long)]
@@ -135,7 +138,7 @@ impl Cli {
             packets: u32::try_from(packets).unwrap_or(u32::MAX).max(1),
             length_given: self.seconds.is_some() || self.wav.is_none(),
             bytes,
-            sender: self.sender()?,
+            sender: self.sender(interval)?,
         })
     }
 
@@ -167,7 +170,7 @@ impl Cli {
         Ok(Description::new(Session::new(key, encoding), destination))
     }
 
-    fn sender(&self) -> anyhow::Result<Option<SenderConfig>> {
+    fn sender(&self, interval: Duration) -> anyhow::Result<Option<SenderConfig>> {
         if self.sidekick == Sidekick::Off {
             ensure!(
                 self.proxy.is_none(),
@@ -182,6 +185,7 @@ impl Cli {
         };
         let mut sender = sender_config(edge::proxy_address(proxy)?);
         sender.poll = self.poll == OnOff::On;
+        sender.steady = (self.steady == OnOff::On).then_some(interval);
         sender.terms.threshold = self.threshold.unwrap_or(if sender.poll { 1 } else { 8 });
         sender.terms.every_packets = NonZeroU16::new(self.quack_every_packets);
         sender.terms.every =
@@ -235,6 +239,10 @@ mod tests {
         assert_eq!(sender.terms.every_packets, NonZeroU16::new(4));
         assert_eq!(sender.terms.every, Some(Duration::from_millis(30)));
         assert_eq!((sender.terms.threshold, sender.poll), (16, false));
+        assert_eq!(sender.steady, Some(Duration::from_millis(20)));
+        let line = format!("{line} --steady off --interval-ms 60");
+        let plan = new(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(plan.sender.unwrap().steady, None);
     }
 
     #[test]

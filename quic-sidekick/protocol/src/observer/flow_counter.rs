@@ -2,10 +2,11 @@
 
 use super::budget::Budget;
 use super::duplicates::Duplicates;
+use super::steady::Watch;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
-use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Words, low};
+use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Steady, Words, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ pub(super) struct FlowCounter {
     pub(super) budget: Budget,
     /// When the latest packet of this epoch was counted.
     pub(super) last_at: Option<Instant>,
-    /// When the timed quACK falls due; `None` while every packet is reported.
+    /// When the quACK after a time or a silence falls due; `None` if none does.
     pub(super) quack_due: Option<Instant>,
     duplicates: Duplicates,
     sums: PowerSums,
@@ -61,6 +62,8 @@ pub(super) struct FlowCounter {
     whole: u8,
     /// The quACK that waits to be sent.
     request: Option<Request>,
+    /// The packets come at a steady interval, as the sender says.
+    watch: Option<Watch>,
 }
 
 impl FlowCounter {
@@ -85,6 +88,7 @@ impl FlowCounter {
             unasked: false,
             whole: 0,
             request: None,
+            watch: None,
         })
     }
 
@@ -160,8 +164,14 @@ impl FlowCounter {
         self.budget.seen(len);
         self.sums.insert(identifier);
         self.last = identifier;
-        self.last_at = Some(now);
+        let before = self.last_at.replace(now);
         self.unreported = self.unreported.saturating_add(1);
+        if self.watch.is_some() { self.watched(before, now) } else { self.by_terms(now) }
+    }
+
+    /// What the terms make of a packet that was counted.
+    #[inline]
+    fn by_terms(&mut self, now: Instant) -> Count {
         if self.unreported >= self.every_packets {
             return Count::WithReport;
         }
@@ -172,6 +182,46 @@ impl FlowCounter {
             return Count::WithDeadline;
         }
         Count::Silently
+    }
+
+    /// What comes of a packet that was counted in a flow with a steady interval. `before`: when the
+    /// one before it was counted.
+    #[inline(never)]
+    fn watched(&mut self, before: Option<Instant>, now: Instant) -> Count {
+        let Some(watch) = &mut self.watch else { return Count::Silently };
+        let held = watch.holds();
+        let is_late = watch.on_packet(before.map(|at| now.saturating_duration_since(at)));
+        if !watch.holds() {
+            if held {
+                // It was that of a silence.
+                self.quack_due = None;
+            }
+            return self.by_terms(now);
+        }
+        let enough = self.unreported >= watch.every_packets().max(self.every_packets);
+        self.quack_due = self.silence_due();
+        if is_late || enough { Count::WithReport } else { Count::WithDeadline }
+    }
+
+    /// When the next quACK falls due if no packet comes.
+    fn silence_due(&self) -> Option<Instant> {
+        Some(self.last_at? + self.watch.as_ref()?.silence()?)
+    }
+
+    /// Watches for silence, as a sender's request says, or does not any more.
+    pub(super) fn watch(&mut self, steady: Steady) {
+        let held = self.watch.as_ref().is_some_and(Watch::holds);
+        self.watch = Watch::renewed(self.watch.take(), steady);
+        if held || self.watch.is_some() {
+            self.quack_due = self.silence_due();
+        }
+    }
+
+    /// Notes that a quACK fell due.
+    pub(super) fn note_silence(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.note_silence();
+        }
     }
 
     /// Whether this epoch has counted packets of another interface than this.
@@ -204,12 +254,13 @@ impl FlowCounter {
         self.quack_due = None;
         self.interface = None;
         self.request = None;
+        self.watch = None;
         (self.missed, self.unasked) = (false, false);
     }
 
     /// Requests a quACK. Returns true if one waited already, which now answers the newer poll.
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
-        self.quack_due = None;
+        self.quack_due = self.silence_due();
         self.unreported = 0;
         let waiting = self.request;
         self.request = Some(match waiting {

@@ -15,6 +15,7 @@ mod copies;
 mod counting;
 mod epochs;
 mod sessions;
+mod steady;
 
 const PEER: &str = "192.0.2.1:5000";
 

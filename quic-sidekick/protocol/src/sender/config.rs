@@ -24,6 +24,10 @@ pub struct SenderConfig {
     /// least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). 1 suits a flow
     /// whose packets are too far apart to overtake each other.
     pub packet_threshold: u32,
+    /// The interval between the flow's packets, from 1 µs to 1 s, if it is steady, as that of a
+    /// call. The proxy then sends a quACK when a packet stays away, and few others. A flow that
+    /// pauses now and then is steady, too. `None` for quACKs as the terms say.
+    pub steady: Option<Duration>,
     /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a
     /// second; `None` to ask for none.
     pub keep: Option<Duration>,
@@ -63,6 +67,7 @@ impl Default for SenderConfig {
             terms: Terms::default(),
             poll: true,
             packet_threshold: 3,
+            steady: None,
             keep: None,
             unanswered: MAX_PENDING,
         }

@@ -1,12 +1,14 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
 //! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, `probe` tracks requests without an answer, and `keeping` fetches copies.
+//! deadlines, `probe` tracks requests without an answer, `steady` asks for fewer reports, and
+//! `keeping` fetches copies.
 
 mod keeping;
 mod parity;
 pub(super) mod probe;
 mod quacks;
+mod steady;
 mod timeouts;
 
 use super::effects::{Bye, Context, Transition};
@@ -17,10 +19,11 @@ use super::rtt::NearRtt;
 use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber};
+use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber, Steady};
 use keeping::Keeping;
 use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
+use steady::Steadiness;
 
 /// Polls without an authentic answer before the sender accepts that the session is unknown.
 const DOUBT_POLLS: u32 = 3;
@@ -74,6 +77,7 @@ pub(super) struct Epoch {
     probe: Probe,
     /// Sums that polls request because a quACK had too few; otherwise 0.
     wanted_sums: u8,
+    steady: Steadiness,
 }
 
 impl Epoch {
@@ -88,6 +92,7 @@ impl Epoch {
             doubtful: false,
             probe: Probe::default(),
             wanted_sums: 0,
+            steady: Steadiness::default(),
         }
     }
 }
@@ -120,6 +125,8 @@ pub(super) struct Established {
     unasked_since: Option<Instant>,
     /// The POLL that waits to be sent.
     pub(super) poll_waits: Option<Poll>,
+    /// The STEADY that waits to be sent.
+    steady_waits: Option<Steady>,
     /// A NEW EPOCH waits to be sent.
     new_epoch_waits: bool,
     /// Copies of the reverse flow.
@@ -163,6 +170,7 @@ impl Established {
             fruitless: 0,
             unasked_since: None,
             poll_waits: None,
+            steady_waits: None,
             new_epoch_waits: false,
             keeping: Keeping::default(),
             plain: Plain::default(),
@@ -177,6 +185,7 @@ impl Established {
                 self.epoch.last_progress = now;
             }
         }
+        self.note_unexpected(identifier, now);
         if self.history.push(identifier, tag, now) {
             self.reconciler.forget_oldest();
         }
@@ -256,6 +265,7 @@ impl Established {
             | Message::NewEpoch { .. }
             | Message::Keep { .. }
             | Message::Protect(_)
+            | Message::Steady(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -294,6 +304,7 @@ impl Established {
         self.renewing = None;
         self.last_heard = context.now;
         self.new_epoch_waits = false;
+        self.steady_waits = None;
         self.reconciler.begin(self.kept_sums);
         self.history.begin_epoch();
         context.stats.epochs += 1;
@@ -380,6 +391,9 @@ impl Established {
         {
             self.poll(context);
         }
+        if due(self.steady_at(context.config)) && !context.has_left() {
+            self.ask_to_watch(context);
+        }
     }
 
     /// Writes the waiting message to `out` and returns the datagram's length.
@@ -389,6 +403,8 @@ impl Established {
             Message::NewEpoch { epoch: self.epoch.number }
         } else if let Some(poll) = self.poll_waits.take() {
             Message::Poll(poll)
+        } else if let Some(steady) = self.steady_waits.take() {
+            Message::Steady(steady)
         } else {
             self.keeping.next_message(&mut asked)?
         };

@@ -114,6 +114,11 @@ impl History {
         }
     }
 
+    /// Whether a packet with this identifier was declared lost not long ago.
+    pub(super) fn is_declared_lost(&self, identifier: u32) -> bool {
+        self.declared_lost.iter().any(|declared| declared.entry.identifier == identifier)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

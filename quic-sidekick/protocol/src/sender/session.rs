@@ -300,6 +300,11 @@ impl ProxySession {
         self.config.packet_threshold = packets;
     }
 
+    /// Sets the interval of the flow's packets, if it is steady.
+    pub(super) fn set_steady(&mut self, interval: Option<Duration>) {
+        self.config.steady = interval;
+    }
+
     /// Asks the proxy to keep copies for `age`, unless the session has asked before.
     pub(super) fn want_copies(&mut self, age: Duration, now: Instant) {
         self.config.keep = Some(age);

@@ -5,6 +5,7 @@ mod discovery;
 mod flood;
 mod missed;
 mod short;
+mod steady;
 mod thousand;
 
 use super::established::Established;

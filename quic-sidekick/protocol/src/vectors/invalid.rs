@@ -8,7 +8,7 @@ use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, Message, Parity, ParseError, Pattern, Poll, Protect,
-    Range, Ranges, Refusal, Repeat, Request, Words, hello_payload, parse_hello_payload,
+    Range, Ranges, Refusal, Repeat, Request, Steady, Words, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -356,7 +356,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 13", Put(0, &[13]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 14", Put(0, &[14]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -408,6 +408,17 @@ pub(super) fn messages() -> Vec<Bad> {
                 ("a window of 0", Put(3, &[0]), "field window"),
                 ("a window of 65", Put(3, &[65]), "field window"),
                 ("one byte short", Cut(6), "truncated"),
+                long(),
+            ],
+        ),
+        of(
+            "STEADY",
+            Message::Steady(Steady { epoch: 3, token: 4, interval_us: 5, every_packets: 6 }),
+            &[
+                no_epoch(),
+                ("token 0", Put(3, &[0, 0]), "field token"),
+                ("after no packets", Put(9, &[0, 0]), "field packets"),
+                ("one byte short", Cut(10), "truncated"),
                 long(),
             ],
         ),

@@ -4,8 +4,8 @@ use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Words,
-    hello_payload, parse_hello_payload,
+    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Steady,
+    Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -204,6 +204,13 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("protect", fields)
         }
+        Message::Steady(Steady { epoch, token, interval_us, every_packets }) => {
+            let fields = json!({
+                "epoch": epoch, "token": token, "interval_us": interval_us,
+                "every_packets": every_packets
+            });
+            ("steady", fields)
+        }
     }
 }
 
@@ -390,6 +397,9 @@ pub(super) fn messages() -> Vec<Value> {
     let protect =
         |share, window, flush_us, list| Message::Protect(Protect { share, window, flush_us, list });
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
+    let steady = |interval_us, every_packets| {
+        Message::Steady(Steady { epoch: 3, token: 0xbeef, interval_us, every_packets })
+    };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
@@ -420,5 +430,8 @@ pub(super) fn messages() -> Vec<Value> {
         message("PROTECT", &protect(128, 30, 3000, 8)),
         message("PROTECT, no more", &protect(0, 1, 0, 0)),
         message("PROTECT, the most", &protect(1024, 64, u16::MAX, u8::MAX)),
+        message("STEADY", &steady(20_000, 25)),
+        message("STEADY, no more", &steady(0, 1)),
+        message("STEADY, the most", &steady(u32::MAX, u16::MAX)),
     ]
 }

@@ -21,6 +21,7 @@ const REQUEST: u8 = 9;
 const NOTHING: u8 = 10;
 const TAIL: u8 = 11;
 const PROTECT: u8 = 12;
+const STEADY: u8 = 13;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -76,6 +77,8 @@ pub enum Message<'a> {
     },
     /// The sender asks for parity of the reverse flow.
     Protect(Protect),
+    /// The sender asks for reports of silence instead of packets.
+    Steady(Steady),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -107,6 +110,19 @@ impl Poll {
     /// The length in bytes of a datagram with a poll.
     #[cfg(any(test, feature = "testing"))]
     pub const SEALED_LEN: usize = SEAL_LEN + 6;
+}
+
+/// A request for an immediate quACK, and for few others as long as no packet stays away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steady {
+    /// The sender's current epoch, not 0. The request holds in this epoch.
+    pub epoch: u16,
+    /// The answer repeats it; not 0.
+    pub token: u16,
+    /// The interval between the flow's packets in microseconds; 0 if it is not steady any more.
+    pub interval_us: u32,
+    /// The proxy sends a quACK after this many packets, not 0.
+    pub every_packets: u16,
 }
 
 /// A cumulative report of the epoch's packets.
@@ -213,6 +229,12 @@ impl<'a> Message<'a> {
             }
             TAIL => Self::Tail { last: r.u32()?, passed: r.u32()? },
             PROTECT => Self::Protect(Protect::parse(&mut r)?),
+            STEADY => Self::Steady(Steady {
+                epoch: nonzero(r.u16()?, "epoch")?,
+                token: nonzero(r.u16()?, "token")?,
+                interval_us: r.u32()?,
+                every_packets: nonzero(r.u16()?, "packets")?,
+            }),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -260,6 +282,10 @@ impl<'a> Message<'a> {
             Self::Protect(protect) => {
                 w.put(&[PROTECT])?;
                 protect.emit(&mut w)?;
+            }
+            Self::Steady(Steady { epoch, token, interval_us, every_packets }) => {
+                w.put_all(&[&[STEADY], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
+                w.put_all(&[&interval_us.to_be_bytes(), &every_packets.to_be_bytes()])?;
             }
         }
         Ok(w.len())

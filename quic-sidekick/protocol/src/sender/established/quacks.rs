@@ -125,6 +125,7 @@ impl Established {
         if let Some(polled_at) = answered {
             let time = context.now.saturating_duration_since(polled_at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
+            self.epoch.steady.answered(quack.token);
         }
         Ok(answered)
     }
@@ -153,12 +154,14 @@ impl Established {
             Outcome::Decoded { last_sent } => {
                 self.on_decoded(quack, last_sent, context.now);
                 context.effects.assistance = Some(Assistance::Assisted);
-                if let Some(polled_at) = answered {
-                    self.on_answer(polled_at, context);
+                match answered {
+                    Some(polled_at) => self.on_answer(polled_at, context),
+                    None => self.on_silence(quack, context),
                 }
                 if !context.has_left() {
                     self.declare_lost(grace, context);
                 }
+                self.forget_unexpected();
             }
             Outcome::TooMany { missing } => {
                 context.stats.undecodable += 1;
@@ -190,6 +193,7 @@ impl Established {
         self.epoch.wanted_sums = 0;
         if let Some(sent) = last_sent {
             self.epoch.probe.progress();
+            self.epoch.steady.progress(quack.last, sent);
             self.epoch.last_progress = now;
             self.epoch.tail_declared = 0;
             self.epoch.doubtful = false;
@@ -235,7 +239,14 @@ impl Established {
     /// Handles an answer to a poll that decoded. Packets that it lacks, although they were sent a
     /// probe timeout before the poll, are lost (SPEC.md, section 7.4).
     fn on_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
-        let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
+        if let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) {
+            self.declare_tail(until, context);
+        }
+    }
+
+    /// Marks packets as lost that were sent by `until`, and that a quACK lacks which is late
+    /// enough. If there are too many in a row, the path is in doubt.
+    pub(super) fn declare_tail(&mut self, until: Instant, context: &mut Context<'_>) {
         let tail = self.epoch.tail_declared + self.history.unseen_until(until);
         let slow = self.is_without_progress(context.now);
         if tail > TAIL_LIMIT || slow && tail > SLOW_TAIL_LIMIT {
@@ -248,7 +259,9 @@ impl Established {
 
     /// How long the proxy may still report a packet that was declared lost.
     fn grace(&self) -> Duration {
-        4 * self.near_rtt.loss_delay() + 3 * self.granted.every.unwrap_or_default()
+        4 * self.near_rtt.loss_delay()
+            + 3 * self.granted.every.unwrap_or_default()
+            + self.epoch.steady.grace()
     }
 
     /// Declares suspects lost that have waited long enough (SPEC.md, section 7.3).

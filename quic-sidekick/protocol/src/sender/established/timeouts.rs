@@ -24,6 +24,7 @@ impl Established {
             self.silent_at(config),
             self.keep_alive_at(),
             self.measure_at(),
+            self.steady_at(config),
             self.keeping.next_timeout(),
             self.parity_at(),
         ]
@@ -58,7 +59,7 @@ impl Established {
         let patience = probe.patience(timeout);
         let soon = timeout.min(SOON);
         let scheduled = self.granted.every.filter(|every| *every <= soon).unwrap_or_default();
-        let tail = self.history.last_sent().map(|sent| sent + scheduled + patience);
+        let tail = self.awaited_since().map(|sent| sent + scheduled + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());
@@ -68,7 +69,7 @@ impl Established {
 
     /// When the proxy's timer for the next quACK began, and its interval.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
-        let every = self.granted.every?;
+        let every = self.granted.every.filter(|_| !self.epoch.steady.holds())?;
         Some((self.last_heard.max(self.history.oldest()?), every))
     }
 

@@ -1,0 +1,102 @@
+//! Flows whose packets come at a steady interval: what stays away is reported, not what comes
+//! (SPEC.md, section 6.4).
+
+use crate::clock::scale;
+use crate::wire::Steady;
+use std::time::Duration;
+
+/// An interval that is longer is not watched: a report of silence would be of no use.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The least time by which a packet may be late.
+const LEAST_ALLOWANCE: Duration = Duration::from_millis(1);
+/// While a packet is overdue, reports of silence leave a fifth of the interval apart: so many before
+/// the next packet is due. There are several, since each may be lost.
+const REPORTS: u32 = 5;
+/// After so many pauses in a row the flow is not steady, until as many packets come in time.
+const DOUBTS: u32 = 4;
+
+/// The watch over a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    interval: Duration,
+    every_packets: u32,
+    /// The mean deviation of the gaps between packets from the interval.
+    deviation: Duration,
+    /// Pauses in a row, at most [`DOUBTS`]; then less the packets in time since.
+    doubts: u32,
+    /// The flow is not steady at present, whatever its sender says.
+    unsteady: bool,
+    /// Reports of silence since the latest packet.
+    reports: u32,
+}
+
+impl Watch {
+    /// The watch that `steady` asks for. A repeated request changes nothing.
+    pub(super) fn renewed(before: Option<Self>, steady: Steady) -> Option<Self> {
+        let interval = Duration::from_micros(steady.interval_us.into());
+        let every_packets = steady.every_packets.into();
+        let same =
+            |watch: &Self| (watch.interval, watch.every_packets) == (interval, every_packets);
+        if let Some(watch) = before.filter(same) {
+            return Some(watch);
+        }
+        let is_useful = !interval.is_zero() && interval <= LONGEST;
+        is_useful.then_some(Self {
+            interval,
+            every_packets,
+            deviation: Duration::ZERO,
+            doubts: 0,
+            unsteady: false,
+            reports: 0,
+        })
+    }
+
+    /// Whether reports follow this watch, and not the terms.
+    pub(super) fn holds(&self) -> bool {
+        !self.unsteady
+    }
+
+    /// A quACK is due after this many packets.
+    pub(super) fn every_packets(&self) -> u32 {
+        self.every_packets
+    }
+
+    /// The time after a packet at which the next one is overdue.
+    fn patience(&self) -> Duration {
+        let allowance = LEAST_ALLOWANCE.max(self.interval / 10).max(4 * self.deviation);
+        self.interval + allowance.min(self.interval / 2)
+    }
+
+    /// The time after the latest packet at which silence is to be reported next. A flow that
+    /// pauses often has fewer reports.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        let is_due = self.holds() && self.reports < REPORTS >> self.doubts;
+        is_due.then(|| self.patience() + scale(self.interval, self.reports, REPORTS))
+    }
+
+    /// Notes that silence is reported.
+    pub(super) fn note_silence(&mut self) {
+        self.reports = self.reports.saturating_add(1);
+    }
+
+    /// Notes a packet, `gap` after the one before it. Returns whether it was overdue.
+    pub(super) fn on_packet(&mut self, gap: Option<Duration>) -> bool {
+        let Some(gap) = gap else { return false };
+        let overdue = gap >= self.patience();
+        let was_missed = std::mem::take(&mut self.reports) > 0;
+        let (half, pause) = (self.interval / 2, self.interval * 3 / 2);
+        if gap >= pause {
+            self.doubts = if self.unsteady { DOUBTS } else { self.doubts + 1 };
+            self.unsteady |= self.doubts >= DOUBTS;
+            return overdue;
+        }
+        self.doubts = if self.unsteady { self.doubts.saturating_sub(1) } else { 0 };
+        self.unsteady &= self.doubts > 0;
+        // One that was missed may be a repair, which keeps to no interval.
+        if gap >= half && !was_missed {
+            let deviation = gap.abs_diff(self.interval);
+            self.deviation = scale(self.deviation, 15, 16) + deviation / 16;
+        }
+        overdue
+    }
+}

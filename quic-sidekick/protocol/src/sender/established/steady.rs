@@ -1,0 +1,158 @@
+//! Flows with a steady interval: asking the proxy to report what stays away, not what comes
+//! (SPEC.md, section 7.4).
+
+use super::{Epoch, Established};
+use crate::clock::{micros, scale};
+use crate::sender::config::SenderConfig;
+use crate::sender::effects::{Context, Transition};
+use crate::wire::{Quack, Steady};
+use std::time::{Duration, Instant};
+
+/// The proxy also sends a quACK about this often. So the sender notices a proxy that fell silent.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// The most packets between two quACKs.
+const MOST_PACKETS: u128 = 64;
+/// The sender asks so often in an epoch. A proxy that does not know the request drops it.
+const ATTEMPTS: u32 = 5;
+/// A packet is lost if it was due so long before a report of silence.
+const LATE: Duration = Duration::from_millis(1);
+/// The proxy may still report a packet that was declared lost for so many intervals.
+const GRACE: u32 = 3;
+
+/// The latest request of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    interval: Duration,
+    token: u16,
+    again: Instant,
+    attempts: u32,
+}
+
+/// The state of an epoch.
+#[derive(Debug, Default)]
+pub(super) struct Steadiness {
+    asked: Option<Asked>,
+    /// The interval that the proxy watches; zero if it watches none.
+    agreed: Duration,
+    /// The newest packet that was reported for the first time: its identifier, and when it was
+    /// sent.
+    latest: Option<(u32, Instant)>,
+    /// When the latest packet was sent that the proxy does not expect, and so does not miss.
+    unexpected: Option<Instant>,
+}
+
+impl Steadiness {
+    /// Whether the proxy reports what stays away.
+    pub(super) fn holds(&self) -> bool {
+        !self.agreed.is_zero()
+    }
+
+    /// Records the newest reported packet, and when it was sent.
+    pub(super) fn progress(&mut self, identifier: u32, sent: Instant) {
+        self.latest = Some((identifier, sent));
+    }
+
+    /// Records that the proxy answered the message with this token.
+    pub(super) fn answered(&mut self, token: u16) {
+        if let Some(asked) = self.asked.filter(|asked| asked.token == token) {
+            self.agreed = asked.interval;
+        }
+    }
+
+    /// How long the proxy may still report a packet that was declared lost, beyond other flows.
+    pub(super) fn grace(&self) -> Duration {
+        scale(self.agreed, GRACE, 1)
+    }
+}
+
+/// The flow's interval if it is steady, and otherwise zero.
+fn interval(config: &SenderConfig) -> Duration {
+    Duration::from_micros(config.steady.map_or(0, micros).into())
+}
+
+/// The packets from one quACK to the next, if none stays away.
+fn every_packets(interval: Duration) -> u16 {
+    let packets = REPORT_INTERVAL.as_micros().checked_div(interval.as_micros()).unwrap_or(1);
+    u16::try_from(packets.clamp(1, MOST_PACKETS)).unwrap_or(u16::MAX)
+}
+
+impl Established {
+    /// When to ask the proxy to watch the flow, or not to any more: once its quACKs can be read.
+    pub(super) fn steady_at(&self, config: &SenderConfig) -> Option<Instant> {
+        let Epoch { steady, sequence, .. } = &self.epoch;
+        let is_ready = sequence.is_some() && self.renewing.is_none() && self.epoch.wanted_sums == 0;
+        let is_measured = self.near_rtt.smoothed().is_some();
+        let wanted = interval(config);
+        if !is_ready || !is_measured || wanted == steady.agreed {
+            return None;
+        }
+        self.reconciler.aligned_count()?;
+        match steady.asked.filter(|asked| asked.interval == wanted) {
+            None => Some(self.last_heard),
+            Some(asked) => (asked.attempts < ATTEMPTS).then_some(asked.again),
+        }
+    }
+
+    /// Queues a STEADY, which the proxy answers like a POLL.
+    pub(super) fn ask_to_watch(&mut self, context: &mut Context<'_>) {
+        if self.seal.is_exhausted() {
+            return context.leave(Transition::Exhausted);
+        }
+        let (now, token) = (context.now, context.numbers.token());
+        let interval = interval(context.config);
+        let asked = self.epoch.steady.asked.filter(|asked| asked.interval == interval);
+        let attempts = asked.map_or(0, |asked| asked.attempts) + 1;
+        let again = now + self.near_rtt.retry_interval();
+        self.epoch.steady.asked = Some(Asked { interval, token, again, attempts });
+        self.epoch.probe.sent(token, now);
+        self.last_spoke = now;
+        context.stats.polls += 1;
+        self.steady_waits = Some(Steady {
+            epoch: self.epoch.number,
+            token,
+            interval_us: micros(interval),
+            every_packets: every_packets(interval),
+        });
+    }
+
+    /// Notes a packet that is being sent. One that is sent again keeps to no interval. One soon
+    /// after another may arrive in its place.
+    pub(super) fn note_unexpected(&mut self, identifier: u32, now: Instant) {
+        let soon = self.epoch.steady.agreed / 2;
+        let is_soon = self.history.last_sent().is_some_and(|sent| now < sent + soon);
+        let holds = self.epoch.steady.holds();
+        if holds && (is_soon || self.history.is_declared_lost(identifier)) {
+            self.epoch.steady.unexpected = Some(now);
+        }
+    }
+
+    /// When the latest packet was sent whose report is overdue after the near probe timeout;
+    /// `None` if the proxy would report what stays away by itself.
+    pub(super) fn awaited_since(&self) -> Option<Instant> {
+        let steady = &self.epoch.steady;
+        let most = usize::from(every_packets(steady.agreed));
+        if steady.holds() && self.history.pending.len() <= most {
+            return steady.unexpected;
+        }
+        self.history.last_sent()
+    }
+
+    /// Handles a report of silence that decoded: packets are lost that were due before it (SPEC.md,
+    /// section 7.4).
+    pub(super) fn on_silence(&mut self, quack: &Quack<'_>, context: &mut Context<'_>) {
+        let is_last = |(identifier, _): &(u32, Instant)| *identifier == quack.last;
+        let Some((_, sent)) = self.epoch.steady.latest.filter(is_last) else { return };
+        let waited = Duration::from_micros(quack.age_us.into());
+        if self.epoch.steady.holds() && quack.token == 0 && waited > LATE {
+            self.declare_tail((sent + waited - LATE).min(context.now), context);
+        }
+    }
+
+    /// Notes that a quACK decoded.
+    pub(super) fn forget_unexpected(&mut self) {
+        let oldest = self.history.oldest();
+        let is_settled = |at: &Instant| oldest.is_none_or(|oldest| oldest > *at);
+        let unexpected = &mut self.epoch.steady.unexpected;
+        *unexpected = unexpected.filter(|at| !is_settled(at));
+    }
+}
