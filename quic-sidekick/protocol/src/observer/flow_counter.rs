@@ -34,6 +34,8 @@ struct Request {
 pub(super) struct FlowCounter {
     /// The system dropped packets after those that the epoch counted.
     pub(super) missed: bool,
+    /// Whether there is a `watch`, which is on another cache line.
+    is_watched: bool,
     rule: Identification,
     /// The interface that captures this epoch's packets.
     interface: Option<u32>,
@@ -71,6 +73,7 @@ impl FlowCounter {
     pub(super) fn new(terms: &Terms, kept_sums: u8) -> Option<Self> {
         Some(Self {
             missed: false,
+            is_watched: false,
             rule: terms.identification,
             interface: None,
             every_packets: terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
@@ -166,7 +169,7 @@ impl FlowCounter {
         self.last = identifier;
         let before = self.last_at.replace(now);
         self.unreported = self.unreported.saturating_add(1);
-        if self.watch.is_some() { self.watched(before, now) } else { self.by_terms(now) }
+        if self.is_watched { self.watched(before, now) } else { self.by_terms(now) }
     }
 
     /// What the terms make of a packet that was counted.
@@ -212,6 +215,7 @@ impl FlowCounter {
     pub(super) fn watch(&mut self, steady: Steady) {
         let held = self.watch.as_ref().is_some_and(Watch::holds);
         self.watch = Watch::renewed(self.watch.take(), steady);
+        self.is_watched = self.watch.is_some();
         if held || self.watch.is_some() {
             self.quack_due = self.silence_due();
         }
@@ -254,7 +258,7 @@ impl FlowCounter {
         self.quack_due = None;
         self.interface = None;
         self.request = None;
-        self.watch = None;
+        (self.watch, self.is_watched) = (None, false);
         (self.missed, self.unasked) = (false, false);
     }
 
