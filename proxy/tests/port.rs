@@ -13,7 +13,7 @@ use common::{PATIENCE, in_namespace, run};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sidekick_proxy::testing::{Arrival, PacketInfo, Port};
 
-/// The next datagram. The kernel of a busy machine delivers over loopback only after `send` returned.
+/// The next datagram. Over loopback a busy kernel delivers after `send` has returned.
 fn await_arrival(port: &Port, buffer: &mut [u8]) -> Arrival {
     let timeout = PollTimeout::try_from(PATIENCE).unwrap();
     let ready = poll(&mut [PollFd::new(port.as_fd(), PollFlags::POLLIN)], timeout).unwrap();
