@@ -305,7 +305,7 @@ impl Established {
         self.last_heard = context.now;
         self.new_epoch_waits = false;
         self.steady_waits = None;
-        self.reconciler.begin(self.kept_sums);
+        self.reconciler.begin(self.granted.threshold, self.kept_sums);
         self.history.begin_epoch();
         context.stats.epochs += 1;
         // The first poll proves the sender's address to the proxy (SPEC.md, section 6.2).
@@ -357,7 +357,9 @@ impl Established {
         }
         self.epoch.probe.sent(token, context.now);
         self.last_spoke = context.now;
-        let (epoch, sums) = (self.epoch.number, self.epoch.wanted_sums);
+        let all = self.reconciler.awaits_all_sums();
+        let sums = if all { self.kept_sums } else { self.epoch.wanted_sums };
+        let epoch = self.epoch.number;
         self.poll_waits = Some(Poll { epoch, token, sums });
         context.stats.polls += 1;
     }

@@ -1,8 +1,11 @@
 //! Reconciliation of a quACK with the history (SPEC.md, section 7.2).
 
+mod settled;
+
 use super::history::{Entry, History};
 use super::last_quack::{LastQuack, Outcome};
 use crate::wire::Quack;
+use settled::Settled;
 use sidekick_quack::{
     DecodeError, Decoder, Fate, Identifier, MAX_THRESHOLD, PartsError, PowerSums,
 };
@@ -22,26 +25,6 @@ const BLUR_TIME: Duration = Duration::from_millis(250);
 
 /// The modulus of identifiers and sums.
 const MODULUS: u64 = <u32 as Identifier>::MODULUS as u64;
-
-/// Sums over the packets that are known to be in the proxy's sums.
-#[derive(Debug, Default)]
-struct Settled {
-    sums: PowerSums,
-    /// The first of the sums, always up to date. `sums` computes the others in batches.
-    first: u64,
-}
-
-impl Settled {
-    fn insert(&mut self, identifier: u32) {
-        self.sums.insert(identifier);
-        self.first = (self.first + u64::from(identifier)) % MODULUS;
-    }
-
-    fn clear(&mut self) {
-        self.sums.clear();
-        self.first = 0;
-    }
-}
 
 /// The loaded quACK. It is valid, but usually its count and first sum decide all, and nothing is
 /// made of the other sums.
@@ -130,10 +113,10 @@ struct Candidates {
 }
 
 impl Reconciler {
-    /// Begins an epoch, of which the proxy keeps `kept_sums` sums.
-    pub(super) fn begin(&mut self, kept_sums: u8) {
-        self.settled =
-            Settled { sums: PowerSums::new(usize::from(kept_sums)).unwrap_or_default(), first: 0 };
+    /// Begins an epoch, of which the proxy keeps `kept_sums` sums. An ordinary quACK has
+    /// `threshold` of them.
+    pub(super) fn begin(&mut self, threshold: u8, kept_sums: u8) {
+        self.settled = Settled::new(threshold, kept_sums);
         self.aligned = false;
         self.runs_since = None;
         (self.blurred, self.lead) = (0, 0);
@@ -184,6 +167,7 @@ impl Reconciler {
         if !self.settle_ambiguous(found.missing) {
             return Outcome::Misaligned;
         }
+        self.settled.had_losses |= found.missing > 0;
         let blur_until = now + window.grace.max(BLUR_TIME);
         self.settle(history, found.range, last, blur_until, received, now)
     }
@@ -235,7 +219,7 @@ impl Reconciler {
     /// set of as many other packets passes with a probability of 2⁻³².
     fn is_whole(&mut self, history: &History, known: usize) -> bool {
         let as_many = u32::try_from(known)
-            .is_ok_and(|known| self.settled.sums.count().wrapping_add(known) == self.loaded.count);
+            .is_ok_and(|known| self.settled.count.wrapping_add(known) == self.loaded.count);
         if !as_many || self.lead > 0 || self.blurred > 0 {
             return false;
         }
@@ -261,9 +245,7 @@ impl Reconciler {
             last.and_then(|last| history.pending.get(last)).map(|entry| entry.time_sent);
         let arrived = || history.pending.iter().take(known);
         received.extend(arrived().map(|entry| entry.tag));
-        self.candidates.clear();
-        self.candidates.extend(arrived().map(|entry| entry.identifier));
-        self.settled.sums.insert_many(&self.candidates);
+        self.settled.extend(arrived().map(|entry| entry.identifier));
         self.settled.first = self.loaded.first();
         history.pending.drain(..known);
         history.suspects = 0;
@@ -276,6 +258,24 @@ impl Reconciler {
         LastQuack::new(*count, sums.len(), self.settled_count())
     }
 
+    /// Adopts the sums of `quack`, which just decoded, if the sender asked for all.
+    pub(super) fn adopt(&mut self, quack: &Quack<'_>) {
+        self.settled.adopt(quack.count, quack.sums, &mut self.loaded.sums);
+    }
+
+    /// Whether the sender should ask for all sums, so that it need not compute them. True once
+    /// until it adopted or computed them.
+    pub(super) fn take_due(&mut self) -> bool {
+        let due = self.settled.is_due();
+        self.settled.is_asked |= due;
+        due
+    }
+
+    /// Whether the sender waits for all sums.
+    pub(super) fn awaits_all_sums(&self) -> bool {
+        self.settled.is_asked
+    }
+
     /// How many packets turned up since the last call that were declared lost.
     pub(super) fn take_turned_up(&mut self) -> u64 {
         std::mem::take(&mut self.turned_up)
@@ -283,7 +283,7 @@ impl Reconciler {
 
     /// The number of the epoch's packets that are known to be in the proxy's sums, modulo 2^32.
     pub(super) fn settled_count(&self) -> u32 {
-        self.settled.sums.count()
+        self.settled.count
     }
 
     /// The settled count, once the epoch's first packet is known.
@@ -341,8 +341,7 @@ impl Reconciler {
         }
         // The counts determine the number of missing packets; most failing attempts end here.
         let candidates = u32::try_from(self.candidates.len()).unwrap_or(u32::MAX);
-        let missing =
-            self.settled.sums.count().wrapping_add(candidates).wrapping_sub(self.quack.count());
+        let missing = self.settled.count.wrapping_add(candidates).wrapping_sub(self.quack.count());
         if missing > candidates {
             return Err(DecodeError::MoreReceivedThanSent);
         }
@@ -353,8 +352,9 @@ impl Reconciler {
         {
             self.work += self.candidates.len() * self.quack.threshold();
         }
-        debug_assert_eq!(Some(self.settled.first), self.settled.sums.sums().next().map(u64::from));
-        self.sent.clone_from(&self.settled.sums);
+        let settled = self.settled.sums(self.quack.threshold());
+        self.sent.clone_from(settled);
+        debug_assert_eq!(Some(self.settled.first), self.sent.sums().next().map(u64::from));
         // Skip the sums that the quACK does not carry.
         let _ = self.sent.truncate(self.quack.threshold());
         self.sent.insert_many(&self.candidates);

@@ -6,6 +6,7 @@ mod flood;
 mod missed;
 mod short;
 mod steady;
+mod sums;
 mod thousand;
 
 use super::established::Established;

@@ -152,6 +152,7 @@ impl Established {
         context.effects.quack = Some(loaded.with(outcome, settled, self.history.suspects));
         match outcome {
             Outcome::Decoded { last_sent } => {
+                self.reconciler.adopt(quack);
                 self.on_decoded(quack, last_sent, context.now);
                 context.effects.assistance = Some(Assistance::Assisted);
                 match answered {
@@ -162,6 +163,9 @@ impl Established {
                     self.declare_lost(grace, context);
                 }
                 self.forget_unexpected();
+                if context.config.poll && !context.has_left() && self.reconciler.take_due() {
+                    self.poll(context);
+                }
             }
             Outcome::TooMany { missing } => {
                 context.stats.undecodable += 1;

@@ -42,7 +42,7 @@ proptest! {
     ) {
         let ids: Vec<u32> = ids.into_iter().collect();
         let (mut history, mut reconciler) = (History::default(), Reconciler::default());
-        reconciler.begin(3);
+        reconciler.begin(3, 3);
         for (id, tag) in ids.iter().zip(0..) {
             history.push(*id, tag, start());
         }
