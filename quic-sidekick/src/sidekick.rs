@@ -18,8 +18,8 @@ use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
-    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
-    SenderStats, Transmit,
+    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Selection, Sender, SenderStats,
+    Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -363,7 +363,7 @@ impl Sidekick {
     /// and returns its destination and size. The adjacent socket sends it.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         // Markers were handed to the connection, each as soon as there was one.
-        self.sender.poll_transmit(out).filter(|transmit| transmit.route == Route::Session)
+        self.sender.transmit_to_proxies(out)
     }
 
     /// Ends the session with a BYE. Call [`Sidekick::poll_transmit`] once more until it returns

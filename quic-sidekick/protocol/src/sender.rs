@@ -414,13 +414,17 @@ impl Sender {
     /// The route of a message to a proxy is [`Route::Session`], and that of a marker is
     /// [`Route::Path`].
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        for session in &mut self.sessions {
-            if let Some(size) = session.poll_transmit(out) {
-                let (destination, route) = (session.proxy, Route::Session);
-                return Some(Transmit { destination, source_ip: None, size, route });
-            }
-        }
-        self.transmit_on_path(out)
+        self.transmit_to_proxies(out).or_else(|| self.transmit_on_path(out))
+    }
+
+    /// As [`Sender::poll_transmit`], but only for datagrams to proxies, for a caller that sends
+    /// from two places.
+    pub fn transmit_to_proxies(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        self.sessions.iter_mut().find_map(|session| {
+            let size = session.poll_transmit(out)?;
+            let (destination, route) = (session.proxy, Route::Session);
+            Some(Transmit { destination, source_ip: None, size, route })
+        })
     }
 
     /// As [`Sender::poll_transmit`], but only for datagrams along the flow's own path, for a caller
