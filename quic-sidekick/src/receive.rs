@@ -203,7 +203,7 @@ impl Receiver {
         self.planned = None;
     }
 
-    /// The plan for now, and whether it is a new one. It runs for every packet, and the measurements
+    /// The plan for now, and whether it is a new one. It runs for every packet, and measurements
     /// take long.
     fn plan(&mut self, sender: &Sender, whole: Option<Duration>, now: Instant) -> (Plan, bool) {
         let parity = self.protection.state();

@@ -535,8 +535,8 @@ impl Agent {
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
 
-    /// At most so many of the flows that are helped: the busiest, in any order, because packets wait
-    /// meanwhile. `name` gives the name of an interface.
+    /// At most so many of the flows that are helped: the busiest, in any order, because packets
+    /// wait meanwhile. `name` gives the name of an interface.
     pub(super) fn flows(
         &self,
         most: usize,

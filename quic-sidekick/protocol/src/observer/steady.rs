@@ -9,8 +9,8 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(1);
 /// The least time by which a packet may be late.
 const LEAST_ALLOWANCE: Duration = Duration::from_millis(1);
-/// While a packet is overdue, so many reports of silence leave, a fifth of the interval apart. There
-/// are several, since each may be lost.
+/// While a packet is overdue, so many reports of silence leave, a fifth of the interval apart.
+/// There are several, since each may be lost.
 const REPORTS: u32 = 5;
 /// After so many pauses in a row the flow is not steady, until as many packets come in time.
 const DOUBTS: u32 = 4;
