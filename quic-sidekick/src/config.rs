@@ -109,6 +109,11 @@ impl fmt::Display for Mode {
 /// The longest interval between two quACKs in the modes that re-inject.
 const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
+/// The longest interval between two quACKs while nothing is lost: a quarter of the path's round
+/// trip, and at most so long. The repair of the first loss is late by no more.
+const SPARSE: Duration = Duration::from_millis(20);
+const SPARSE_ROUND: u32 = 4;
+
 /// How long a proxy is asked to keep copies: for many near round trips.
 const KEEP: Duration = Duration::from_millis(300);
 
@@ -146,6 +151,9 @@ pub struct Config {
     pub threshold: u8,
     /// Whether the sender polls the proxy after the last packets of a burst.
     pub poll: bool,
+    /// Whether the sender asks for fewer quACKs while nothing is lost. The mode `ack-reduction`
+    /// never does: its quACKs stand for acknowledgements.
+    pub sparse: bool,
     /// Whether a client repeats the datagrams of its handshake, up to three times, until something
     /// shows that they arrived. A lost first flight otherwise costs one second. Needs no proxy.
     pub repeat_handshake: bool,
@@ -172,6 +180,7 @@ impl Config {
             every: terms.every,
             threshold: terms.threshold,
             poll: true,
+            sparse: true,
             repeat_handshake: false,
             receive_repair: ReceiveRepair::Auto,
         }
@@ -190,6 +199,13 @@ impl Config {
     /// Whether what the connection receives is helped.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.mode, Mode::Receive | Mode::Auto)
+    }
+
+    /// The longest interval between two quACKs while nothing is lost, on a path with this round
+    /// trip; `None` if quACKs always follow the terms.
+    pub(crate) fn sparse(&self, round_trip: Duration) -> Option<Duration> {
+        let may = self.sparse && self.mode != Mode::AckReduction;
+        may.then(|| SPARSE.min(round_trip / SPARSE_ROUND))
     }
 
     pub(crate) fn sender(&self) -> SenderConfig {
@@ -212,6 +228,8 @@ impl Config {
             key: self.key,
             terms,
             poll: self.poll,
+            // Until the round trip is measured.
+            sparse: None,
             keep: self.receives().then_some(KEEP),
             ..SenderConfig::default()
         }
@@ -233,5 +251,15 @@ mod tests {
             }
         }
         assert_eq!("cubic".parse::<Mode>(), Err(ParseModeError));
+    }
+
+    #[test]
+    fn quacks_are_fewer_by_the_round_trip_and_never_in_place_of_acknowledgements() {
+        let ms = Duration::from_millis;
+        let config = Config::discover(Mode::Auto);
+        assert_eq!([40, 400].map(|rtt| config.sparse(ms(rtt))), [10, 20].map(|at| Some(ms(at))));
+        for config in [Config { sparse: false, ..config }, Config::discover(Mode::AckReduction)] {
+            assert_eq!((config.sparse(ms(400)), config.sender().sparse), (None, None));
+        }
     }
 }

@@ -273,7 +273,11 @@ impl Sidekick {
         }
         // Also without a loss: how long a queue stands decides about later losses.
         if let Some(path) = self.path.current() {
-            self.policy.observe(Measured::of(&self.sender, conn, path.id), now);
+            let measured = Measured::of(&self.sender, conn, path.id);
+            self.policy.observe(measured, now);
+            if let Some(measured) = measured {
+                self.sender.set_sparse(self.config.sparse(measured.whole));
+            }
         }
         let mut lost = std::mem::take(&mut self.scratch_lost);
         self.sender.drain_lost(&mut lost);

@@ -164,6 +164,7 @@ impl World {
             poll: !on(0),
             packet_threshold: 1 + u32::from(settings >> 1 & 3),
             steady: (settings % 3 == 2).then(|| Duration::from_millis(1 << (settings % 11))),
+            sparse: (settings % 7 != 6).then(|| Duration::from_millis(1 << (settings % 9))),
             keep: (settings % 5 != 4).then(|| Duration::from_millis(1 << (settings % 13))),
             ..SenderConfig::default()
         };

@@ -38,7 +38,7 @@ mod waiting;
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber, Steady};
+use crate::wire::{Datagram, Message, Pace, ParseError, Poll, SessionNumber, Steady};
 pub use addresses::Addresses;
 use answers::Answered;
 use config::PROOF_TIMEOUT;
@@ -255,6 +255,7 @@ impl Observer {
             Message::Request(request) => self.on_request(number, request, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
             Message::Steady(steady) => self.on_steady(number, steady, now),
+            Message::Pace(pace) => self.on_pace(number, pace, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -321,6 +322,20 @@ impl Observer {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         session.counter.watch(steady);
         self.table.reschedule(number);
+        Ok(())
+    }
+
+    /// Answers as if it were a poll. From then on, quACKs leave less often, or as often again.
+    fn on_pace(
+        &mut self,
+        number: SessionNumber,
+        pace: Pace,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let Pace { epoch, token, .. } = pace;
+        self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
+        let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        session.counter.pace(pace);
         Ok(())
     }
 

@@ -143,6 +143,13 @@ impl Sender {
         self.sessions.iter_mut().for_each(|session| session.set_steady(interval));
     }
 
+    /// Sets [`SenderConfig::sparse`], because the path's round-trip time changed, or its use. It
+    /// holds from the next quACK on.
+    pub fn set_sparse(&mut self, longest: Option<Duration>) {
+        self.config.sparse = longest;
+        self.sessions.iter_mut().for_each(|session| session.set_sparse(longest));
+    }
+
     /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]), also those of
     /// sessions that have not asked so far. A caller may know only later that it can detect gaps.
     pub fn want_copies(&mut self, age: Duration, now: Instant) {

@@ -67,6 +67,7 @@ fn number_of(kind: &str) -> &'static str {
         "tail" => "11",
         "protect" => "12",
         "steady" => "13",
+        "pace" => "14",
         other => panic!("a vector of a new kind, {other}"),
     }
 }

@@ -182,6 +182,9 @@ ENCODERS = {
     "steady": lambda f: struct.pack(
         ">BHHIH", 13, f["epoch"], f["token"], f["interval_us"], f["every_packets"]
     ),
+    "pace": lambda f: struct.pack(
+        ">BHHHI", 14, f["epoch"], f["token"], f["every_packets"], f["every_us"]
+    ),
     "parity": lambda f: head(8, f)
     + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))
     + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"])

@@ -6,7 +6,7 @@ use super::steady::Watch;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
-use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Steady, Words, low};
+use crate::wire::{FIRST_EPOCH, Message, Pace, Quack, ShortQuack, Steady, Words, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub(super) struct FlowCounter {
     sums: PowerSums,
     /// The interval of timed quACKs.
     every: Option<Duration>,
+    /// `every` and `every_packets` as granted.
+    granted: (Option<Duration>, u32),
     pub(super) epoch: u16,
     /// The number of sums that a quACK carries.
     threshold: u8,
@@ -71,12 +73,13 @@ pub(super) struct FlowCounter {
 impl FlowCounter {
     /// A counter without packets, in epoch 1. Returns `None` if `kept_sums` is 0.
     pub(super) fn new(terms: &Terms, kept_sums: u8) -> Option<Self> {
+        let every_packets = terms.every_packets.map_or(u32::MAX, |n| n.get().into());
         Some(Self {
             missed: false,
             is_watched: false,
             rule: terms.identification,
             interface: None,
-            every_packets: terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
+            every_packets,
             unreported: 0,
             first: 0,
             last: 0,
@@ -86,6 +89,7 @@ impl FlowCounter {
             duplicates: Duplicates::default(),
             sums: PowerSums::new(usize::from(kept_sums)).ok()?,
             every: terms.every,
+            granted: (terms.every, every_packets),
             epoch: FIRST_EPOCH,
             threshold: terms.threshold,
             unasked: false,
@@ -221,6 +225,15 @@ impl FlowCounter {
         }
     }
 
+    /// Reports as often as a sender's request says, and never more often than the terms do. The
+    /// caller requests a quACK first, which ends the wait for a timed one.
+    pub(super) fn pace(&mut self, pace: Pace) {
+        let asked = Duration::from_micros(pace.every_us.into());
+        let (every, every_packets) = self.granted;
+        self.every = every.map(|every| every.max(asked));
+        self.every_packets = every_packets.max(pace.every_packets.into());
+    }
+
     /// Notes that a quACK fell due.
     pub(super) fn note_silence(&mut self) {
         if let Some(watch) = &mut self.watch {
@@ -259,6 +272,7 @@ impl FlowCounter {
         self.interface = None;
         self.request = None;
         (self.watch, self.is_watched) = (None, false);
+        (self.every, self.every_packets) = self.granted;
         (self.missed, self.unasked) = (false, false);
     }
 

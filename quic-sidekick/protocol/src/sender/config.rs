@@ -28,6 +28,11 @@ pub struct SenderConfig {
     /// call. The proxy then sends a quACK when a packet stays away, and few others. A flow that
     /// pauses now and then is steady, too. `None` for quACKs as the terms say.
     pub steady: Option<Duration>,
+    /// The longest time between two quACKs while nothing is lost, in whole microseconds. The sender
+    /// then asks for quACKs less often than the terms say, if they are timed and leave room; and as
+    /// often again at the first loss. `None` for quACKs as the terms say at all times. The default
+    /// is 20 ms. About a quarter of the path's round-trip time is useful at most.
+    pub sparse: Option<Duration>,
     /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a
     /// second; `None` to ask for none.
     pub keep: Option<Duration>,
@@ -68,6 +73,7 @@ impl Default for SenderConfig {
             poll: true,
             packet_threshold: 3,
             steady: None,
+            sparse: Some(Duration::from_millis(20)),
             keep: None,
             unanswered: MAX_PENDING,
         }

@@ -1,10 +1,11 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
 //! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, `probe` tracks requests without an answer, `steady` asks for fewer reports, and
-//! `keeping` fetches copies.
+//! deadlines, `probe` tracks requests without an answer, `steady` and `pace` ask for fewer reports,
+//! and `keeping` fetches copies.
 
 mod keeping;
+mod pace;
 mod parity;
 pub(super) mod probe;
 mod quacks;
@@ -19,8 +20,9 @@ use super::rtt::NearRtt;
 use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber, Steady};
+use crate::wire::{Accept, Datagram, Message, Pace, Poll, SEAL_LEN, SessionNumber, Steady};
 use keeping::Keeping;
+use pace::Pacing;
 use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
 use steady::Steadiness;
@@ -127,6 +129,9 @@ pub(super) struct Established {
     pub(super) poll_waits: Option<Poll>,
     /// The STEADY that waits to be sent.
     steady_waits: Option<Steady>,
+    /// The PACE that waits to be sent.
+    pace_waits: Option<Pace>,
+    pacing: Pacing,
     /// A NEW EPOCH waits to be sent.
     new_epoch_waits: bool,
     /// Copies of the reverse flow.
@@ -171,6 +176,8 @@ impl Established {
             unasked_since: None,
             poll_waits: None,
             steady_waits: None,
+            pace_waits: None,
+            pacing: Pacing::default(),
             new_epoch_waits: false,
             keeping: Keeping::default(),
             plain: Plain::default(),
@@ -266,6 +273,7 @@ impl Established {
             | Message::Keep { .. }
             | Message::Protect(_)
             | Message::Steady(_)
+            | Message::Pace(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -304,7 +312,8 @@ impl Established {
         self.renewing = None;
         self.last_heard = context.now;
         self.new_epoch_waits = false;
-        self.steady_waits = None;
+        (self.steady_waits, self.pace_waits) = (None, None);
+        self.pacing.begin_epoch();
         self.reconciler.begin(self.granted.threshold, self.kept_sums);
         self.history.begin_epoch();
         context.stats.epochs += 1;
@@ -355,7 +364,9 @@ impl Established {
         if self.seal.is_exhausted() {
             return context.leave(Transition::Exhausted);
         }
-        self.epoch.probe.sent(token, context.now);
+        if self.epoch.probe.sent(token, context.now) {
+            self.pacing.troubled();
+        }
         self.last_spoke = context.now;
         let all = self.reconciler.awaits_all_sums();
         let sums = if all { self.kept_sums } else { self.epoch.wanted_sums };
@@ -396,6 +407,9 @@ impl Established {
         if due(self.steady_at(context.config)) && !context.has_left() {
             self.ask_to_watch(context);
         }
+        if due(self.pace_at()) && !context.has_left() {
+            self.ask_for_pace(context);
+        }
     }
 
     /// Writes the waiting message to `out` and returns the datagram's length.
@@ -407,6 +421,8 @@ impl Established {
             Message::Poll(poll)
         } else if let Some(steady) = self.steady_waits.take() {
             Message::Steady(steady)
+        } else if let Some(pace) = self.pace_waits.take() {
+            Message::Pace(pace)
         } else {
             self.keeping.next_message(&mut asked)?
         };

@@ -305,6 +305,11 @@ impl ProxySession {
         self.config.steady = interval;
     }
 
+    /// Sets the longest time between two quACKs while nothing is lost.
+    pub(super) fn set_sparse(&mut self, longest: Option<Duration>) {
+        self.config.sparse = longest;
+    }
+
     /// Asks the proxy to keep copies for `age`, unless the session has asked before.
     pub(super) fn want_copies(&mut self, age: Duration, now: Instant) {
         self.config.keep = Some(age);

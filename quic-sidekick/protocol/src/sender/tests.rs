@@ -4,6 +4,7 @@ mod adversity;
 mod discovery;
 mod flood;
 mod missed;
+mod pace;
 mod short;
 mod steady;
 mod sums;

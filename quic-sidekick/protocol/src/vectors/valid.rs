@@ -3,7 +3,7 @@
 use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Pattern, Poll,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pace, Parity, Pattern, Poll,
     Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Steady,
     Words, hello_payload, parse_hello_payload,
 };
@@ -211,6 +211,13 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("steady", fields)
         }
+        Message::Pace(Pace { epoch, token, every_packets, every_us }) => {
+            let fields = json!({
+                "epoch": epoch, "token": token, "every_packets": every_packets,
+                "every_us": every_us
+            });
+            ("pace", fields)
+        }
     }
 }
 
@@ -400,6 +407,9 @@ pub(super) fn messages() -> Vec<Value> {
     let steady = |interval_us, every_packets| {
         Message::Steady(Steady { epoch: 3, token: 0xbeef, interval_us, every_packets })
     };
+    let pace = |every_packets, every_us| {
+        Message::Pace(Pace { epoch: 3, token: 0xbeef, every_packets, every_us })
+    };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
@@ -433,5 +443,8 @@ pub(super) fn messages() -> Vec<Value> {
         message("STEADY", &steady(20_000, 25)),
         message("STEADY, no more", &steady(0, 1)),
         message("STEADY, the most", &steady(u32::MAX, u16::MAX)),
+        message("PACE", &pace(16, 20_000)),
+        message("PACE, as the terms say", &pace(0, 0)),
+        message("PACE, the most", &pace(u16::MAX, u32::MAX)),
     ]
 }

@@ -22,6 +22,7 @@ const NOTHING: u8 = 10;
 const TAIL: u8 = 11;
 const PROTECT: u8 = 12;
 const STEADY: u8 = 13;
+const PACE: u8 = 14;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -79,6 +80,8 @@ pub enum Message<'a> {
     Protect(Protect),
     /// The sender asks for reports of silence instead of packets.
     Steady(Steady),
+    /// The sender asks for quACKs less often than the terms say, or as often again.
+    Pace(Pace),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -123,6 +126,21 @@ pub struct Steady {
     pub interval_us: u32,
     /// The proxy sends a quACK after this many packets, not 0.
     pub every_packets: u16,
+}
+
+/// A request for an immediate quACK, and for later ones less often than the terms say. Values below
+/// those of the terms stand for the terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The sender's current epoch, not 0. The request holds in this epoch.
+    pub epoch: u16,
+    /// The answer repeats it; not 0.
+    pub token: u16,
+    /// The proxy sends a quACK after this many packets, if the terms have such a limit.
+    pub every_packets: u16,
+    /// The proxy sends a quACK so many microseconds after the first packet that no quACK has
+    /// reported, if the terms have such a limit.
+    pub every_us: u32,
 }
 
 /// A cumulative report of the epoch's packets.
@@ -235,6 +253,12 @@ impl<'a> Message<'a> {
                 interval_us: r.u32()?,
                 every_packets: nonzero(r.u16()?, "packets")?,
             }),
+            PACE => Self::Pace(Pace {
+                epoch: nonzero(r.u16()?, "epoch")?,
+                token: nonzero(r.u16()?, "token")?,
+                every_packets: r.u16()?,
+                every_us: r.u32()?,
+            }),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -286,6 +310,10 @@ impl<'a> Message<'a> {
             Self::Steady(Steady { epoch, token, interval_us, every_packets }) => {
                 w.put_all(&[&[STEADY], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
                 w.put_all(&[&interval_us.to_be_bytes(), &every_packets.to_be_bytes()])?;
+            }
+            Self::Pace(Pace { epoch, token, every_packets, every_us }) => {
+                w.put_all(&[&[PACE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
+                w.put_all(&[&every_packets.to_be_bytes(), &every_us.to_be_bytes()])?;
             }
         }
         Ok(w.len())

@@ -164,6 +164,8 @@ proptest! {
         message(Message::Poll(Poll { epoch, token, sums: 7 }));
         let (interval_us, every_packets) = (words[2], token);
         message(Message::Steady(Steady { epoch, token, interval_us, every_packets }));
+        let every_us = words[3];
+        message(Message::Pace(Pace { epoch, token, every_packets, every_us }));
         message(Message::NewEpoch { epoch });
         message(Message::Epoch { epoch });
         message(Message::Bye);
@@ -314,7 +316,7 @@ fn the_layout_is_as_specified() {
 fn errors_name_the_invalid_field() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
-    assert_eq!(Message::parse(&[14]), Err(ParseError::Type(14)));
+    assert_eq!(Message::parse(&[15]), Err(ParseError::Type(15)));
     assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
     assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
     let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();

@@ -29,6 +29,9 @@ impl Backoff {
     }
 }
 
+/// So many polls in a row without progress tell that packets or reports are lost.
+const FRUITLESS: u32 = 3;
+
 /// Polls that are remembered until their answer. With one each 25 ms, a queue of 100 ms shows at
 /// once.
 const OUTSTANDING: usize = 4;
@@ -47,7 +50,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub(super) fn sent(&mut self, token: u16, now: Instant) {
+    /// Records a poll. Returns whether several in a row brought no progress.
+    pub(super) fn sent(&mut self, token: u16, now: Instant) -> bool {
         self.outstanding.rotate_right(1);
         if let Some(latest) = self.outstanding.first_mut() {
             *latest = Some((token, now));
@@ -56,6 +60,7 @@ impl Probe {
         self.unheard_since.get_or_insert(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
         self.unanswered = self.unanswered.saturating_add(1);
+        self.doublings >= FRUITLESS
     }
 
     /// Records that a quACK arrived.

@@ -126,6 +126,7 @@ impl Established {
             let time = context.now.saturating_duration_since(polled_at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
             self.epoch.steady.answered(quack.token);
+            self.pacing.answered(quack.token);
         }
         Ok(answered)
     }
@@ -159,8 +160,12 @@ impl Established {
                     Some(polled_at) => self.on_answer(polled_at, context),
                     None => self.on_silence(quack, context),
                 }
-                if !context.has_left() {
-                    self.declare_lost(grace, context);
+                let is_suspicious = self.history.suspects > 0;
+                let is_lossy = !context.has_left() && self.declare_lost(grace, context) > 0;
+                if is_suspicious || is_lossy {
+                    self.pacing.troubled();
+                } else {
+                    self.note_quiet(quack.count, context.config, context.now);
                 }
                 self.forget_unexpected();
                 if context.config.poll && !context.has_left() && self.reconciler.take_due() {
@@ -168,6 +173,7 @@ impl Established {
                 }
             }
             Outcome::TooMany { missing } => {
+                self.pacing.troubled();
                 context.stats.undecodable += 1;
                 let all = self.kept_sums;
                 let in_vain = self.epoch.wanted_sums > 0 && answered.is_some();
@@ -179,6 +185,7 @@ impl Established {
                 }
             }
             Outcome::Misaligned => {
+                self.pacing.troubled();
                 context.stats.undecodable += 1;
                 self.epoch.undecodable += 1;
                 if self.epoch.undecodable >= UNDECODABLE_LIMIT {
@@ -264,12 +271,13 @@ impl Established {
     /// How long the proxy may still report a packet that was declared lost.
     fn grace(&self) -> Duration {
         4 * self.near_rtt.loss_delay()
-            + 3 * self.granted.every.unwrap_or_default()
+            + 3 * self.every().unwrap_or_default()
             + self.epoch.steady.grace()
     }
 
-    /// Declares suspects lost that have waited long enough (SPEC.md, section 7.3).
-    fn declare_lost(&mut self, grace: Duration, context: &mut Context<'_>) {
+    /// Declares suspects lost that have waited long enough (SPEC.md, section 7.3). Returns their
+    /// number.
+    fn declare_lost(&mut self, grace: Duration, context: &mut Context<'_>) -> usize {
         let rule = LossRule {
             packet_threshold: context.config.packet_threshold,
             delay: self.near_rtt.loss_delay(),
@@ -278,6 +286,8 @@ impl Established {
         let lost = &mut context.effects.lost;
         let before = lost.len();
         self.history.declare_lost(&rule, context.now, lost);
-        context.stats.early_lost += u64::try_from(lost.len() - before).unwrap_or(0);
+        let more = lost.len() - before;
+        context.stats.early_lost += u64::try_from(more).unwrap_or(0);
+        more
     }
 }

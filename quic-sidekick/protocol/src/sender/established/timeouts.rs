@@ -25,6 +25,7 @@ impl Established {
             self.keep_alive_at(),
             self.measure_at(),
             self.steady_at(config),
+            self.pace_at(),
             self.keeping.next_timeout(),
             self.parity_at(),
         ]
@@ -69,7 +70,7 @@ impl Established {
 
     /// When the proxy's timer for the next quACK began, and its interval.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
-        let every = self.granted.every.filter(|_| !self.epoch.steady.holds())?;
+        let every = self.every().filter(|_| !self.epoch.steady.holds())?;
         Some((self.last_heard.max(self.history.oldest()?), every))
     }
 

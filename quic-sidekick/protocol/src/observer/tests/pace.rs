@@ -1,0 +1,94 @@
+//! quACKs that leave less often than the terms say, because their sender asked for it.
+
+use super::*;
+use crate::wire::{Pace, Steady};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A session with a packet each millisecond.
+struct Paced {
+    bench: Bench,
+    next: u32,
+}
+
+impl Paced {
+    fn new(every_packets: u16, every: Option<Duration>) -> Self {
+        let mut bench = bench(ObserverConfig::default());
+        let every_packets = NonZeroU16::new(every_packets);
+        bench.open(1, Terms { every_packets, every, ..Terms::default() });
+        Self { bench, next: 0 }
+    }
+
+    /// Asks for other quACKs, and receives the answer.
+    fn pace(&mut self, epoch: u16, every_packets: u16, every_ms: u32) -> Result<(), HandleError> {
+        let pace = Pace { epoch, token: 9, every_packets, every_us: 1000 * every_ms };
+        self.bench.send(1, Message::Pace(pace))?;
+        let count = self.bench.with_quack(1, |quack| (quack.token, quack.count));
+        assert_eq!(count, Some((9, self.next)));
+        Ok(())
+    }
+
+    /// The number of quACKs that leave while so many packets come.
+    fn quacks(&mut self, packets: u32) -> usize {
+        let mut quacks = 0;
+        for _ in 0..packets {
+            self.bench.now += MS;
+            self.bench.observer.on_timeout(self.bench.now);
+            self.next += 1;
+            self.bench.capture(self.next, 0);
+            quacks += std::iter::from_fn(|| self.bench.next_sent()).count();
+        }
+        quacks
+    }
+}
+
+#[test]
+fn quacks_leave_as_often_as_their_sender_asks() {
+    let mut timed = Paced::new(0, Some(5 * MS));
+    for (every_ms, quacks) in [(0, 119), (20, 29), (10, 59), (0, 119), (20, 29)] {
+        timed.pace(1, 0, every_ms).unwrap();
+        assert_eq!(timed.quacks(600), quacks, "{every_ms} ms");
+    }
+    let mut counted = Paced::new(2, None);
+    for (every_packets, quacks) in [(16, 37), (8, 75), (0, 300)] {
+        counted.pace(1, every_packets, 0).unwrap();
+        assert_eq!(counted.quacks(600), quacks, "{every_packets} packets");
+    }
+}
+
+/// A sender cannot make a proxy work more than the terms say.
+#[test]
+fn quacks_never_leave_more_often_than_the_terms_say() {
+    let mut timed = Paced::new(0, Some(5 * MS));
+    timed.pace(1, 1, 1).unwrap();
+    assert_eq!(timed.quacks(600), 119);
+    let mut counted = Paced::new(4, None);
+    counted.pace(1, 1, 1).unwrap();
+    assert_eq!(counted.quacks(600), 150);
+}
+
+#[test]
+fn a_pace_lasts_until_the_epoch_ends() {
+    let mut paced = Paced::new(4, Some(5 * MS));
+    assert_eq!(paced.pace(2, 16, 20), Err(HandleError::WrongEpoch));
+    assert_eq!(paced.quacks(60), 15);
+    paced.pace(1, 16, 20).unwrap();
+    assert_eq!(paced.quacks(160), 10);
+    // A timed quACK waits.
+    paced.quacks(3);
+    paced.bench.send(1, Message::NewEpoch { epoch: 1 }).unwrap();
+    assert!(paced.bench.next_sent().is_some());
+    assert_eq!(paced.quacks(60), 15);
+}
+
+#[test]
+fn a_watch_is_not_changed_by_a_pace() {
+    let mut paced = Paced::new(2, Some(5 * MS));
+    let steady = Steady { epoch: 1, token: 9, interval_us: 1000, every_packets: 50 };
+    paced.bench.send(1, Message::Steady(steady)).unwrap();
+    assert!(paced.bench.next_sent().is_some());
+    for every_packets in [0, 16] {
+        paced.pace(1, every_packets, 20).unwrap();
+        assert_eq!(paced.quacks(500), 10);
+    }
+}

@@ -1,0 +1,176 @@
+//! Fewer quACKs while nothing is lost, and those of the terms as soon as something is (SPEC.md,
+//! section 7.4).
+
+use super::{Epoch, Established};
+use crate::clock::micros;
+use crate::sender::config::SenderConfig;
+use crate::sender::effects::{Context, Transition};
+use crate::terms::Terms;
+use crate::wire::Pace;
+use std::time::{Duration, Instant};
+
+/// Nothing is lost for this long, for so many near round trips, and for so many packets, before the
+/// sender asks for fewer quACKs. A slow flow needs the packets, since few losses show in a while.
+const QUIET: Duration = Duration::from_secs(2);
+const QUIET_ROUNDS: u32 = 8;
+const QUIET_PACKETS: u32 = 2000;
+/// Each loss that fewer quACKs tell of doubles the packets, up to this power of two.
+const MAX_LAPSES: u32 = 5;
+/// quACKs are fewer by this factor at most.
+const FACTOR: u32 = 4;
+/// The same for quACKs after a number of packets, and the most packets.
+const FACTOR_PACKETS: u16 = 8;
+const MOST_PACKETS: u16 = 16;
+/// At shorter intervals the sender waits for each quACK instead of polling.
+const LEAST: Duration = Duration::from_millis(1);
+/// The sender asks so often in an epoch. A proxy that does not know the request drops it.
+const ATTEMPTS: u32 = 5;
+
+/// When quACKs leave. The default stands for the terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Schedule {
+    every: Duration,
+    every_packets: u16,
+}
+
+impl Schedule {
+    const TERMS: Self = Self { every: Duration::ZERO, every_packets: 0 };
+
+    /// Fewer quACKs than the terms say, at least one in the time `longest`. It is that of the terms
+    /// if they leave no room.
+    fn sparse(terms: &Terms, longest: Duration) -> Self {
+        let every = terms.every.unwrap_or_default();
+        let longer = longest.min(every * FACTOR);
+        if every <= LEAST || longer < 2 * every {
+            return Self::TERMS;
+        }
+        let packets = terms.every_packets.map_or(0, std::num::NonZeroU16::get);
+        let every_packets = packets.saturating_mul(FACTOR_PACKETS).min(MOST_PACKETS).max(packets);
+        Self { every: longer, every_packets }
+    }
+}
+
+/// The latest request of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    schedule: Schedule,
+    token: u16,
+    again: Instant,
+}
+
+/// How often the proxy reports.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    wanted: Schedule,
+    /// The schedule that the proxy follows; `None` between a request and its answer.
+    agreed: Option<Schedule>,
+    asked: Option<Asked>,
+    /// Requests in this epoch since an answer.
+    unanswered: u32,
+    /// The longest interval that the proxy may follow; 0 for that of the terms.
+    longest: Duration,
+    /// The proxy has answered such a request.
+    is_known: bool,
+    /// Since when nothing is lost, and the count of the quACK at that time.
+    quiet: Option<(Instant, u32)>,
+    /// Losses that fewer quACKs told of, at most [`MAX_LAPSES`].
+    lapses: u32,
+}
+
+impl Pacing {
+    /// An epoch begins as the terms say.
+    pub(super) fn begin_epoch(&mut self) {
+        let Self { is_known, lapses, .. } = *self;
+        let lapses = lapses + u32::from(self.wanted != Schedule::TERMS);
+        *self = Self { is_known, lapses: lapses.min(MAX_LAPSES), ..Self::default() };
+    }
+
+    /// Records that the proxy answered the message with this token.
+    pub(super) fn answered(&mut self, token: u16) {
+        if let Some(asked) = self.asked.filter(|asked| asked.token == token) {
+            self.agreed = Some(asked.schedule);
+            self.longest = asked.schedule.every;
+            (self.asked, self.unanswered, self.is_known) = (None, 0, true);
+        }
+    }
+
+    /// Returns to the terms: something was lost, or may be.
+    pub(super) fn troubled(&mut self) {
+        self.quiet = None;
+        if self.wanted != Schedule::TERMS {
+            self.wanted = Schedule::TERMS;
+            self.lapses = (self.lapses + 1).min(MAX_LAPSES);
+        }
+    }
+}
+
+impl Established {
+    /// The interval of timed quACKs that the proxy follows, or the longest one that it may.
+    pub(super) fn every(&self) -> Option<Duration> {
+        let longest = if self.pacing.is_known { self.pacing.longest } else { Duration::ZERO };
+        self.granted.every.map(|every| every.max(longest))
+    }
+
+    /// When to ask for fewer quACKs, or for those of the terms again.
+    pub(super) fn pace_at(&self) -> Option<Instant> {
+        let pacing = &self.pacing;
+        if pacing.agreed.unwrap_or_default() == pacing.wanted && pacing.asked.is_none() {
+            return None;
+        }
+        let Epoch { sequence, wanted_sums, .. } = self.epoch;
+        if sequence.is_none() || wanted_sums > 0 || self.renewing.is_some() {
+            return None;
+        }
+        if pacing.unanswered >= ATTEMPTS && !pacing.is_known {
+            return None;
+        }
+        let asked = pacing.asked.filter(|asked| asked.schedule == pacing.wanted);
+        Some(asked.map_or(self.last_heard, |asked| asked.again))
+    }
+
+    /// Queues a PACE, which the proxy answers like a POLL.
+    pub(super) fn ask_for_pace(&mut self, context: &mut Context<'_>) {
+        if self.seal.is_exhausted() {
+            return context.leave(Transition::Exhausted);
+        }
+        let (now, token) = (context.now, context.numbers.token());
+        let again = now + self.near_rtt.retry_interval();
+        let pacing = &mut self.pacing;
+        let schedule = pacing.wanted;
+        pacing.asked = Some(Asked { schedule, token, again });
+        pacing.agreed = None;
+        pacing.longest = pacing.longest.max(schedule.every);
+        pacing.unanswered = pacing.unanswered.saturating_add(1);
+        self.epoch.probe.sent(token, now);
+        self.last_spoke = now;
+        context.stats.polls += 1;
+        self.pace_waits = Some(Pace {
+            epoch: self.epoch.number,
+            token,
+            every_packets: schedule.every_packets,
+            every_us: micros(schedule.every),
+        });
+    }
+
+    /// Handles a quACK of so many packets that decoded, and found nothing lost.
+    pub(super) fn note_quiet(&mut self, count: u32, config: &SenderConfig, now: Instant) {
+        // A call has fewer quACKs by STEADY.
+        let longest = config.sparse.filter(|_| config.steady.is_none());
+        let longest = longest.filter(|_| !self.epoch.steady.holds()).unwrap_or_default();
+        let pacing = &mut self.pacing;
+        let (since, from) = *pacing.quiet.get_or_insert((now, count));
+        if pacing.wanted != Schedule::TERMS {
+            if pacing.wanted.every > longest * 3 / 2 {
+                pacing.wanted = Schedule::sparse(&self.granted, longest);
+            }
+            return;
+        }
+        if count.wrapping_sub(from) < QUIET_PACKETS << pacing.lapses {
+            return;
+        }
+        let rounds = QUIET_ROUNDS * self.near_rtt.smoothed().unwrap_or_default();
+        if now.saturating_duration_since(since) >= QUIET.max(rounds) {
+            pacing.wanted = Schedule::sparse(&self.granted, longest);
+        }
+    }
+}
