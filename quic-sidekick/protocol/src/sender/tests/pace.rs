@@ -33,10 +33,15 @@ fn quacks(s: &mut Simulation, packets: usize) -> u64 {
     s.sender.stats().quacks_received - before
 }
 
+/// The most POLLs for all sums while so many packets leave (SPEC.md, section 7.5).
+fn polls_for_sums(packets: u64) -> u64 {
+    1 + packets / 1440
+}
+
 #[test]
 fn fewer_quacks_leave_while_nothing_is_lost() {
     // The first packet after a quACK comes up to 1 ms later, then the interval passes.
-    for (every_packets, dense, sparse) in [(0, 240..=300, 45..=50), (2, 740..=750, 61..=63)] {
+    for (every_packets, dense, sparse) in [(0, 240..=300, 45..=50), (2, 740..=760, 61..=63)] {
         let mut s = Simulation::new(config(every_packets), ObserverConfig::default(), NEAR, 1);
         s.stream(100, MS);
         let often = quacks(&mut s, 1500);
@@ -47,7 +52,8 @@ fn fewer_quacks_leave_while_nothing_is_lost() {
             let few = quacks(&mut s, 1000);
             assert!(sparse.contains(&few), "{few} quACKs");
         }
-        assert_eq!(s.sender.stats().polls, polls);
+        let polls = s.sender.stats().polls - polls;
+        assert!(polls <= polls_for_sums(5000), "{polls} polls");
         assert_eq!((s.declared.len(), s.sender.stats().epochs), (0, 1));
     }
 }
@@ -129,13 +135,15 @@ fn an_older_proxy_has_no_fewer_quacks() {
     for _ in 0..5 {
         assert!(quacks(&mut s, 1000) >= 160);
     }
-    assert_eq!(s.sender.stats().polls, before + 5);
+    let polls = s.sender.stats().polls - before;
+    assert!((5..=5 + polls_for_sums(5000)).contains(&polls), "{polls}");
     let lost = s.send(Some(true));
     s.stream(30, MS);
     let (tag, after) = s.declared.pop().unwrap();
     assert!(tag == lost && after <= EVERY + 2 * NEAR.delay + 2 * MS, "{after:?}");
     s.stream(1000, MS);
-    assert_eq!((s.sender.stats().polls, s.repeated), (before + 5, 0));
+    assert!(s.sender.stats().polls - before <= 5 + polls_for_sums(6000));
+    assert_eq!(s.repeated, 0);
 }
 
 /// Where a sender does not poll, the time until it notices follows the interval in force.
@@ -180,8 +188,9 @@ fn quacks_are_not_fewer_where_that_is_off_or_of_no_use() {
         let before = quacks(&mut s, 1000);
         s.stream(2000, MS);
         let after = quacks(&mut s, 1000);
-        assert!(before.abs_diff(after) <= 2, "{before}, then {after}");
-        assert_eq!(s.sender.stats().polls, polls);
+        assert!(after + 2 >= before, "{before}, then {after}");
+        let polls = s.sender.stats().polls - polls;
+        assert!(polls <= polls_for_sums(4000), "{polls} polls");
     }
 }
 
@@ -207,7 +216,7 @@ fn a_call_has_the_schedule_of_calls() {
     s.stream(500, call);
     let after = s.sender.stats();
     assert!(after.quacks_received - before.quacks_received <= 30);
-    assert_eq!(after.polls, before.polls);
+    assert!(after.polls - before.polls <= polls_for_sums(500));
     // Nothing was lost meanwhile.
     s.sender.set_steady(None);
     s.stream(10, call);
