@@ -152,7 +152,7 @@ fn list() -> Result<()> {
 fn programs_of(scenario: &Scenario) -> [&'static str; 3] {
     match scenario.flow.kind {
         FlowKind::Audio | FlowKind::Listen => AUDIO_PROGRAMS,
-        FlowKind::Download | FlowKind::Requests => DOWNLOAD_PROGRAMS,
+        FlowKind::Download | FlowKind::Requests | FlowKind::Page => DOWNLOAD_PROGRAMS,
         FlowKind::Upload | FlowKind::Messages => UPLOAD_PROGRAMS,
     }
 }

@@ -22,6 +22,8 @@ pub mod streams {
     pub const FILE: u64 = 4;
     /// Faults of a scenario's events, each in a stream that is higher by a multiple of 2^32.
     pub const FAULTS: u64 = 5;
+    /// Middle segment, to the receiver and to the sender.
+    pub const MIDDLE: (u64, u64) = (6, 7);
 }
 
 /// What emulates the links.
@@ -43,30 +45,34 @@ impl Backend {
     }
 }
 
-/// Counts of both segments.
+/// Counts of the segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounters {
     /// Sender to proxy.
     pub near: SegmentCounters,
-    /// Proxy to receiver.
+    /// Proxy to second proxy, where the path has three segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub middle: Option<SegmentCounters>,
+    /// Last proxy to receiver.
     pub far: SegmentCounters,
 }
 
 impl PathCounters {
     /// Frames that this machine lost because it was too slow.
     pub fn overruns(&self) -> u64 {
-        self.directions().iter().map(|direction| direction.overruns).sum()
+        self.directions().map(|direction| direction.overruns).sum()
     }
 
     /// The share of frames that this machine put out more than a millisecond late, in percent.
     pub fn late_percent(&self) -> f64 {
-        let late: u64 = self.directions().iter().map(|direction| direction.late).sum();
-        let all: u64 = self.directions().iter().map(|direction| direction.link.delivered).sum();
+        let late: u64 = self.directions().map(|direction| direction.late).sum();
+        let all: u64 = self.directions().map(|direction| direction.link.delivered).sum();
         if all == 0 { 0.0 } else { late as f64 * 100.0 / all as f64 }
     }
 
-    fn directions(&self) -> [DirectionCounters; 4] {
-        [self.near.to_receiver, self.near.to_sender, self.far.to_receiver, self.far.to_sender]
+    fn directions(&self) -> impl Iterator<Item = DirectionCounters> {
+        let segments = [Some(self.near), self.middle, Some(self.far)];
+        segments.into_iter().flatten().flat_map(|segment| [segment.to_receiver, segment.to_sender])
     }
 }
 
@@ -193,7 +199,7 @@ impl Path {
         let down = kind.is_download();
         match &self.links {
             Links::User { .. } => {
-                let PathCounters { near, far } = self.counters()?;
+                let PathCounters { near, far, .. } = self.counters()?;
                 let last = if down { near.to_sender.link } else { far.to_receiver.link };
                 Ok((last.delivered, last.delivered_bytes))
             }
@@ -212,7 +218,8 @@ impl Path {
             Links::User { near, far, .. } => {
                 near.check()?;
                 far.check()?;
-                Ok(PathCounters { near: near.counters(), far: far.counters() })
+                let (near, far) = (near.counters(), far.counters());
+                Ok(PathCounters { near, middle: None, far })
             }
             Links::Tc(lab) => {
                 let Topology { sender, proxy, receiver } = &self.topology;
@@ -223,6 +230,7 @@ impl Path {
                     })
                 };
                 Ok(PathCounters {
+                    middle: None,
                     near: ask((sender, NEAR), (&*lab, NEAR_ENDS.0))?,
                     far: ask((proxy, FAR), (receiver, FAR))?,
                 })

@@ -5,7 +5,8 @@ use std::ops::Add;
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathCounters;
-use crate::scenario::{FlowKind, Scenario};
+use crate::relay::SegmentCounters;
+use crate::scenario::{FlowKind, Scenario, Split};
 
 mod call;
 
@@ -27,6 +28,9 @@ pub struct Packets {
     /// flows, as everything that links count.
     #[serde(default)]
     pub lost_near: u64,
+    /// Packets in the data's direction that the middle segment dropped, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_middle: Option<u64>,
     /// Packets in the data's direction that the far segment dropped, whatever the cause.
     #[serde(default)]
     pub lost_far: u64,
@@ -286,7 +290,8 @@ pub struct RunRecord {
     pub settings: Vec<String>,
     /// The kind of the flow.
     pub flow: String,
-    /// The Sidekick mode; `split` where the proxy terminated the connection.
+    /// The Sidekick mode; `split` where the proxy terminated the connection, and `split twice`
+    /// where two did.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
     /// downloads, and of `quinn-upload`.
@@ -350,21 +355,26 @@ pub struct RunRecord {
 impl RunRecord {
     /// Whether the data flowed from the receiver of the path to its sender.
     pub fn is_download(&self) -> bool {
-        let kinds = [FlowKind::Download, FlowKind::Requests, FlowKind::Listen];
+        let kinds = [FlowKind::Download, FlowKind::Requests, FlowKind::Page, FlowKind::Listen];
         kinds.iter().any(|kind| kind.name() == self.flow)
     }
 
     /// The part of the record that follows from the scenario, and from the counts of the links that
     /// `backend` emulated.
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
-        let PathCounters { near, far } = links;
+        let PathCounters { near, middle, far } = links;
         let kind = scenario.flow.kind;
-        // Data in one direction, acknowledgements in the other.
-        let (near, far, acks) = match kind.is_download() {
-            false => (near.to_receiver, far.to_receiver, far.to_sender),
-            true => (near.to_sender, far.to_sender, near.to_receiver),
+        let down = kind.is_download();
+        let lost = |segment: SegmentCounters| {
+            if down { segment.to_sender.link.lost() } else { segment.to_receiver.link.lost() }
         };
-        let mode = if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() };
+        // The acknowledgements of the data, where its receiver sends them.
+        let acks = if down { near.to_receiver } else { far.to_sender };
+        let mode = match scenario.flow.split {
+            Split::Off => scenario.sidekick.mode.name(),
+            Split::Near => "split",
+            Split::Both => "split twice",
+        };
         let cc = match kind {
             // The rate is constant.
             FlowKind::Audio | FlowKind::Listen => "none",
@@ -380,8 +390,9 @@ impl RunRecord {
             mode: mode.to_owned(),
             cc: cc.to_owned(),
             packets: Packets {
-                lost_near: near.link.lost(),
-                lost_far: far.link.lost(),
+                lost_near: lost(near),
+                lost_middle: middle.map(lost),
+                lost_far: lost(far),
                 ..Packets::default()
             },
             ack_packets: acks.link.packets,

@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 
 use crate::record::{Percentiles, RunRecord};
-use crate::scenario::{FlowKind, Scenario};
+use crate::scenario::{FlowKind, Scenario, Split};
 
 /// The largest share of packets that may leave a link late, in percent. A larger one spoils the
 /// delays of a run: a call's 99th percentile depends on one packet in a hundred.
@@ -57,6 +57,8 @@ const CALL: [Column<RunRecord>; 2] = [
     ("late", |run| run.audio.unwrap_or_default().late.to_string()),
 ];
 const LOST_NEAR: Column<RunRecord> = ("lost near", |run| run.packets.lost_near.to_string());
+const LOST_MIDDLE: Column<RunRecord> =
+    ("lost in the middle", |run| or_dash(run.packets.lost_middle));
 const LOST_FAR: Column<RunRecord> = ("lost far", |run| run.packets.lost_far.to_string());
 const FOUND: [Column<RunRecord>; 4] = [
     ("found early", |run| run.packets.lost_early.to_string()),
@@ -83,7 +85,13 @@ fn waits(run: &RunRecord) -> Percentiles {
 
 /// The runs of one scenario: a table, and for transfers the median.
 pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
-    let mode = if scenario.flow.split { "split proxy" } else { scenario.sidekick.mode.name() };
+    let mode = match scenario.flow.split {
+        Split::Off => scenario.sidekick.mode.name(),
+        Split::Near => "split proxy",
+        Split::Both => "two split proxies",
+    };
+    let lost = [LOST_NEAR, LOST_MIDDLE, LOST_FAR];
+    let lost = if scenario.middle.is_some() { &lost[..] } else { &[LOST_NEAR, LOST_FAR] };
     let name = &scenario.name;
     let cc = records.first().map_or("", |record| &record.cc);
     let print = |title: String, columns: &[Column<RunRecord>]| {
@@ -97,14 +105,14 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
             print(format!("sidekick {mode}"), &columns)
         }
         FlowKind::Messages => {
-            let columns = [&WAITS[..], &[LOST_NEAR, LOST_FAR], &FOUND].concat();
+            let columns = [&WAITS[..], lost, &FOUND].concat();
             print(format!("head-of-line delay, sidekick {mode}, {cc}"), &columns)
         }
-        FlowKind::Upload | FlowKind::Download | FlowKind::Requests => {
+        FlowKind::Upload | FlowKind::Download | FlowKind::Requests | FlowKind::Page => {
             let helped = records.iter().any(|record| record.repeats.is_some());
             let repeats = if helped { &REPEATS[..] } else { &[] };
             let rest = [ACKS, TIMEOUTS];
-            let columns = [&UPLOAD[..], &[LOST_NEAR, LOST_FAR], &FOUND, repeats, &rest].concat();
+            let columns = [&UPLOAD[..], lost, &FOUND, repeats, &rest].concat();
             let text = print(format!("sidekick {mode}, {cc}"), &columns);
             let goodput = median(records.iter().map(|record| record.goodput_mbit_s));
             let time =

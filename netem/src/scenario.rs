@@ -1,4 +1,4 @@
-//! Scenarios: the two segments, the flow and the Sidekick settings of one experiment.
+//! Scenarios: the segments of the path, the flow and the Sidekick settings of one experiment.
 //!
 //! A scenario is a TOML file, built in or named by its path. Every setting has one name,
 //! `section.key`, and one parser, for files and for the command line (`--set
@@ -24,10 +24,10 @@ mod sidekick;
 pub use competitor::Competitor;
 pub use error::ScenarioError;
 pub use faults::{Event, Fault, Faults, Lie, Place};
-pub use flow::{Cipher, CongestionControl, Flow, FlowKind};
+pub use flow::{Cipher, CongestionControl, Flow, FlowKind, Split};
 pub use segment::{BadState, Direction, Queue, Segment, TraceFile};
 pub use settings::{About, settings};
-pub use sidekick::{Mode, ProxyFate, Repair, Sidekick};
+pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};
 
 /// The built-in scenarios: name and file.
 const BUILT_IN: [(&str, &str); 11] = [
@@ -53,7 +53,9 @@ pub struct Scenario {
     pub description: String,
     /// The segment between sender and proxy.
     pub near: Segment,
-    /// The segment between proxy and receiver.
+    /// A segment between the proxy and a second one, where the path has three segments.
+    pub middle: Option<Segment>,
+    /// The segment between the last proxy and the receiver.
     pub far: Segment,
     /// The first flow.
     pub flow: Flow,
@@ -154,6 +156,18 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The segments of the path, from the sender to the receiver.
+    pub fn segments(&self) -> impl Iterator<Item = (Place, &Segment)> {
+        let middle = self.middle.as_ref().map(|middle| (Place::Middle, middle));
+        [Some((Place::Near, &self.near)), middle, Some((Place::Far, &self.far))]
+            .into_iter()
+            .flatten()
+    }
+
+    fn segments_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
+        [Some(&mut self.near), self.middle.as_mut(), Some(&mut self.far)].into_iter().flatten()
+    }
+
     /// Sets one setting by its name, e.g. `near.loss_percent` to `2`.
     ///
     /// # Errors
@@ -167,8 +181,9 @@ impl Scenario {
     fn set_from(&mut self, directory: &Path, name: &str, value: &str) -> Result<(), ScenarioError> {
         let mut changed = self.clone();
         settings::set(&mut changed, name, value.trim())?;
-        changed.near.read_trace(directory)?;
-        changed.far.read_trace(directory)?;
+        for segment in changed.segments_mut() {
+            segment.read_trace(directory)?;
+        }
         *self = changed;
         Ok(())
     }

@@ -7,13 +7,15 @@
 //! sender host ── near segment ── proxy ── far segment ── receiver host
 //! ```
 //!
+//! A middle segment and a second proxy can stand between the proxy and the far segment.
+//!
 //! Everything that decides what happens and when follows from the seed, so that a seed gives the
 //! same record on every machine. Ciphertexts do not: TLS draws its keys out of reach, so that
 //! capture files and identifiers differ from run to run, in contents and not in sizes or times.
 //! What is not modelled: the time that processors take, and what kernels do to packets.
 
 use std::io;
-use std::path::Path;
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -21,9 +23,9 @@ use virtual_time::{NotInForce, World};
 
 use crate::path::{PathCounters, streams};
 use crate::pcap::SegmentPcap;
-use crate::record::{FaultCounts, RunRecord};
-use crate::scenario::{FlowKind, Mode, Place, ProxyFate, Scenario, Sidekick};
-use crate::topology::{PROXY_NEAR, PROXY_PORT, RECEIVER};
+use crate::record::{FaultCounts, QuackStyles, RunRecord};
+use crate::scenario::{FlowKind, Mode, Place, ProxyFate, ProxyPlace, Scenario, Sidekick};
+use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY};
 
 mod audio;
 mod chain;
@@ -33,6 +35,7 @@ mod host;
 mod messages;
 mod migration;
 mod packet;
+mod page;
 mod proxy;
 mod quic;
 mod server;
@@ -83,7 +86,7 @@ pub enum SimError {
 pub fn run(
     scenario: &Scenario,
     seed: u64,
-    pcap: Option<&Path>,
+    pcap: Option<&FilePath>,
     watch: &mut dyn FnMut(Duration, u64),
 ) -> Result<RunRecord, SimError> {
     let mut run = Run { scenario, seed, pcap, world: World::enter(seed)?, watch };
@@ -97,21 +100,25 @@ pub fn run(
 struct Run<'a> {
     scenario: &'a Scenario,
     seed: u64,
-    pcap: Option<&'a Path>,
+    pcap: Option<&'a FilePath>,
     world: World,
     watch: &'a mut dyn FnMut(Duration, u64),
 }
 
-/// The parts of the path that are the same for all flows.
-struct Middle {
+/// The path between the hosts at its ends, the same for all flows.
+struct Path {
     nat: Option<Nat>,
     near: Wire,
-    proxy: Box<dyn Node>,
+    first: Box<dyn Node>,
+    /// The middle segment and the host behind it.
+    middle: Option<(Wire, Box<dyn Node>)>,
     far: Wire,
 }
 
-impl Middle {
-    fn new(run: &Run<'_>, split: Option<SplitProxy>) -> Result<Self, SimError> {
+impl Path {
+    /// The path of a run. The proxies of `splits` stand in the place of those that observe, from
+    /// the sender on.
+    fn new(run: &Run<'_>, splits: Vec<SplitProxy>) -> Result<Self, SimError> {
         let Run { scenario, seed, pcap, .. } = *run;
         let (start, faults) = (run.world.start(), &scenario.faults);
         let wire = |place: Place, segment, streams| -> Result<Wire, SimError> {
@@ -122,27 +129,55 @@ impl Middle {
             Ok(Wire::new(start, &first, later, seed, streams, pcap))
         };
         let schedule = Schedule::new(start, faults.clone());
-        let proxy: Box<dyn Node> = match split {
-            Some(split) => Box::new(split),
-            None => Box::new(Self::proxy(scenario, seed, &schedule).map_err(SimError::SetUp)?),
+        let mut splits = splits.into_iter();
+        let mut host = |place| -> Result<Box<dyn Node>, SimError> {
+            Ok(match splits.next() {
+                Some(split) => Box::new(split),
+                None => Box::new(
+                    Self::proxy(scenario, place, seed, &schedule).map_err(SimError::SetUp)?,
+                ),
+            })
+        };
+        let first = host(ProxyPlace::First)?;
+        let middle = match &scenario.middle {
+            Some(segment) => {
+                let wire = wire(Place::Middle, segment, streams::MIDDLE)?;
+                Some((wire, host(ProxyPlace::Second)?))
+            }
+            None => None,
         };
         Ok(Self {
             nat: Nat::new(&schedule),
             near: wire(Place::Near, &scenario.near, streams::NEAR)?,
-            proxy,
+            first,
+            middle,
             far: wire(Place::Far, &scenario.far, streams::FAR)?,
         })
     }
 
-    fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
-        let Sidekick { mode, proxy, parity_percent, .. } = scenario.sidekick;
-        let observes = proxy != ProxyFate::Absent && mode != Mode::Off;
+    /// The host at an end of the middle segment, with a proxy that observes if the scenario has one
+    /// there.
+    fn proxy(
+        scenario: &Scenario,
+        place: ProxyPlace,
+        seed: u64,
+        schedule: &Schedule,
+    ) -> Result<Proxy, String> {
+        let Sidekick { mode, proxy, parity_percent, at, .. } = scenario.sidekick;
+        let is_there = proxy != ProxyFate::Absent && mode != Mode::Off;
+        let observes = is_there && (at == place || at == ProxyPlace::Both);
         let dies_after = (proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
-        let tally = Tally::new(2 * (scenario.near.both.delay + scenario.far.both.delay));
-        let address = (PROXY_NEAR, PROXY_PORT).into();
-        let receiver = RECEIVER.into();
-        let proxy = Proxy::new(address, receiver, seed, observes, dies_after, tally, schedule)?;
-        proxy.with_parity(parity_percent)
+        let one_way = scenario.segments().map(|(_, segment)| segment.both.delay).sum::<Duration>();
+        // Seeds differ, as those of two machines do.
+        let (address, purpose) = match place {
+            ProxyPlace::Second => (SECOND_PROXY, "second observer"),
+            ProxyPlace::First | ProxyPlace::Both => (PROXY_NEAR, "observer"),
+        };
+        let observes = observes.then_some((seed, purpose));
+        let address = (address, PROXY_PORT).into();
+        let tally = Tally::new(2 * one_way);
+        Proxy::new(address, seed, observes, dies_after, tally, schedule)?
+            .with_parity(parity_percent)
     }
 
     /// Runs the whole path between two hosts.
@@ -153,10 +188,14 @@ impl Middle {
         receiver: &mut dyn Node,
         limit: Option<Duration>,
     ) -> Result<Duration, SimError> {
-        let Self { nat, near, proxy, far } = self;
+        let Self { nat, near, first, middle, far } = self;
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
-        nodes.extend([near as &mut dyn Node, &mut **proxy, far, receiver]);
+        nodes.extend([near as &mut dyn Node, &mut **first]);
+        if let Some((middle, second)) = middle {
+            nodes.extend([middle as &mut dyn Node, &mut **second]);
+        }
+        nodes.extend([far as &mut dyn Node, receiver]);
         let end = drive(&run.world, &mut nodes, limit, run.watch).map_err(|stuck| {
             let (what, at) = match stuck {
                 Stuck::NoProgress { at } | Stuck::Silence { at } => {
@@ -166,20 +205,45 @@ impl Middle {
             };
             SimError::Failed { what: what.to_owned(), at, seed: run.seed }
         })?;
-        match self.near.pcap_failure().or_else(|| self.far.pcap_failure()) {
+        match self.wires_mut().find_map(Wire::pcap_failure) {
             Some(error) => Err(SimError::Pcap(error)),
             None => Ok(end),
         }
     }
 
+    fn wires_mut(&mut self) -> impl Iterator<Item = &mut Wire> {
+        let middle = self.middle.as_mut().map(|(wire, _)| wire);
+        [Some(&mut self.near), middle, Some(&mut self.far)].into_iter().flatten()
+    }
+
+    /// The hosts between the segments.
+    fn hosts(&self) -> impl Iterator<Item = &dyn Node> {
+        let second = self.middle.as_ref().map(|(_, second)| &**second);
+        [Some(&*self.first), second].into_iter().flatten()
+    }
+
     fn counters(&self) -> PathCounters {
-        PathCounters { near: self.near.counters(), far: self.far.counters() }
+        PathCounters {
+            near: self.near.counters(),
+            middle: self.middle.as_ref().map(|(wire, _)| wire.counters()),
+            far: self.far.counters(),
+        }
+    }
+
+    /// The sizes of the quACKs of the first proxy that sent any.
+    fn quack_styles(&self) -> Option<QuackStyles> {
+        self.hosts().find_map(Node::quack_styles)
+    }
+
+    /// Bytes that the proxies sent of their own accord.
+    fn spoken_bytes(&self) -> u64 {
+        self.hosts().map(Node::spoken_bytes).sum()
     }
 
     /// The record of a run, as far as it is the same for all transfers.
     fn record(&self, scenario: &Scenario, seed: u64) -> RunRecord {
         RunRecord {
-            quack_styles: self.proxy.quack_styles(),
+            quack_styles: self.quack_styles(),
             faults: self.faults(scenario),
             ..RunRecord::of(scenario, "sim", seed, self.counters())
         }
@@ -187,10 +251,11 @@ impl Middle {
 
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
-        let path_changes = self.near.changes + self.far.changes;
-        let all = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default()
-            + self.proxy.fault_counts()
-            + FaultCounts { path_changes, ..FaultCounts::default() };
+        let middle = self.middle.as_ref().map_or(0, |(wire, _)| wire.changes);
+        let path_changes = self.near.changes + middle + self.far.changes;
+        let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
+        let path = nat + FaultCounts { path_changes, ..FaultCounts::default() };
+        let all = self.hosts().fold(path, |all, host| all + host.fault_counts());
         (!scenario.faults.events.is_empty()).then_some(all)
     }
 }

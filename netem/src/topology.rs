@@ -23,6 +23,8 @@ pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 pub const PROXY_NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 /// The proxy, as the receiver sees it.
 pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
+/// The proxy behind a middle segment, which only virtual time has.
+pub const SECOND_PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
 /// The receiver.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 

@@ -29,7 +29,7 @@ const SENDERS: [(&str, &[&str]); 11] = [
     ("path-aware BBR2, every 2 ms", &["sidekick.mode=path-aware-bbr", "sidekick.every_ms=2"]),
     ("re-injection, stock CUBIC", &["sidekick.mode=reinject", "flow.cc=cubic"]),
     ("auto", &["sidekick.mode=auto"]),
-    ("split proxy, RFC 9438 CUBIC", &["flow.split=on", "flow.cc=cubic-rfc9438"]),
+    ("split proxy, RFC 9438 CUBIC", &["flow.split=near", "flow.cc=cubic-rfc9438"]),
 ];
 const LOSSES: [&str; 7] = ["0", "1", "2", "4", "8", "15", "30"];
 

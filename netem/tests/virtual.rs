@@ -31,7 +31,7 @@ fn a_seed_gives_one_run_on_whatever_thread() {
     let cases: [(&str, &[&str]); 6] = [
         ("upload-paper", &[MEGABYTE, "sidekick.mode=pacubic", "near.loss_percent=4"]),
         ("upload-paper", &[MEGABYTE, "sidekick.mode=path-aware-bbr", "near.loss_percent=15"]),
-        ("upload-paper", &[MEGABYTE, "flow.split=on", "far.queue=codel", "near.jitter_ms=3"]),
+        ("upload-paper", &[MEGABYTE, "flow.split=near", "far.queue=codel", "near.jitter_ms=3"]),
         ("upload-paper", &[MEGABYTE, "flow.kind=download", "flow.pmtud=on", "flow.cc=bbr2"]),
         (
             "upload-paper",
@@ -51,7 +51,7 @@ fn a_seed_gives_one_run_on_whatever_thread() {
 /// The sender fills the window of the near half, and then waits in silence for credit.
 #[test]
 fn a_split_proxy_gives_the_sender_credit() {
-    let settings = [MEGABYTE, "flow.split=on", "flow.window_bytes=65536"];
+    let settings = [MEGABYTE, "flow.split=near", "flow.window_bytes=65536"];
     assert_eq!(run("upload-paper", &settings, 1).bytes, 1_000_000);
 }
 

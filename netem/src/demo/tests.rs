@@ -26,6 +26,7 @@ pub(super) fn record_of(scenario: &str, sender: Sender, goodput: f64, hash: &str
             sent: 7900,
             retransmitted: Some(80),
             lost_near: 81,
+            lost_middle: None,
             lost_far: 3,
             spurious: 0,
             lost_early: 70,

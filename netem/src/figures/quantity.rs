@@ -52,6 +52,15 @@ impl Summary {
 pub enum Quantity {
     /// Of a case.
     Of(Case, Measure),
+    /// Of a case: what so many percent of its runs do not exceed.
+    Percentile {
+        /// The case.
+        of: Case,
+        /// The share of its runs, in percent.
+        percent: usize,
+        /// What is compared.
+        measure: Measure,
+    },
     /// Of one case in relation to another, seed by seed.
     Ratio {
         /// The case above the line.
@@ -67,7 +76,7 @@ impl Quantity {
     /// What must be run.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         match self {
-            Self::Of(case, _) => [Some(case), None],
+            Self::Of(case, _) | Self::Percentile { of: case, .. } => [Some(case), None],
             Self::Ratio { of, to, .. } => [Some(of), Some(to)],
         }
         .into_iter()
@@ -86,6 +95,12 @@ impl Quantity {
             Self::Of(case, measure) => {
                 Summary::of(case.jobs().filter_map(|job| figure(&job, *measure)))
             }
+            Self::Percentile { of, percent, measure } => {
+                let figures: Vec<_> = of.jobs().filter_map(|job| figure(&job, *measure)).collect();
+                let percentile = report::percentile(figures.iter().copied(), *percent)?;
+                let runs = figures.len();
+                Some(Summary { median: percentile, least: percentile, most: percentile, runs })
+            }
             Self::Ratio { of, to, measure } => {
                 let ratio = |(of, to)| Some(figure(&of, *measure)? / figure(&to, *measure)?);
                 Summary::of(of.jobs().zip(to.jobs()).filter_map(ratio))
@@ -102,6 +117,8 @@ pub mod measures {
     pub const GOODPUT: Measure = |record| Some(record.goodput_mbit_s);
     /// Megabytes (10^6) that arrived.
     pub const MEGABYTES: Measure = |record| Some(record.bytes as f64 / 1e6);
+    /// Seconds until all had arrived.
+    pub const SECONDS: Measure = |record| Some(record.time_s);
     /// Packets that the receiver sent.
     pub const ACK_PACKETS: Measure = |record| Some(record.ack_packets as f64);
     /// Milliseconds to the first byte of the first answer.
@@ -137,6 +154,24 @@ mod tests {
         assert_eq!(summary, Summary { median: 4.0, least: 2.0, most: 9.0, runs: 3 });
         assert_eq!(summary.text(1), "4.0 (2.0 to 9.0)");
         assert_eq!(Summary::one(2.25).text(1), "2.2");
+    }
+
+    #[test]
+    fn a_percentile_is_of_the_seeds() {
+        let case = Case::of("a").seeds(20);
+        let results: Results = case
+            .jobs()
+            .map(|job| {
+                let goodput_mbit_s = job.seed() as f64;
+                (job, Ok(RunRecord { goodput_mbit_s, ..RunRecord::default() }))
+            })
+            .collect();
+        let of = |percent| {
+            let measure = measures::GOODPUT;
+            let quantity = Quantity::Percentile { of: case.clone(), percent, measure };
+            quantity.summary(&results).map(|summary| (summary.median, summary.runs))
+        };
+        assert_eq!((of(50), of(95)), (Some((11.0, 20)), Some((20.0, 20))));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub const ACK_REDUCTION: Sender = Sender {
 pub const SPLIT: Sender = Sender {
     name: "split proxy",
     colour: GREEN,
-    settings: &["flow.split=on", OFF, "flow.cc=cubic-rfc9438"],
+    settings: &["flow.split=near", OFF, "flow.cc=cubic-rfc9438"],
 };
 
 /// A server on CUBIC as quiche ships it, whose client is helped.

@@ -393,7 +393,7 @@ impl ExecRecord {
     }
 
     fn table(&self) -> String {
-        let PathCounters { near, far } = self.links;
+        let PathCounters { near, far, .. } = self.links;
         let rows = [
             ("near, to the receiver", near.to_receiver.link),
             ("near, to the sender", near.to_sender.link),

@@ -1,7 +1,9 @@
 //! Whether the settings go together, and with the backend.
 
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
-use super::{Flow, FlowKind, Mode, Place, ProxyFate, Repair, Scenario, ScenarioError, Sidekick};
+use super::{
+    Flow, FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split,
+};
 
 /// Two settings that contradict each other, and what to do.
 pub(super) fn clash(
@@ -20,7 +22,7 @@ impl Scenario {
     ///
     /// [`ScenarioError::Contradiction`] names two that do not, and what to do.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        for (place, segment) in [(Place::Near, &self.near), (Place::Far, &self.far)] {
+        for (place, segment) in self.segments() {
             segment.check(place.name())?;
             for (_, stage) in self.faults.later_stages(place, segment) {
                 stage.check(place.name())?;
@@ -36,18 +38,23 @@ impl Scenario {
             let instead = "a proxy refuses to report on no schedule at all: set one of them";
             return clash("sidekick.every_ms = 0", "sidekick.every_packets = off", instead);
         }
-        if flow.split && mode != Mode::Off {
-            return clash("flow.split = on", of_mode, "set one of them to off");
+        let splits = flow.split != Split::Off;
+        let of_split = format!("flow.split = {}", flow.split.name());
+        if splits && mode != Mode::Off {
+            return clash(of_split, of_mode, "set one of them to off");
         }
-        if flow.split
-            && let Some(setting) = self.not_of_a_split()
-        {
+        if splits && let Some(setting) = self.not_of_a_split() {
             let instead = "the splitting proxy stands in the other's place; leave one of them out";
-            return clash(setting, "flow.split = on", instead);
+            return clash(setting, of_split, instead);
         }
-        if self.faults.migrates() && (flow.split || kind.is_call()) {
-            let (other, instead) = if flow.split {
-                ("flow.split = on".to_owned(), "the splitting proxy does not migrate")
+        if let (Some(cc), Split::Off | Split::Near) = (flow.split_cc, flow.split) {
+            let setting = format!("flow.split_cc = {}", cc.name());
+            return clash(setting, of_split, "set flow.split to both, or leave flow.split_cc out");
+        }
+        self.check_segments()?;
+        if self.faults.migrates() && (splits || kind.is_call()) {
+            let (other, instead) = if splits {
+                (of_split, "the splitting proxy does not migrate")
             } else {
                 (of_kind, "a call does not migrate")
             };
@@ -104,6 +111,27 @@ impl Scenario {
         clash(format!("flow.cc = {}", cc.name()), of_mode, instead)
     }
 
+    /// Checks what needs a middle segment, and what does not go with two proxies.
+    fn check_segments(&self) -> Result<(), ScenarioError> {
+        let Self { flow, sidekick, .. } = self;
+        let at = format!("sidekick.at = {}", sidekick.at.name());
+        if self.middle.is_none() {
+            let instead = "set middle.delay_ms and the like, or leave it out";
+            let fault = || Some(format!("faults.events with {}", self.faults.of_the_middle()?));
+            let split = (flow.split == Split::Both).then(|| "flow.split = both".to_owned());
+            let second = (sidekick.at != ProxyPlace::First).then(|| at.clone());
+            return match second.or(split).or_else(fault) {
+                Some(setting) => clash(setting, "a path without a middle segment", instead),
+                None => Ok(()),
+            };
+        }
+        if sidekick.at == ProxyPlace::Both && sidekick.proxy != ProxyFate::Found {
+            let proxy = format!("sidekick.proxy = {}", sidekick.proxy.name());
+            return clash(at, proxy, "a sender is told of one proxy: set sidekick.proxy to found");
+        }
+        Ok(())
+    }
+
     /// Checks a call whose listener has the near segment.
     fn check_listener(&self, of_mode: String, of_kind: String) -> Result<(), ScenarioError> {
         if let Some((setting, without)) = self.not_of_a_call() {
@@ -145,8 +173,9 @@ impl Scenario {
             let setting = format!("sidekick.proxy = {}", self.sidekick.proxy.name());
             return Some((setting, "its sender is told where the proxy is"));
         }
-        if self.flow.split {
-            return Some(("flow.split = on".to_owned(), "set it to off"));
+        if self.flow.split != Split::Off {
+            let setting = format!("flow.split = {}", self.flow.split.name());
+            return Some((setting, "set it to off"));
         }
         if let Some(cc) = self.flow.cc {
             return Some((format!("flow.cc = {}", cc.name()), "leave it out"));
@@ -176,9 +205,12 @@ impl Scenario {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
         }
+        if self.middle.is_some() {
+            return Some("a middle segment".to_owned());
+        }
         let (flow, usual) = (&self.flow, Flow::default());
         let kind = flow.kind;
-        if matches!(kind, FlowKind::Messages | FlowKind::Listen) {
+        if matches!(kind, FlowKind::Page | FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
         let receives = kind.is_download();
@@ -195,7 +227,7 @@ impl Scenario {
             ("flow.ack_delay_ms", flow.ack_delay != usual.ack_delay),
             ("flow.ack_packets", flow.ack_packets != usual.ack_packets),
             ("flow.zero_rtt", flow.zero_rtt),
-            ("flow.split", flow.split),
+            ("flow.split", flow.split != Split::Off),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
             (
                 "sidekick.parity_percent",
@@ -224,8 +256,10 @@ mod tests {
         };
         for (setting, named) in [
             ("flow.kind=messages", "flow.kind = messages"),
+            ("flow.kind=page", "flow.kind = page"),
             ("flow.whole_packets=on", "flow.whole_packets"),
-            ("flow.split=on", "flow.split"),
+            ("flow.split=near", "flow.split"),
+            ("middle.delay_ms=5", "a middle segment"),
             ("flow.seconds=5", "flow.seconds of a transfer"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
             ("flow.cipher=chacha20", "flow.cipher"),
@@ -265,17 +299,29 @@ mod tests {
             ["sidekick.every_ms=0", "sidekick.mode=pacubic"],
             ["flow.kind=requests", "sidekick.mode=path-aware-bbr"],
             ["flow.kind=messages", "competitor.cc=reno"],
-            ["flow.split=on", "sidekick.mode=pacubic"],
-            ["flow.split=on", "sidekick.proxy=absent"],
-            ["flow.split=on", "competitor.cc=reno"],
-            ["flow.split=on", "faults.events=proxy-restart at 500"],
-            ["flow.split=on", "faults.events=quack-loss 50 at 0"],
-            ["flow.split=on", "faults.events=migration at 5"],
+            ["flow.split=near", "sidekick.mode=pacubic"],
+            ["flow.split=near", "sidekick.proxy=absent"],
+            ["flow.split=near", "competitor.cc=reno"],
+            ["flow.split=near", "faults.events=proxy-restart at 500"],
+            ["flow.split=near", "faults.events=quack-loss 50 at 0"],
+            ["flow.split=near", "faults.events=migration at 5"],
         ] {
             let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
         }
-        let fine = ["flow.split=on", "faults.events=near-outage at 500 for 5"];
+        for setting in ["flow.split=both", "sidekick.at=second", "faults.events=middle-outage at 5"]
+        {
+            let error = Scenario::load("upload-paper").unwrap().apply(&[setting]).unwrap_err();
+            assert!(error.to_string().contains("without a middle segment"), "{setting}: {error}");
+            Scenario::load("upload-paper").unwrap().apply(&["middle.delay_ms=5", setting]).unwrap();
+        }
+        let both = ["middle.delay_ms=5", "sidekick.at=both", "sidekick.mode=auto"];
+        let error = Scenario::load("upload-paper").unwrap().apply(&both).unwrap_err().to_string();
+        assert!(error.contains("set sidekick.proxy to found"), "{error}");
+        let controller = ["flow.split=near", "flow.split_cc=reno"];
+        let error = Scenario::load("upload-paper").unwrap().apply(&controller).unwrap_err();
+        assert!(error.to_string().contains("set flow.split to both"), "{error}");
+        let fine = ["flow.split=near", "faults.events=near-outage at 500 for 5"];
         Scenario::load("upload-paper").unwrap().apply(&fine).unwrap();
     }
 
@@ -328,7 +374,7 @@ mod tests {
     #[test]
     fn a_call_takes_no_settings_of_a_transfer() {
         let migrates = "faults.events=migration at 5";
-        for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
+        for setting in ["flow.split=near", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
             let error =
                 Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");

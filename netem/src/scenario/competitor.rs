@@ -15,7 +15,7 @@ pub struct Competitor {
 }
 
 settings! { Competitor, value;
-    "cc", "none, cubic, cubic-rfc9438, reno or bbr2",
+    "cc", "none, cubic, cubic-rfc9438, reno, bbr2 or hybla",
         "controller of a second, plain flow over the same path" =>
         cc = if value == "none" { Some(None) } else { CongestionControl::of_name(value).map(Some) };
     "start_ms", MILLISECONDS, "how long after the first flow the second one begins" =>

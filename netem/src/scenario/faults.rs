@@ -80,7 +80,9 @@ pub enum Fault {
 pub enum Place {
     /// Sender to proxy.
     Near,
-    /// Proxy to receiver.
+    /// Proxy to second proxy.
+    Middle,
+    /// Last proxy to receiver.
     Far,
 }
 
@@ -89,6 +91,7 @@ impl Place {
     pub fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
+            Self::Middle => "middle",
             Self::Far => "far",
         }
     }
@@ -148,6 +151,17 @@ impl Faults {
             )
         };
         self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
+    }
+
+    /// The name of a fault of the middle segment, if there is one.
+    pub(super) fn of_the_middle(&self) -> Option<&'static str> {
+        let of_the_middle = |fault| match fault {
+            Fault::Outage(place) | Fault::Delay(place, _) | Fault::Rate(place, _) => {
+                place == Place::Middle
+            }
+            _ => false,
+        };
+        self.events.iter().find(|event| of_the_middle(event.fault)).map(|event| event.fault.name())
     }
 
     /// Whether the client is to migrate.

@@ -13,6 +13,9 @@ named! {
         Download = "download",
         /// One after another, HTTP/3 requests with an answer.
         Requests = "requests",
+        /// A page: an HTTP/3 request for its document, then requests for its objects, several at a
+        /// time.
+        Page = "page",
         /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3
         /// request: each waits for those ahead of it.
         Messages = "messages",
@@ -26,7 +29,7 @@ named! {
 impl FlowKind {
     /// Whether the data flows from the receiver of a path to its sender.
     pub fn is_download(self) -> bool {
-        matches!(self, Self::Download | Self::Requests | Self::Listen)
+        matches!(self, Self::Download | Self::Requests | Self::Page | Self::Listen)
     }
 
     /// Whether it is an audio call.
@@ -46,6 +49,8 @@ named! {
         Reno = "reno",
         /// BBR version 2.
         Bbr2 = "bbr2",
+        /// TCP Hybla, for satellites.
+        Hybla = "hybla",
     }
 }
 
@@ -59,12 +64,25 @@ named! {
     }
 }
 
+named! {
+    /// Which proxies terminate the connection and relay its bytes, as performance-enhancing proxies
+    /// do.
+    pub enum Split {
+        /// None.
+        Off = "off",
+        /// The first.
+        Near = "near",
+        /// Those at both ends of the middle segment.
+        Both = "both",
+    }
+}
+
 /// What is carried, and how the endpoints behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// What is carried.
     pub kind: FlowKind,
-    /// Size of an upload, a download, or each answer to a request.
+    /// Size of an upload, a download, each answer to a request, or a whole page.
     pub bytes: u64,
     /// Ends a transfer after this time, done or not; how long a flow of messages and an audio flow
     /// last.
@@ -90,12 +108,18 @@ pub struct Flow {
     pub zero_rtt: bool,
     /// How many requests, of kind [`FlowKind::Requests`].
     pub requests: u32,
-    /// Whether these requests may be replayed (GET) or not (POST); only those that may go into
+    /// How many objects a page has beside its document, of kind [`FlowKind::Page`].
+    pub objects: u16,
+    /// How many of them are requested at a time.
+    pub in_flight: u16,
+    /// Whether requests may be replayed (GET) or not (POST); only those that may go into
     /// early data.
     pub replayable: bool,
-    /// Whether the proxy terminates the connection and relays the bytes, as a performance-enhancing
-    /// proxy does.
-    pub split: bool,
+    /// Which proxies terminate the connection and relay its bytes.
+    pub split: Split,
+    /// The controller of the two proxies of [`Split::Both`] over the middle segment; `None` takes
+    /// that of the data sender.
+    pub split_cc: Option<CongestionControl>,
     /// How often the congestion window is written down; `None` for never.
     pub sample: Option<Duration>,
     /// Time between two messages, or two packets of an audio flow.
@@ -123,7 +147,7 @@ impl Flow {
     /// Bytes that the application carries from end to end, without headers and repetitions.
     pub fn total_bytes(&self) -> u64 {
         match self.kind {
-            FlowKind::Upload | FlowKind::Download => self.bytes,
+            FlowKind::Upload | FlowKind::Download | FlowKind::Page => self.bytes,
             FlowKind::Requests => self.bytes.saturating_mul(self.requests.into()),
             FlowKind::Messages | FlowKind::Audio | FlowKind::Listen => {
                 u64::from(self.frames()).saturating_mul(self.frame_bytes.into())
@@ -148,8 +172,11 @@ impl Default for Flow {
             ack_packets: 2,
             zero_rtt: false,
             requests: 1,
+            objects: 70,
+            in_flight: 6,
             replayable: true,
-            split: false,
+            split: Split::Off,
+            split_cc: None,
             sample: None,
             frame_interval: Duration::from_millis(20),
             frame_bytes: 240,
@@ -157,16 +184,19 @@ impl Default for Flow {
     }
 }
 
+/// What a setting for a congestion controller takes, in words.
+const CONTROLLERS: &str = "cubic, cubic-rfc9438, reno, bbr2 or hybla";
+
 settings! { Flow, value;
-    "kind", "upload, download, requests, messages, audio or listen", "what is carried" =>
+    "kind", "upload, download, requests, page, messages, audio or listen", "what is carried" =>
         kind = FlowKind::of_name(value);
     "bytes", "bytes from 1 to 10000000000",
-        "size of an upload, a download, or each answer to a request" =>
+        "size of an upload, a download, each answer to a request, or a whole page" =>
         bytes = whole(value, 1..=10_000_000_000);
     "seconds", "seconds from 0.1 to 3600",
         "ends a transfer, done or not; how long messages and an audio flow last" =>
         limit = seconds(value).map(Some);
-    "cc", "cubic, cubic-rfc9438, reno or bbr2", "the data sender's congestion controller" =>
+    "cc", CONTROLLERS, "the data sender's congestion controller" =>
         cc = CongestionControl::of_name(value).map(Some);
     "window_bytes", "bytes from 4096 to 1000000000",
         "flow-control window of a stream; a connection's is four times as large" =>
@@ -189,11 +219,17 @@ settings! { Flow, value;
     "requests", "requests from 1 to 100000",
         "how many requests, one after another (kind requests)" =>
         requests = whole(value, 1..=100_000);
+    "objects", "objects from 0 to 10000", "how many a page has beside its document (kind page)" =>
+        objects = whole(value, 0..=10_000);
+    "in_flight", "requests from 1 to 100", "how many objects are requested at a time (kind page)" =>
+        in_flight = whole(value, 1..=100);
     "replayable", SWITCH,
         "whether requests may be replayed, and so go into early data (GET) or not (POST)" =>
         replayable = switch(value);
-    "split", SWITCH, "whether the proxy terminates the connection and relays its bytes" =>
-        split = switch(value);
+    "split", "off, near (the first proxy) or both (those at the ends of the middle segment)",
+        "which proxies terminate the connection and relay its bytes" => split = Split::of_name(value);
+    "split_cc", CONTROLLERS, "the controller of proxies that split the connection twice, between them" =>
+        split_cc = CongestionControl::of_name(value).map(Some);
     "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
         "how often the congestion window is written down" => sample = sample(value);
     "frame_ms", "milliseconds from 1 to 1000",

@@ -37,6 +37,7 @@ pub fn settings() -> impl Iterator<Item = About> {
         })
     }
     section("near", segment::SETTINGS)
+        .chain(section("middle", segment::SETTINGS))
         .chain(section("far", segment::SETTINGS))
         .chain(section("flow", flow::SETTINGS))
         .chain(section("competitor", competitor::SETTINGS))
@@ -48,6 +49,13 @@ pub fn settings() -> impl Iterator<Item = About> {
 pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<(), ScenarioError> {
     match name.split_once('.') {
         Some(("near", key)) => store(segment::SETTINGS, &mut scenario.near, name, key, value),
+        // Any of its settings makes it a part of the path.
+        Some(("middle", key)) => {
+            let mut middle = scenario.middle.take().unwrap_or_default();
+            store(segment::SETTINGS, &mut middle, name, key, value)?;
+            scenario.middle = Some(middle);
+            Ok(())
+        }
         Some(("far", key)) => store(segment::SETTINGS, &mut scenario.far, name, key, value),
         Some(("flow", key)) => store(flow::SETTINGS, &mut scenario.flow, name, key, value),
         Some(("competitor", key)) => {

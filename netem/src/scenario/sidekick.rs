@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::setting::{SWITCH, named, settings, switch, whole};
-use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT};
+use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, SECOND_PROXY};
 
 named! {
     /// What the sender does with a quACK.
@@ -65,8 +65,10 @@ pub struct Sidekick {
     pub repair: Repair,
     /// The most bytes of parity, in percent of the bytes that it protects.
     pub parity_percent: u8,
-    /// Where the proxy is, and for how long.
+    /// Whether the sender finds the proxy, and for how long it is there.
     pub proxy: ProxyFate,
+    /// Which of the proxies of a path with three segments observe.
+    pub at: ProxyPlace,
 }
 
 named! {
@@ -82,6 +84,18 @@ named! {
         WrongAddress = "wrong-address",
         /// On the path, until it is killed when half of the file has passed.
         Dies = "dies",
+    }
+}
+
+named! {
+    /// Which hosts between the segments have a proxy that observes.
+    pub enum ProxyPlace {
+        /// The one behind the near segment.
+        First = "first",
+        /// The one behind the middle segment.
+        Second = "second",
+        /// Both.
+        Both = "both",
     }
 }
 
@@ -103,7 +117,11 @@ impl Sidekick {
 
     /// The address at which the sender expects the proxy, unless it must discover it.
     pub fn proxy_address(&self) -> SocketAddr {
-        let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
+        let host = match (self.proxy, self.at) {
+            (ProxyFate::WrongAddress, _) => NOBODY,
+            (_, ProxyPlace::Second) => SECOND_PROXY,
+            (_, ProxyPlace::First | ProxyPlace::Both) => PROXY_NEAR,
+        };
         (host, PROXY_PORT).into()
     }
 }
@@ -121,6 +139,7 @@ impl Default for Sidekick {
             repair: Repair::Auto,
             parity_percent: 35,
             proxy: ProxyFate::OnPath,
+            at: ProxyPlace::First,
         }
     }
 }
@@ -148,6 +167,8 @@ settings! { Sidekick, value;
     "proxy", "on-path, found, absent, wrong-address or dies",
         "whether the proxy is configured, must be discovered, is absent, is configured with a \
          wrong address, or is killed halfway" => proxy = ProxyFate::of_name(value);
+    "at", "first, second or both", "which proxies at the ends of the middle segment observe" =>
+        at = ProxyPlace::of_name(value);
 }
 
 fn every_packets(value: &str) -> Option<Option<u16>> {

@@ -57,7 +57,7 @@ fn a_wrong_value_names_those_that_are_taken() {
             "sidekick.mode=fast",
             "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or receive",
         ),
-        ("flow.cc=bbr", "cubic, cubic-rfc9438, reno or bbr2"),
+        ("flow.cc=bbr", "cubic, cubic-rfc9438, reno, bbr2 or hybla"),
         ("near.loss_percent=101", "percent from 0 to 100"),
         ("near.loss_percent=nan", "percent from 0 to 100"),
         ("near.delay_ms=-1", "milliseconds from 0 to 60000"),

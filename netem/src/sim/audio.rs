@@ -15,7 +15,7 @@ use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 use super::chain::Side;
 use super::host::{Endpoint, Host};
 use super::packet::Packet;
-use super::{Middle, Run, SimError, seed_bytes};
+use super::{Path, Run, SimError, seed_bytes};
 use crate::record::{HEADERS, RunRecord};
 use crate::scenario::{FlowKind, Mode, Scenario};
 use crate::topology::{RECEIVER, SENDER};
@@ -32,13 +32,13 @@ const SYMBOLS: f64 = 0.87;
 pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let Run { scenario, seed, .. } = *run;
     let start = run.world.start();
-    let mut middle = Middle::new(run, None)?;
+    let mut path = Path::new(run, Vec::new())?;
     let (end, talker, report, to_proxy) = if scenario.flow.kind == FlowKind::Listen {
         let hearing = Hearing::new(scenario, seed, SENDER)?;
         let talking = talker(scenario, seed, RECEIVER, SENDER, start)?;
         let mut sender = Host::new(Side::Right, start, vec![hearing], None, None);
         let mut receiver = Host::new(Side::Left, start, vec![talking], None, None);
-        let end = middle.drive(run, &mut sender, &mut receiver, None)?;
+        let end = path.drive(run, &mut sender, &mut receiver, None)?;
         let (listening, talking) = (sender.endpoints.first(), receiver.endpoints.first());
         reports(end, start, talking, listening)?
     } else {
@@ -46,7 +46,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         let talking = talker(scenario, seed, SENDER, RECEIVER, start)?;
         let mut sender = Host::new(Side::Right, start, vec![talking], None, None);
         let mut receiver = Host::new(Side::Left, start, vec![hearing], None, None);
-        let end = middle.drive(run, &mut sender, &mut receiver, None)?;
+        let end = path.drive(run, &mut sender, &mut receiver, None)?;
         let (talking, listening) = (sender.endpoints.first(), receiver.endpoints.first());
         reports(end, start, talking, listening)?
     };
@@ -54,12 +54,12 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         let what = "the end of the call did not reach the listener".to_owned();
         return Err(SimError::Failed { what, at: end, seed });
     }
-    let (quack_styles, faults) = (middle.proxy.quack_styles(), middle.faults(scenario));
-    let counters = middle.counters();
+    let (quack_styles, faults) = (path.quack_styles(), path.faults(scenario));
+    let counters = path.counters();
     let mut record =
         RunRecord::of_call(scenario, "sim", seed, talker, &report, counters, quack_styles);
     if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
-        audio.help_bytes = middle.proxy.spoken_bytes() + to_proxy;
+        audio.help_bytes = path.spoken_bytes() + to_proxy;
     }
     Ok(RunRecord { faults, ..record })
 }

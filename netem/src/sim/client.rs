@@ -1,5 +1,6 @@
-//! The client's application: HTTP/3 requests, one after another.
+//! The client's application: HTTP/3 requests, one after another, or several at a time for a page.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use quic_sidekick::quiche::h3::{self, Header, NameValue};
@@ -7,13 +8,15 @@ use quic_sidekick::quiche::{Connection, Error};
 use sha2::{Digest, Sha256};
 
 use super::messages::Pace;
+use super::page;
 use super::quic::{App, Work, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
 /// A request's answer, as far as it has come.
 struct Answer {
-    stream: u64,
+    /// Bytes that are requested, or sent.
+    bytes: u64,
     upload: Option<Content>,
     digest: Sha256,
     status: Option<Vec<u8>>,
@@ -25,39 +28,50 @@ struct Answer {
 /// The client of a flow.
 pub(super) struct Client {
     kind: FlowKind,
-    bytes: u64,
     replayable: bool,
     early: bool,
     seed: u64,
-    left: u32,
+    /// The bytes of each request that is still to be made, in their order.
+    wanted: VecDeque<u64>,
+    /// Requests that may be under way at a time, once the first is answered.
+    in_flight: usize,
+    /// Answers that were whole.
+    answered: usize,
     /// When how much of an upload is there to be sent, if it is not there from the beginning.
     pub(super) pace: Option<Pace>,
     begin: Instant,
     http: Option<h3::Connection>,
-    answer: Option<Answer>,
+    /// By their streams.
+    answers: BTreeMap<u64, Answer>,
     sent: u64,
     delivered: u64,
     buffer: Vec<u8>,
     /// From the first packet to each answer's first byte.
     pub(super) first_bytes: Vec<std::time::Duration>,
-    /// SHA-256 of what was carried, once it is known that it arrived.
+    /// SHA-256 of what was carried, once it is known that it arrived. A page has none.
     pub(super) sha256: String,
 }
 
 impl Client {
     /// The client of `flow`, which begins at `begin`; contents follow from `seed`.
     pub(super) fn new(flow: &Flow, seed: u64, begin: Instant) -> Self {
+        let wanted = match flow.kind {
+            FlowKind::Page => page::sizes(flow.bytes, flow.objects.into()),
+            FlowKind::Requests => (0..flow.requests).map(|_| flow.bytes).collect(),
+            _ => vec![flow.total_bytes()],
+        };
         Self {
             kind: flow.kind,
-            bytes: if flow.kind == FlowKind::Messages { flow.total_bytes() } else { flow.bytes },
             replayable: flow.replayable,
             early: flow.zero_rtt,
             seed,
             pace: (flow.kind == FlowKind::Messages).then(|| Pace::of(flow)),
-            left: if flow.kind == FlowKind::Requests { flow.requests } else { 1 },
+            wanted: wanted.into(),
+            in_flight: if flow.kind == FlowKind::Page { flow.in_flight.into() } else { 1 },
+            answered: 0,
             begin,
             http: None,
-            answer: None,
+            answers: BTreeMap::new(),
             sent: 0,
             delivered: 0,
             buffer: vec![0; 64 * 1024],
@@ -75,40 +89,56 @@ impl Client {
     fn may_ask(&self, conn: &Connection) -> bool {
         let safe = match self.kind {
             FlowKind::Upload | FlowKind::Messages => false,
-            FlowKind::Download => true,
+            FlowKind::Download | FlowKind::Page => true,
             FlowKind::Requests | FlowKind::Audio | FlowKind::Listen => self.replayable,
         };
         conn.is_established() || (self.early && safe && conn.is_in_early_data())
     }
 
+    /// Makes the requests that it may. Returns whether it made any.
     fn ask(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
-        if self.left == 0 || self.answer.is_some() || !self.may_ask(conn) {
-            return Ok(false);
+        let mut asked = false;
+        while let Some(&bytes) = self.wanted.front() {
+            // The document of a page names its objects.
+            let room = if self.answered == 0 { 1 } else { self.in_flight };
+            if self.answers.len() >= room || !self.may_ask(conn) {
+                break;
+            }
+            match http.send_request(conn, &self.request(bytes), !self.uploads()) {
+                Ok(stream) => {
+                    self.wanted.pop_front();
+                    self.answers.insert(stream, self.answer(bytes));
+                    asked = true;
+                }
+                Err(h3::Error::StreamBlocked | h3::Error::Done) => break,
+                Err(error) => return Err(format!("cannot send a request: {error}")),
+            }
         }
+        Ok(asked)
+    }
+
+    fn request(&self, bytes: u64) -> [Header; 4] {
         let upload = self.uploads();
         let post = upload || (self.kind == FlowKind::Requests && !self.replayable);
         let method = if post { "POST" } else { "GET" };
-        let path = if upload { "/upload".to_owned() } else { format!("/{}", self.bytes) };
-        let headers = [
+        let path = if upload { "/upload".to_owned() } else { format!("/{bytes}") };
+        [
             Header::new(b":method", method.as_bytes()),
             Header::new(b":scheme", b"https"),
             Header::new(b":authority", b"receiver.example"),
             Header::new(b":path", path.as_bytes()),
-        ];
-        match http.send_request(conn, &headers, !upload) {
-            Ok(stream) => {
-                self.answer = Some(Answer {
-                    stream,
-                    upload: upload.then(|| Content::new(self.bytes, self.seed)),
-                    digest: Sha256::new(),
-                    status: None,
-                    text: Vec::new(),
-                    first_byte: false,
-                });
-                Ok(true)
-            }
-            Err(h3::Error::StreamBlocked | h3::Error::Done) => Ok(false),
-            Err(error) => Err(format!("cannot send a request: {error}")),
+        ]
+    }
+
+    /// Nothing yet, of the answer to a request.
+    fn answer(&self, bytes: u64) -> Answer {
+        Answer {
+            bytes,
+            upload: self.uploads().then(|| Content::new(bytes, self.seed)),
+            digest: Sha256::new(),
+            status: None,
+            text: Vec::new(),
+            first_byte: false,
         }
     }
 
@@ -118,9 +148,11 @@ impl Client {
         conn: &mut Connection,
         now: Instant,
     ) -> Result<bool, String> {
-        let Some(Answer { stream, upload: Some(content), .. }) = &mut self.answer else {
+        // There is one.
+        let Some((stream, Answer { upload, .. })) = self.answers.iter_mut().next() else {
             return Ok(false);
         };
+        let Some(content) = upload else { return Ok(false) };
         let mut wrote = false;
         while !content.is_empty() {
             let bytes = content.peek();
@@ -141,9 +173,7 @@ impl Client {
         }
         match http.send_body(conn, *stream, b"", true) {
             Ok(_) => {
-                if let Some(answer) = &mut self.answer {
-                    answer.upload = None;
-                }
+                *upload = None;
                 Ok(true)
             }
             Err(h3::Error::Done | h3::Error::StreamBlocked) => Ok(wrote),
@@ -160,14 +190,14 @@ impl Client {
         let mut received = false;
         loop {
             match http.poll(conn) {
-                Ok((_, h3::Event::Headers { list, .. })) => {
-                    if let Some(answer) = &mut self.answer {
+                Ok((stream, h3::Event::Headers { list, .. })) => {
+                    if let Some(answer) = self.answers.get_mut(&stream) {
                         let status = list.iter().find(|header| header.name() == b":status");
                         answer.status = status.map(|header| header.value().to_vec());
                     }
                 }
                 Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream, now)?,
-                Ok((_, h3::Event::Finished)) => self.finish()?,
+                Ok((stream, h3::Event::Finished)) => self.finish(stream)?,
                 Ok((_, h3::Event::Reset(code))) => {
                     return Err(format!("the server reset the stream: {code:#x}"));
                 }
@@ -186,7 +216,7 @@ impl Client {
         now: Instant,
     ) -> Result<bool, String> {
         let uploads = self.uploads();
-        let Some(answer) = &mut self.answer else { return Ok(false) };
+        let Some(answer) = self.answers.get_mut(&stream) else { return Ok(false) };
         read_body(http, conn, stream, &mut self.buffer, |bytes| {
             self.delivered += bytes.len() as u64;
             if !std::mem::replace(&mut answer.first_byte, true) {
@@ -201,14 +231,14 @@ impl Client {
     }
 
     /// The answer is whole: is it right?
-    fn finish(&mut self) -> Result<(), String> {
-        let Some(answer) = self.answer.take() else { return Ok(()) };
+    fn finish(&mut self, stream: u64) -> Result<(), String> {
+        let Some(answer) = self.answers.remove(&stream) else { return Ok(()) };
         let status =
             String::from_utf8_lossy(answer.status.as_deref().unwrap_or_default()).into_owned();
         if status != "200" {
             return Err(format!("the server answered with status {status}"));
         }
-        let sent = Content::new(self.bytes, self.seed).sha256();
+        let sent = Content::new(answer.bytes, self.seed).sha256();
         let arrived = if self.uploads() {
             String::from_utf8_lossy(&answer.text).into_owned()
         } else {
@@ -217,8 +247,10 @@ impl Client {
         if arrived != sent {
             return Err(format!("{arrived} arrived where {sent} was sent"));
         }
-        self.sha256 = sent;
-        self.left -= 1;
+        if self.kind != FlowKind::Page {
+            self.sha256 = sent;
+        }
+        self.answered += 1;
         Ok(())
     }
 }
@@ -255,6 +287,6 @@ impl App for Client {
     }
 
     fn is_done(&self) -> bool {
-        self.left == 0
+        self.wanted.is_empty() && self.answers.is_empty()
     }
 }

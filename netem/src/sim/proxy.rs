@@ -13,6 +13,7 @@ use super::packet::Packet;
 use super::seed_bytes;
 use super::styles::Tally;
 use crate::record::{FaultCounts, HEADERS, QuackStyles};
+use crate::topology::NOBODY;
 
 /// The number that the proxy gives to its one capturing interface.
 const NEAR_INTERFACE: u32 = 0;
@@ -23,9 +24,8 @@ const KEEP_BYTES: usize = 256 << 20;
 /// The host between the segments.
 pub(super) struct Proxy {
     address: SocketAddr,
-    receiver: IpAddr,
-    /// With which the observers of the run begin, if there are any.
-    seed: Option<u64>,
+    /// With which the observers of the run begin, and their name there, if there are any.
+    seed: Option<(u64, &'static str)>,
     observer: Option<Observer>,
     /// The most bytes of parity, in percent of those that it protects.
     parity_percent: u8,
@@ -44,22 +44,20 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// A host that routes between a sender and the receiver at `receiver`. With `observes` it
-    /// observes, and answers at `address`, if nothing of `schedule` comes in between. `seed` is
-    /// that of the run.
+    /// A host that routes between a sender and a receiver. With `observes` it observes, and answers
+    /// at `address`, if nothing of `schedule` comes in between. `seed` is that of the run; so is
+    /// that of `observes`, whose text tells the observers of a run apart.
     pub(super) fn new(
         address: SocketAddr,
-        receiver: IpAddr,
         seed: u64,
-        observes: bool,
+        observes: Option<(u64, &'static str)>,
         dies_after: Option<u64>,
         tally: Tally,
         schedule: &Schedule,
     ) -> Result<Self, String> {
         let mut proxy = Self {
             address,
-            receiver,
-            seed: observes.then_some(seed),
+            seed: observes,
             observer: None,
             parity_percent: ObserverConfig::default().parity_percent,
             spoken: 0,
@@ -85,15 +83,16 @@ impl Proxy {
 
     /// A new observer, which knows no session.
     fn observer(&self) -> Result<Option<Observer>, String> {
-        let purpose = match self.restarted {
-            0 => "observer".to_owned(),
-            number => format!("observer {number}"),
+        let purpose = |name: &str| match self.restarted {
+            0 => name.to_owned(),
+            number => format!("{name} {number}"),
         };
         let parity_percent = self.parity_percent;
         let config =
             ObserverConfig { keep_bytes: KEEP_BYTES, parity_percent, ..ObserverConfig::default() };
-        let observer =
-            self.seed.map(|seed| Observer::new(config.clone(), seed_bytes(seed, &purpose)));
+        let observer = self
+            .seed
+            .map(|(seed, name)| Observer::new(config.clone(), seed_bytes(seed, &purpose(name))));
         let mut observer = observer.transpose().map_err(|error| error.to_string())?;
         if let Some(observer) = &mut observer {
             observer.set_addresses(Addresses::announcing(NEAR_INTERFACE, self.address));
@@ -208,12 +207,12 @@ impl Node for Proxy {
                     let _ = observer.handle_input(packet.source, &packet.payload, now);
                 }
             }
-            Side::Left if packet.destination.ip() == self.receiver => {
+            // There is no such host.
+            Side::Left if packet.destination.ip() == IpAddr::from(NOBODY) => {}
+            Side::Left => {
                 self.observe(&packet, now);
                 out.push((Side::Right, packet));
             }
-            // There is no such host.
-            Side::Left => {}
         }
         self.speak(now, out);
     }
@@ -281,8 +280,8 @@ mod tests {
             destination: ([10, 77, 2, 2], 4433).into(),
         };
         let schedule = Schedule::new(now, scenario.faults);
-        let (receiver, tally) = (flow.destination.ip(), Tally::new(MS));
-        let proxy = Proxy::new(address(), receiver, 1, true, None, tally, &schedule).unwrap();
+        let observes = Some((1, "observer"));
+        let proxy = Proxy::new(address(), 1, observes, None, Tally::new(MS), &schedule).unwrap();
         let mut sender = Sender::new(config, [1; 32]);
         sender.set_adjacent_port(adjacent_port);
         sender.start(flow, now);

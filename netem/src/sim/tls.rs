@@ -38,6 +38,7 @@ pub(super) enum Role {
 pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
     match cc {
         CongestionControl::Bbr2 => "bbr2_gcongestion",
+        CongestionControl::Hybla => "hybla",
         other => other.name(),
     }
 }

@@ -17,9 +17,9 @@ use super::quic::{AckPolicy, App, Help, Quic};
 use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
-use super::{Middle, Run, SimError, seed_bytes};
+use super::{Path, Run, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, HeldMs, Quacks, Repeats, RunRecord, WindowSample};
-use crate::scenario::{CongestionControl, Fault, Flow, FlowKind, Mode, ProxyFate, Scenario};
+use crate::scenario::{CongestionControl, Fault, Flow, FlowKind, Mode, ProxyFate, Scenario, Split};
 use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
 use crate::units::mbit_s;
 
@@ -39,7 +39,8 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         .map(|(at, _)| at)
         .collect();
     let ids = (!migrations.is_empty()).then_some(CONNECTION_IDS);
-    let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let mut spliced: Vec<_> = splices(flow, first.0).map(|_| Vec::new()).collect();
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
         let begin = start + delay;
         let cc = match scenario.sidekick.mode {
@@ -69,18 +70,19 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         }
         clients.push(client);
         servers.push(server);
-        if flow.split {
-            spliced.push(splice(flow, number, cc[1], begin).map_err(SimError::SetUp)?);
+        let splices = splices(flow, cc[1]);
+        for (flows, controllers) in spliced.iter_mut().zip(splices) {
+            flows.push(splice(flow, number, controllers, begin).map_err(SimError::SetUp)?);
         }
     }
     let every = flow.sample;
     let first = every.map(|_| Duration::ZERO).or(second.map(|(_, start)| start));
     let mut sender = Host::new(Side::Right, start, clients, first, every);
     let mut receiver = Host::new(Side::Left, start, servers, first, every);
-    let mut middle = Middle::new(run, flow.split.then(|| SplitProxy::new(spliced)))?;
+    let mut path = Path::new(run, spliced.into_iter().map(SplitProxy::new).collect())?;
     // Messages end of their own accord.
     let limit = flow.limit.filter(|_| flow.kind != FlowKind::Messages);
-    let end = middle.drive(run, &mut sender, &mut receiver, limit)?;
+    let end = path.drive(run, &mut sender, &mut receiver, limit)?;
 
     if end.is_zero() && flow.limit.is_none() {
         let what = "nothing on this path takes any time; give a segment a delay or a rate";
@@ -95,7 +97,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     if let Some(what) = of_clients.or(of_servers) {
         return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
     }
-    let mut record = middle.record(scenario, seed);
+    let mut record = path.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end);
         if let Some(what) = over_acknowledged(scenario, client, server) {
@@ -158,17 +160,29 @@ fn ends(
     Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
 }
 
-/// Both halves of a flow at the splitting proxy.
+/// For each proxy that splits a flow, from the sender on: the controllers of its two halves. `cc`
+/// is that of the data sender.
+fn splices(flow: &Flow, cc: CongestionControl) -> impl Iterator<Item = [CongestionControl; 2]> {
+    let between = flow.split_cc.unwrap_or(cc);
+    let controllers = match flow.split {
+        Split::Off => [None, None],
+        Split::Near => [Some([cc, cc]), None],
+        Split::Both => [Some([cc, between]), Some([between, cc])],
+    };
+    controllers.into_iter().flatten()
+}
+
+/// Both halves of a flow at a splitting proxy, each with its controller.
 fn splice(
     flow: &Flow,
     number: u16,
-    cc: CongestionControl,
+    [near_cc, far_cc]: [CongestionControl; 2],
     begin: Instant,
 ) -> Result<Spliced, String> {
     let (client, server) = addresses(number);
-    let near =
-        Quic::accept(Half, server, client, &mut tls::config(flow, Role::Server, cc)?, begin)?;
-    let mut config = tls::config(flow, Role::Client, cc)?;
+    let mut config = tls::config(flow, Role::Server, near_cc)?;
+    let near = Quic::accept(Half, server, client, &mut config, begin)?;
+    let mut config = tls::config(flow, Role::Client, far_cc)?;
     let far = Quic::connect(Half, client, server, &mut config, None, begin)?;
     // Both halves receive data for somebody, and acknowledge as a receiver does.
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
@@ -269,7 +283,8 @@ fn over_acknowledged(
     client: &Quic<Client>,
     server: &Quic<Server>,
 ) -> Option<String> {
-    if !scenario.flow.kind.is_download() {
+    // What a splitting proxy acknowledges, it will deliver.
+    if !scenario.flow.kind.is_download() || scenario.flow.split != Split::Off {
         return None;
     }
     let (acknowledged, received) =

@@ -422,6 +422,49 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "CongestionControlAlgorithm::CubicRfc9438 => &cubic_rfc9438::CUBIC_RFC9438,",
         why: "finds the new controller by its name",
     },
+    // The controller hybla.
+    Insertion {
+        file: "recovery/mod.rs",
+        anchor: "Bbr2Gcongestion = 4,",
+        side: Side::After,
+        line: "#[doc = \"TCP Hybla, for satellites. `hybla` in a string form.\"] Hybla = 2004,",
+        why: "names the new controller",
+    },
+    Insertion {
+        file: "recovery/mod.rs",
+        anchor: "_ => Err(crate::Error::CongestionControl),",
+        side: Side::Before,
+        line: "\"hybla\" => Ok(CongestionControlAlgorithm::Hybla),",
+        why: "lets applications choose it by name",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "mod cubic;",
+        side: Side::After,
+        line: "mod hybla;",
+        why: "the hook's module below the congestion state, which can access the window",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "cubic_state: cubic::State,",
+        side: Side::After,
+        line: "hybla_state: hybla::State,",
+        why: "the new controller's variable",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "cubic_state: cubic::State::default(),",
+        side: Side::After,
+        line: "hybla_state: hybla::State::default(),",
+        why: "the new controller's variable, before the first acknowledgement",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "CongestionControlAlgorithm::CUBIC => &cubic::CUBIC,",
+        side: Side::After,
+        line: "CongestionControlAlgorithm::Hybla => &hybla::HYBLA,",
+        why: "finds the new controller by its name",
+    },
     // For quiche's own unit tests.
     Insertion {
         file: "lib.rs",

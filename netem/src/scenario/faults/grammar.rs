@@ -6,13 +6,13 @@ use super::super::ScenarioError;
 use super::super::setting::{
     MILLISECONDS, PERCENT, RATE, milliseconds, milliseconds_to, percent, rate,
 };
-use super::Place::{Far, Near};
+use super::Place::{Far, Middle, Near};
 use super::{Event, Fault, Lie, Place};
 use crate::units::Percent;
 
 pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 at 0. An event is \
-    WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, far-outage, \
-    near-delay MS, far-delay MS, near-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate PERCENT, \
+    WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, middle-outage, \
+    far-outage, near-delay MS, middle-delay MS, far-delay MS, near-rate MBIT, middle-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate PERCENT, \
     quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` how long it is away), \
     proxy-lies too-much|too-little|garbage|wrong-copies|no-copies|unasked-copies [PERCENT], capture-drops PERCENT, \
     message-loss PERCENT, repeat-loss PERCENT, nat-rebinding or migration (both without `for`)";
@@ -34,10 +34,13 @@ const MIGRATION: &str = "migration";
 /// All kinds. An event begins with one of their names.
 const KINDS: &[Kind] = &[
     Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Near)) },
+    Kind { name: "middle-outage", takes: "", read: |_| Some(Fault::Outage(Middle)) },
     Kind { name: "far-outage", takes: "", read: |_| Some(Fault::Outage(Far)) },
     Kind { name: "near-delay", takes: MILLISECONDS, read: |ms| delay(Near, ms) },
+    Kind { name: "middle-delay", takes: MILLISECONDS, read: |ms| delay(Middle, ms) },
     Kind { name: "far-delay", takes: MILLISECONDS, read: |ms| delay(Far, ms) },
     Kind { name: "near-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Near, rate(mbit)?)) },
+    Kind { name: "middle-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Middle, rate(mbit)?)) },
     Kind { name: "far-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Far, rate(mbit)?)) },
     Kind { name: "quack-loss", takes: PERCENT, read: |of| percent(of).map(Fault::QuackLoss) },
     Kind {
@@ -86,10 +89,13 @@ impl Fault {
     pub fn name(self) -> &'static str {
         match self {
             Self::Outage(Near) => "near-outage",
+            Self::Outage(Middle) => "middle-outage",
             Self::Outage(Far) => "far-outage",
             Self::Delay(Near, _) => "near-delay",
+            Self::Delay(Middle, _) => "middle-delay",
             Self::Delay(Far, _) => "far-delay",
             Self::Rate(Near, _) => "near-rate",
+            Self::Rate(Middle, _) => "middle-rate",
             Self::Rate(Far, _) => "far-rate",
             Self::QuackLoss(_) => "quack-loss",
             Self::QuackDuplicate(_) => "quack-duplicate",

@@ -75,7 +75,7 @@ fn what_is_wrong_with_an_event_is_said() {
     for (text, expected) in [
         (
             "",
-            "`` is no event for faults.events: an event begins with one of near-outage, far-outage",
+            "`` is no event for faults.events: an event begins with one of near-outage, middle-outage, far-outage",
         ),
         (
             "proxy-restart at 1; rain at 2",

@@ -155,6 +155,7 @@ impl LegacyRecovery {
             ("reno", CongestionControlAlgorithm::Reno),
             ("cubic", CongestionControlAlgorithm::CUBIC),
             ("cubic-rfc9438", CongestionControlAlgorithm::CubicRfc9438),
+            ("hybla", CongestionControlAlgorithm::Hybla),
         ];
         let ours = |algorithm: CongestionControlAlgorithm| {
             std::ptr::eq(self.congestion.cc_ops, <&CongestionControlOps>::from(algorithm))
