@@ -9,7 +9,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 
 use common::link::{bind, connected, link, send};
-use common::{Daemon, PATIENCE, Peer, every_packets, in_namespace, naive_sums, proxy, run};
+use common::{
+    Daemon, PATIENCE, Peer, await_route_to_own, every_packets, in_namespace, naive_sums, proxy, run,
+};
 use nix::sys::signal::Signal;
 use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use sidekick_proxy::testing::RawSocket;
@@ -211,6 +213,8 @@ fn flows_of_both_families_find_the_proxy_by_default() {
         });
         run("ip address add 10.9.0.77/24 dev near0");
         run("ip address add 2001:db8:9::77/64 dev near0 nodad");
+        await_route_to_own("2001:db8:9::1");
+        await_route_to_own("2001:db8:9::77");
         let (daemon, mut nonce) = (Daemon::start("-i near0 --json"), 0);
         for ([ours, host, other, server], [flow, adjacent, stranger]) in
             FAMILIES.iter().zip(sockets)

@@ -9,7 +9,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use common::{PATIENCE, in_namespace, run};
+use common::{PATIENCE, await_route_to_own, in_namespace, run};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sidekick_proxy::testing::{Arrival, PacketInfo, Port};
 
@@ -24,8 +24,10 @@ fn await_arrival(port: &Port, buffer: &mut [u8]) -> Arrival {
 #[test]
 fn answers_come_from_the_address_spoken_to() {
     in_namespace("answers_come_from_the_address_spoken_to", || {
-        run("ip address add 2001:db8::7/128 dev lo nodad");
-        run("ip address add 2001:db8::8/128 dev lo nodad");
+        for ip in ["2001:db8::7", "2001:db8::8"] {
+            run(&format!("ip address add {ip}/128 dev lo nodad"));
+            await_route_to_own(ip);
+        }
         // All of 127.0.0.0/8 is local. By default the kernel would answer from 127.0.0.1.
         let cases = [
             ("0.0.0.0:0", "127.0.0.3"),

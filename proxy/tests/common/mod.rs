@@ -68,6 +68,20 @@ pub fn run(line: &str) {
     assert!(status.success(), "{line}: {status}");
 }
 
+/// Waits until this host receives packets to `ip`. A worker of the kernel adds the route of an IPv6
+/// address, often after ip(8) has returned.
+pub fn await_route_to_own(ip: &str) {
+    let deadline = download::now() + PATIENCE;
+    while download::now() < deadline {
+        let route = Command::new("ip").args(["route", "get", ip]).output().unwrap();
+        if route.stdout.starts_with(b"local") {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("packets to {ip} never reach this host");
+}
+
 /// A command that runs the daemon with these arguments.
 pub fn proxy(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"));
