@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::figures::draw::{self, DrawError};
 use crate::figures::job::{Case, Job, Outcome};
-use crate::figures::model::{Axis, Curve, Plot, Scale};
+use crate::figures::model::{Axis, Curve, Plot};
 use crate::figures::palette::BLUE;
 use crate::figures::quantity::Results;
 use crate::figures::sender::{AUTO, BBR2, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
@@ -204,11 +204,14 @@ pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
 pub fn plot(reached: &[Reach]) -> Result<String, DrawError> {
     let all = reached.len() as f64;
     let share = |(place, reach): (usize, &Reach)| ((place + 1) as f64 / all * 100.0, reach.ratio);
+    // Ratios lie near 1: an axis from 0 would show one flat line.
+    let least = reached.iter().map(|reach| reach.ratio).fold(1.0, f64::min);
+    let from = (least * 20.0).floor() / 20.0;
     let plot = Plot {
         id: "sweep".to_owned(),
         title: String::new(),
         x: Axis::linear("share of the topologies, percent", 1),
-        y: Axis { scale: Scale::Logarithmic, ..Axis::linear("auto / the best of three", 3) },
+        y: Axis { from, ..Axis::linear("auto / the best of three", 2) },
         curves: vec![Curve::computed("auto", BLUE, reached.iter().enumerate().map(share))],
     };
     draw::standalone(&plot, &Results::new())

@@ -297,7 +297,8 @@ fn heavy_loss_and_bursts_are_hardly_heard_either() {
             (waits, calls.cost())
         };
         let (polling, steady) = (waits(POLLING), waits(STEADY));
-        assert!(polling.0[0] < 0.1 && steady.0[0] < 0.1, "{path:?}: {polling:?} and {steady:?} ms");
+        assert!(polling.0[0] < 0.1 && polling.0[1] < 10.0, "{path:?}: {polling:?} ms");
+        assert!(steady.0[1] < 0.1 && steady.0[2] < 25.0, "{path:?}: {steady:?} ms");
         assert!(steady.1 < 0.6 * polling.1, "{path:?}: {polling:?} and {steady:?} %");
     }
 }

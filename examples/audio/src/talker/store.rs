@@ -7,9 +7,10 @@ use sidekick_protocol::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most re-injections of a packet, and the age after which there is none: a listener has
-/// usually skipped it. One that still needs it sends a NACK.
-const MAX_REINJECTED: u8 = 3;
+/// The most re-injections of a packet: one for each report of a proxy that misses it (a burst of
+/// losses takes several in a row). There is none after the age: a listener has usually skipped the
+/// packet. One that still needs it sends a NACK.
+const MAX_REINJECTED: u8 = 6;
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The largest budget, in bytes.
 const MAX_ALLOWANCE: usize = 64 * 1024;
