@@ -168,15 +168,15 @@ impl Path {
         let observes = is_there && (at == place || at == ProxyPlace::Both);
         let dies_after = (proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let one_way = scenario.segments().map(|(_, segment)| segment.both.delay).sum::<Duration>();
-        // Seeds differ, as those of two machines do.
-        let (address, purpose) = match place {
-            ProxyPlace::Second => (SECOND_PROXY, "second observer"),
-            ProxyPlace::First | ProxyPlace::Both => (PROXY_NEAR, "observer"),
+        // Seeds differ, as those of two machines do, and each has faults of its own.
+        let (address, purpose, own_seed) = match place {
+            ProxyPlace::Second => (SECOND_PROXY, "second observer", !seed),
+            ProxyPlace::First | ProxyPlace::Both => (PROXY_NEAR, "observer", seed),
         };
         let observes = observes.then_some((seed, purpose));
         let address = (address, PROXY_PORT).into();
         let tally = Tally::new(2 * one_way);
-        Proxy::new(address, seed, observes, dies_after, tally, schedule)?
+        Proxy::new(address, own_seed, observes, dies_after, tally, schedule)?
             .with_parity(parity_percent)
     }
 
@@ -198,9 +198,8 @@ impl Path {
         nodes.extend([far as &mut dyn Node, receiver]);
         let end = drive(&run.world, &mut nodes, limit, run.watch).map_err(|stuck| {
             let (what, at) = match stuck {
-                Stuck::NoProgress { at } | Stuck::Silence { at } => {
-                    ("the run made no progress for a minute", at)
-                }
+                Stuck::NoProgress { at } => ("the run made no progress for a minute", at),
+                Stuck::Silence { at } => ("no host had anything left to do", at),
                 Stuck::Loop { at } => ("the simulation runs in a circle", at),
             };
             SimError::Failed { what: what.to_owned(), at, seed: run.seed }

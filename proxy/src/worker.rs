@@ -147,6 +147,8 @@ impl<E: ProtocolEngine> Worker<E> {
             }
             let now = clock();
             if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                // A quACK of a silence must not overtake the packets that broke it.
+                self.drain_captures();
                 self.engine.on_timeout(now);
             }
             self.outbox.send_all(&mut self.engine);

@@ -18,9 +18,9 @@ pub struct Chosen {
 pub enum Why {
     /// No packet was lost before the proxy yet.
     NoLoss,
-    /// Packets are lost before the proxy, where no queue grows.
+    /// Packets are lost before the proxy, where no queue stands.
     RandomLoss,
-    /// Packets are lost before the proxy while a queue grows there: that is congestion.
+    /// Packets are lost before the proxy while a queue stands there: that is congestion.
     NearQueue,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoLoss => "nothing was lost before the proxy",
-            Self::RandomLoss => "packets are lost before the proxy, and no queue grows there",
+            Self::RandomLoss => "packets are lost before the proxy, and no queue stands there",
             Self::NearQueue => "packets are lost before the proxy because a queue there is full",
         })
     }

@@ -20,12 +20,12 @@ pub enum Mode {
     /// time.
     Pacubic,
     /// Early loss, and BBR2 does not learn of it. Losses on the near segment count as congestion
-    /// only while a queue grows there.
+    /// only while a queue stands there.
     PathAwareBbr,
     /// The connection re-injects the lost packets: it sends their datagrams another time, with the
     /// same ciphertext. Congestion control does not learn of the loss. While a queue stands on the
     /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms
-    /// or more often.
+    /// or more often, and fewer while nothing is lost ([`Config::sparse`]).
     Reinject,
     /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
     /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
@@ -210,7 +210,7 @@ impl Config {
 
     pub(crate) fn sender(&self) -> SenderConfig {
         // A re-injected datagram has to arrive before the receiver reports the loss, even if one
-        // quACK is lost.
+        // quACK is lost. The first loss after a time without losses may be reported later.
         let every = match self.mode {
             Mode::Reinject | Mode::Auto | Mode::Receive => {
                 Some(self.every.map_or(REINJECT_EVERY, |every| every.min(REINJECT_EVERY)))

@@ -76,13 +76,18 @@ impl Measured {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NearQueue {
     standing_since: Option<Instant>,
+    observed: Option<Instant>,
     congested_until: Option<Instant>,
 }
 
 impl NearQueue {
     /// Notes the measurements at `now`, whether packets were lost or not.
     pub(crate) fn observe(&mut self, measured: Measured, now: Instant) {
-        let since = self.standing_since.unwrap_or(now);
+        // After a round trip without measurements, as of a connection that was idle, the queue of
+        // before may have drained.
+        let before = self.observed.replace(now);
+        let is_fresh = before.is_some_and(|at| now.saturating_duration_since(at) <= measured.whole);
+        let since = self.standing_since.filter(|_| is_fresh).unwrap_or(now);
         self.standing_since = measured.is_queued().then_some(since);
     }
 
@@ -121,6 +126,22 @@ pub(crate) mod tests {
     pub(crate) fn measured(near: u32, queueing: u32, whole: u32) -> Measured {
         let queueing = queueing * MS;
         Measured { near: near * MS, queueing, standing: queueing, whole: whole * MS }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+    fn a_queue_stands_only_while_it_is_measured() {
+        let begun = Instant::now();
+        for (idle, is_congested) in [(0, true), (30, true), (2000, false)] {
+            let mut queue = NearQueue::default();
+            let standing = measured(30, 25, 50);
+            let (first, second) = ((0..10).map(|n| n * 20), (10..15).map(|n| n * 20 + idle));
+            for at in first.chain(second) {
+                queue.observe(standing, begun + at * MS);
+            }
+            let now = begun + (14 * 20 + idle) * MS;
+            assert_eq!(queue.is_congested(Some(standing), now), is_congested, "{idle} ms");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<()
         Some(("near", key)) => store(segment::SETTINGS, &mut scenario.near, name, key, value),
         // Any of its settings makes it a part of the path.
         Some(("middle", key)) => {
-            let mut middle = scenario.middle.take().unwrap_or_default();
+            let mut middle = scenario.middle.clone().unwrap_or_default();
             store(segment::SETTINGS, &mut middle, name, key, value)?;
             scenario.middle = Some(middle);
             Ok(())

@@ -383,13 +383,20 @@ impl Observer {
         self.table.poll_timeout()
     }
 
-    /// Sends timed quACKs and ends idle sessions that are due at `now`.
+    /// Sends timed quACKs and ends idle sessions that are due at `now`. Before the call, the caller
+    /// passes on the packets that the system received before `now`: a quACK of a silence reports
+    /// what is absent (SPEC.md, section 6.4).
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
             if session.counter.quack_due.is_some_and(|due| due <= now) {
-                session.counter.note_silence();
                 let number = session.agreed.number;
+                if session.counter.missed {
+                    session.begin_unasked();
+                    self.announce_epoch(number);
+                    continue;
+                }
+                session.counter.note_silence();
                 self.report(number, 0, 0, now);
                 continue;
             }

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(mode_of(&mut policy, later, now + 300 * MS), Mode::Reinject);
         assert_eq!(
             policy.chosen().unwrap().to_string(),
-            "reinject: packets are lost before the proxy, and no queue grows there"
+            "reinject: packets are lost before the proxy, and no queue stands there"
         );
     }
 }

@@ -205,7 +205,9 @@ impl FlowCounter {
             }
             return self.by_terms(now);
         }
-        let enough = self.unreported >= watch.every_packets().max(self.every_packets);
+        // In the terms, none stands for a number that no flow reaches.
+        let terms = Some(self.granted.1).filter(|n| *n < u32::MAX).unwrap_or_default();
+        let enough = self.unreported >= watch.every_packets().max(terms);
         self.quack_due = self.silence_due();
         if is_late || enough { Count::WithReport } else { Count::WithDeadline }
     }

@@ -5,8 +5,6 @@ use crate::clock::scale;
 use crate::wire::Steady;
 use std::time::Duration;
 
-/// An interval that is longer is not watched: a report of silence would be of no use.
-const LONGEST: Duration = Duration::from_secs(1);
 /// The least time by which a packet may be late.
 const LEAST_ALLOWANCE: Duration = Duration::from_millis(1);
 /// While a packet is overdue, so many reports of silence leave, a fifth of the interval apart.
@@ -14,6 +12,8 @@ const LEAST_ALLOWANCE: Duration = Duration::from_millis(1);
 const REPORTS: u32 = 5;
 /// After so many pauses in a row the flow is not steady, until as many packets come in time.
 const DOUBTS: u32 = 4;
+/// Nor is it once so many packets more came overdue than in time.
+const EXCESS: u32 = 8;
 
 /// The watch over a flow.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Watch {
     deviation: Duration,
     /// Pauses in a row, at most [`DOUBTS`]; then less the packets in time since.
     doubts: u32,
+    /// The packets that came overdue, less those in time, at least 0.
+    excess: u32,
     /// The flow is not steady at present, whatever its sender says.
     unsteady: bool,
     /// Reports of silence since the latest packet.
@@ -40,12 +42,13 @@ impl Watch {
         if let Some(watch) = before.filter(same) {
             return Some(watch);
         }
-        let is_useful = !interval.is_zero() && interval <= LONGEST;
+        let is_useful = !interval.is_zero() && interval <= Steady::LONGEST_INTERVAL;
         is_useful.then_some(Self {
             interval,
             every_packets,
             deviation: Duration::ZERO,
             doubts: 0,
+            excess: 0,
             unsteady: false,
             reports: 0,
         })
@@ -84,8 +87,13 @@ impl Watch {
         let Some(gap) = gap else { return false };
         let overdue = gap >= self.patience();
         let was_missed = std::mem::take(&mut self.reports) > 0;
+        self.excess = if overdue { self.excess + 1 } else { self.excess.saturating_sub(1) };
+        if self.excess >= EXCESS {
+            (self.unsteady, self.doubts, self.excess) = (true, DOUBTS, 0);
+            return overdue;
+        }
         let (half, pause) = (self.interval / 2, self.interval * 3 / 2);
-        if gap >= pause {
+        if gap >= pause || self.unsteady && overdue {
             self.doubts = if self.unsteady { DOUBTS } else { self.doubts + 1 };
             self.unsteady |= self.doubts >= DOUBTS;
             return overdue;

@@ -124,7 +124,12 @@ impl History {
     }
 
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.pending.front().map(|entry| entry.time_sent)
+        self.nth(0)
+    }
+
+    /// When the pending packet was sent that has so many before it.
+    pub(super) fn nth(&self, before: u16) -> Option<Instant> {
+        self.pending.get(usize::from(before)).map(|entry| entry.time_sent)
     }
 
     /// When the last packet was sent.

@@ -8,6 +8,7 @@ use super::header::{Cookie, SEAL_LEN};
 use super::parity::Protect;
 use super::request::{Ranges, Request};
 use super::words::{MAX_WORDS, Words};
+use std::time::Duration;
 
 const QUACK: u8 = 1;
 const POLL: u8 = 2;
@@ -126,6 +127,11 @@ pub struct Steady {
     pub interval_us: u32,
     /// The proxy sends a quACK after this many packets, not 0.
     pub every_packets: u16,
+}
+
+impl Steady {
+    /// A proxy watches no flow with a longer interval: a report of silence would be of no use.
+    pub const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 }
 
 /// A request for an immediate quACK, and for later ones less often than the terms say. Values below

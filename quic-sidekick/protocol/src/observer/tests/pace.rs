@@ -84,11 +84,13 @@ fn a_pace_lasts_until_the_epoch_ends() {
 #[test]
 fn a_watch_is_not_changed_by_a_pace() {
     let mut paced = Paced::new(2, Some(5 * MS));
-    let steady = Steady { epoch: 1, token: 9, interval_us: 1000, every_packets: 50 };
-    paced.bench.send(1, Message::Steady(steady)).unwrap();
-    assert!(paced.bench.next_sent().is_some());
-    for every_packets in [0, 16] {
-        paced.pace(1, every_packets, 20).unwrap();
-        assert_eq!(paced.quacks(500), 10);
+    for watched in [10, 50] {
+        let steady = Steady { epoch: 1, token: 9, interval_us: 1000, every_packets: watched };
+        paced.bench.send(1, Message::Steady(steady)).unwrap();
+        assert!(paced.bench.next_sent().is_some());
+        for every_packets in [0, 16] {
+            paced.pace(1, every_packets, 20).unwrap();
+            assert_eq!(paced.quacks(500), 500 / usize::from(watched));
+        }
     }
 }

@@ -59,15 +59,21 @@ impl Steadiness {
         }
     }
 
+    /// The proxy also sends a quACK after so many packets.
+    pub(super) fn every_packets(&self) -> u16 {
+        every_packets(self.agreed)
+    }
+
     /// How long the proxy may still report a packet that was declared lost, beyond other flows.
     pub(super) fn grace(&self) -> Duration {
         scale(self.agreed, GRACE, 1)
     }
 }
 
-/// The flow's interval if it is steady, and otherwise zero.
+/// The flow's interval if it is steady and the proxy watches it, and otherwise zero.
 fn interval(config: &SenderConfig) -> Duration {
-    Duration::from_micros(config.steady.map_or(0, micros).into())
+    let steady = config.steady.filter(|interval| *interval <= Steady::LONGEST_INTERVAL);
+    Duration::from_micros(steady.map_or(0, micros).into())
 }
 
 /// The packets from one quACK to the next, if none stays away.
@@ -130,11 +136,7 @@ impl Established {
     /// `None` if the proxy would report what stays away by itself.
     pub(super) fn awaited_since(&self) -> Option<Instant> {
         let steady = &self.epoch.steady;
-        let most = usize::from(every_packets(steady.agreed));
-        if steady.holds() && self.history.pending.len() <= most {
-            return steady.unexpected;
-        }
-        self.history.last_sent()
+        if steady.holds() { steady.unexpected } else { self.history.last_sent() }
     }
 
     /// Handles a report of silence that decoded: packets are lost that were due before it (SPEC.md,

@@ -6,6 +6,7 @@ use super::Established;
 use super::probe::SILENCE;
 use crate::clock::{earlier, scale};
 use crate::sender::config::SenderConfig;
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 /// The longest silence of the sender; the proxy ends a session after a minute of it.
@@ -68,10 +69,17 @@ impl Established {
         Some(probe.last_polled.map_or(at, |polled| at.max(polled + patience)))
     }
 
-    /// When the proxy's timer for the next quACK began, and its interval.
+    /// When the proxy's timer for the next quACK began, and its interval. Without a timer, the
+    /// quACK leaves as soon as so many packets are unreported.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
-        let every = self.every().filter(|_| !self.epoch.steady.holds())?;
-        Some((self.last_heard.max(self.history.oldest()?), every))
+        let is_steady = self.epoch.steady.holds();
+        if let Some(every) = self.every().filter(|_| !is_steady) {
+            return Some((self.last_heard.max(self.history.oldest()?), every));
+        }
+        let terms = self.granted.every_packets.map_or(0, NonZeroU16::get);
+        let watched = if is_steady { self.epoch.steady.every_packets() } else { 0 };
+        let last = self.history.nth(terms.max(watched).checked_sub(1)?)?;
+        Some((self.last_heard.max(last), Duration::ZERO))
     }
 
     /// When the sender gives up a silent proxy: a while after a request without an answer. If it

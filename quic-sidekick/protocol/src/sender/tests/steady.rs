@@ -132,12 +132,49 @@ fn an_older_proxy_reports_as_the_terms_say() {
 
 #[test]
 fn a_proxy_that_falls_silent_is_noticed() {
-    let mut s = call(true, near(MS), 4);
-    s.proxy = None;
-    s.stream(50, INTERVAL);
+    for (steady, delay) in [(true, MS), (true, 30 * MS), (false, MS), (false, 30 * MS)] {
+        let mut s = call(steady, near(delay), 4);
+        s.stream(100, INTERVAL);
+        s.proxy = None;
+        s.stream(48, INTERVAL);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted);
+        s.stream(52, INTERVAL);
+        assert_ne!(s.sender.assistance(), Assistance::Assisted, "{steady}, {delay:?}");
+    }
+}
+
+/// What the proxy's own system dropped has passed.
+#[test]
+fn silence_is_not_reported_where_the_proxy_missed_packets() {
+    let mut s = call(true, near(MS), 9);
+    for _ in 0..10 {
+        s.proxy.as_mut().unwrap().missed(s.interface);
+        s.on_path = false;
+        s.stream(1, INTERVAL);
+        s.on_path = true;
+        s.stream(60, INTERVAL);
+        assert_eq!(s.false_alarms(), NONE);
+    }
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
-    s.stream(50, INTERVAL);
-    assert_ne!(s.sender.assistance(), Assistance::Assisted);
+    let lost = s.send(Some(true));
+    s.run(INTERVAL);
+    assert_eq!(s.overlooked(lost), NONE);
+}
+
+/// No proxy watches such a flow, so its sender polls as before.
+#[test]
+fn a_flow_with_too_long_an_interval_is_not_steady() {
+    let messages = |steady| {
+        let mut s = call(false, near(MS), 10);
+        s.sender.set_steady(steady);
+        let lost = s.send(Some(true));
+        s.run(INTERVAL);
+        assert_eq!(s.overlooked(lost), NONE, "{steady:?}");
+        s.stream(10, INTERVAL);
+        (s.sender.stats().polls, s.sender.stats().quacks_received)
+    };
+    assert_eq!(messages(Some(1001 * MS)), messages(None));
+    assert_ne!(messages(Some(INTERVAL)), messages(None));
 }
 
 #[test]
