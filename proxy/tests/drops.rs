@@ -149,8 +149,9 @@ fn quacks_tell_the_truth_through_a_flood() {
                 loop {
                     assert!(resumed.elapsed() < common::PATIENCE, "{what}: it does not recover");
                     send_train(&mut sent);
-                    if peer.has_word(Duration::from_millis(40)) {
-                        let report = peer.report(|report| report.count > 0);
+                    if peer.has_word(Duration::from_millis(40))
+                        && let Some(report) = peer.next_report().filter(|report| report.count > 0)
+                    {
                         let place = stretch(&report, &sent);
                         assert!(place.is_some(), "{what}: {report:?} is of no stretch");
                         // Not the epoch of the first.

@@ -344,6 +344,11 @@ impl Peer {
         self.receive(|message| Report::of(message).filter(&wanted))
     }
 
+    /// The next message, if it is a quACK.
+    pub fn next_report(&self) -> Option<Report> {
+        self.receive(|message| Some(Report::of(message)))
+    }
+
     /// The number of packets, modulo 2^16, that the next quACK reports, whether whole or short.
     pub fn count(&self) -> u16 {
         self.receive(|message| match message {
