@@ -358,21 +358,30 @@ impl Established {
         self.renewing.is_some()
     }
 
+    /// Begins a POLL, or a message that is answered as one. Returns its token, and whether
+    /// several in a row brought no progress; `None` if the session can seal no more messages.
+    fn begin_poll(&mut self, context: &mut Context<'_>) -> Option<(u16, bool)> {
+        if self.seal.is_exhausted() {
+            context.leave(Transition::Exhausted);
+            return None;
+        }
+        let token = context.numbers.token();
+        let fruitless = self.epoch.probe.sent(token, context.now);
+        self.last_spoke = context.now;
+        context.stats.polls += 1;
+        Some((token, fruitless))
+    }
+
     /// Queues a POLL.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
-        let token = context.numbers.token();
-        if self.seal.is_exhausted() {
-            return context.leave(Transition::Exhausted);
-        }
-        if self.epoch.probe.sent(token, context.now) {
+        let Some((token, fruitless)) = self.begin_poll(context) else { return };
+        if fruitless {
             self.pacing.troubled();
         }
-        self.last_spoke = context.now;
         let all = self.reconciler.awaits_all_sums();
         let sums = if all { self.kept_sums } else { self.epoch.wanted_sums };
         let epoch = self.epoch.number;
         self.poll_waits = Some(Poll { epoch, token, sums });
-        context.stats.polls += 1;
     }
 
     /// Does what is due at the context's time.

@@ -2,9 +2,9 @@
 //! section 7.4).
 
 use super::{Epoch, Established};
-use crate::clock::micros;
+use crate::clock::{micros, scale};
 use crate::sender::config::SenderConfig;
-use crate::sender::effects::{Context, Transition};
+use crate::sender::effects::Context;
 use crate::terms::Terms;
 use crate::wire::Pace;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ const FACTOR: u32 = 4;
 /// The same for quACKs after a number of packets, and the most packets.
 const FACTOR_PACKETS: u16 = 8;
 const MOST_PACKETS: u16 = 16;
+/// An interval has at most so many packets for each sum of a quACK. Then a loss of several percent,
+/// from one packet to the next, still leaves no more gaps than the quACK has sums.
+const PACKETS_PER_SUM: u32 = 16;
 /// At shorter intervals the sender waits for each quACK instead of polling.
 const LEAST: Duration = Duration::from_millis(1);
 /// The sender asks so often in an epoch. A proxy that does not know the request drops it.
@@ -130,20 +133,14 @@ impl Established {
 
     /// Queues a PACE, which the proxy answers like a POLL.
     pub(super) fn ask_for_pace(&mut self, context: &mut Context<'_>) {
-        if self.seal.is_exhausted() {
-            return context.leave(Transition::Exhausted);
-        }
-        let (now, token) = (context.now, context.numbers.token());
-        let again = now + self.near_rtt.retry_interval();
+        let Some((token, _)) = self.begin_poll(context) else { return };
+        let again = context.now + self.near_rtt.retry_interval();
         let pacing = &mut self.pacing;
         let schedule = pacing.wanted;
         pacing.asked = Some(Asked { schedule, token, again });
         pacing.agreed = None;
         pacing.longest = pacing.longest.max(schedule.every);
         pacing.unanswered = pacing.unanswered.saturating_add(1);
-        self.epoch.probe.sent(token, now);
-        self.last_spoke = now;
-        context.stats.polls += 1;
         self.pace_waits = Some(Pace {
             epoch: self.epoch.number,
             token,
@@ -159,17 +156,21 @@ impl Established {
         let longest = longest.filter(|_| !self.epoch.steady.holds()).unwrap_or_default();
         let pacing = &mut self.pacing;
         let (since, from) = *pacing.quiet.get_or_insert((now, count));
+        let (time, packets) = (now.saturating_duration_since(since), count.wrapping_sub(from));
+        let enough = PACKETS_PER_SUM * u32::from(self.granted.threshold);
+        let longest = longest.min(scale(time, enough, packets));
         if pacing.wanted != Schedule::TERMS {
-            if pacing.wanted.every > longest * 3 / 2 {
+            // A small change is not worth a request.
+            if pacing.wanted.every > scale(longest, 3, 2) {
                 pacing.wanted = Schedule::sparse(&self.granted, longest);
             }
             return;
         }
-        if count.wrapping_sub(from) < QUIET_PACKETS << pacing.lapses {
+        if packets < QUIET_PACKETS << pacing.lapses {
             return;
         }
         let rounds = QUIET_ROUNDS * self.near_rtt.smoothed().unwrap_or_default();
-        if now.saturating_duration_since(since) >= QUIET.max(rounds) {
+        if time >= QUIET.max(rounds) {
             pacing.wanted = Schedule::sparse(&self.granted, longest);
         }
     }

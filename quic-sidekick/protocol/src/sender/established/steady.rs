@@ -4,7 +4,7 @@
 use super::{Epoch, Established};
 use crate::clock::{micros, scale};
 use crate::sender::config::SenderConfig;
-use crate::sender::effects::{Context, Transition};
+use crate::sender::effects::Context;
 use crate::wire::{Quack, Steady};
 use std::time::{Duration, Instant};
 
@@ -101,18 +101,12 @@ impl Established {
 
     /// Queues a STEADY, which the proxy answers like a POLL.
     pub(super) fn ask_to_watch(&mut self, context: &mut Context<'_>) {
-        if self.seal.is_exhausted() {
-            return context.leave(Transition::Exhausted);
-        }
-        let (now, token) = (context.now, context.numbers.token());
+        let Some((token, _)) = self.begin_poll(context) else { return };
         let interval = interval(context.config);
         let asked = self.epoch.steady.asked.filter(|asked| asked.interval == interval);
         let attempts = asked.map_or(0, |asked| asked.attempts) + 1;
-        let again = now + self.near_rtt.retry_interval();
+        let again = context.now + self.near_rtt.retry_interval();
         self.epoch.steady.asked = Some(Asked { interval, token, again, attempts });
-        self.epoch.probe.sent(token, now);
-        self.last_spoke = now;
-        context.stats.polls += 1;
         self.steady_waits = Some(Steady {
             epoch: self.epoch.number,
             token,

@@ -206,6 +206,22 @@ fn the_longest_interval_can_change() {
     }
 }
 
+/// A quACK of 2 sums decodes among few packets only.
+#[test]
+fn quacks_stay_frequent_at_high_rates() {
+    for (packets_per_ms, is_sparse) in [(1, true), (10, false)] {
+        let terms = Terms { threshold: 2, ..config(0).terms };
+        let config = SenderConfig { terms, ..config(0) };
+        let mut s = Simulation::new(config, ObserverConfig::default(), NEAR, 11);
+        let gap = MS / packets_per_ms;
+        s.stream(3000 * packets_per_ms as usize, gap);
+        let before = s.sender.stats().quacks_received;
+        s.stream(1000 * packets_per_ms as usize, gap);
+        let quacks = s.sender.stats().quacks_received - before;
+        assert_eq!(quacks <= 55, is_sparse, "{packets_per_ms} packets a ms: {quacks} quACKs");
+    }
+}
+
 #[test]
 fn a_call_has_the_schedule_of_calls() {
     let mut s = flow(config(2), 10);
