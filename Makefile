@@ -1,16 +1,17 @@
-# Begin with `make demo`. `make check` is for every commit, `make test` for a whole branch. Each installs or names what it
-# needs (`make deps`).
+# Begin with `make demo`. Run `make check` before a commit, and `make test` before a merge. Each
+# target installs the packages that it needs, or names them (`make deps`).
 #
-# All of them share one build of BoringSSL: quic-sidekick/quiche/Cargo.toml says how.
+# All targets share one build of BoringSSL. quic-sidekick/quiche/Cargo.toml explains how.
 
 CARGO ?= cargo
-# Where cargo puts what it builds.
+# The directory of cargo's output.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
-	without-portable deb test-deb \
-	test-netem-vm format lint clippy lint-features document unit upstream clean
+.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio \
+	demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
+	without-portable deb test-deb test-netem-vm format lint clippy lint-features document unit \
+	upstream clean
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
@@ -18,10 +19,10 @@ help:
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
-	@echo "make test         everything that can be tested: before a merge"
-	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"
-	@echo "make interop      run against other HTTP/3 stacks (15 minutes); docs/interop-results.md is the table"
-	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); docs/agent-results.md is the table"
+	@echo "make test         every test and check: before a merge"
+	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
+	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
+	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); prints the tables of docs/agent-results.md"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
@@ -29,30 +30,32 @@ help:
 	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-portable  build the quACK, the parity and the protocol for Windows and WebAssembly"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
-	@echo "make deps         install what build and tests need (Debian or Ubuntu, as root), or name it"
+	@echo "make deps         install the packages of build and tests (Debian or Ubuntu, as root), or name them"
 
 deps:
 	@.ci/deps test
 
-# What does without the browser and the virtual machine of the tests.
+# The packages of the build alone, without the browser and the virtual machine of the tests.
 build-deps:
 	@.ci/deps
 
-# With the tests, although nobody runs them here: without them their dependencies would have other features, and cargo would
-# compile most of the workspace twice.
+# This also compiles the tests, but runs none. Without the tests, cargo would select other features
+# of the dependencies. A later test run would then compile most of the workspace again.
 build: build-deps
 	$(CARGO) build --locked --workspace --lib --bins --tests
 
-# What the lab starts.
+# The programs that the lab starts.
 programs: build-deps
 	$(CARGO) build --locked --bins -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio -p quinn-server
 
-# Four tries at a time, which two cores that have nothing else to do can bear. INTEROP="--peer quinn --case upload" for less; see --help and --list.
+# The runner makes four tries at a time, which needs two otherwise idle cores. For fewer tries, set
+# INTEROP="--peer quinn --case upload". `--help` and `--list` describe the options and the cases.
 interop: build
 	@.ci/deps interop
 	$(BUILT)/debug/sidekick-interop $(INTEROP)
 
-# Chromium, quic-go, wireguard-go and ffmpeg, as they are. AGENT="--program chromium --near-loss 4 --seeds 1" for less; see --help.
+# This measures unmodified Chromium, quic-go, wireguard-go and ffmpeg. For fewer runs, set
+# AGENT="--program chromium --near-loss 4 --seeds 1". `--help` describes the options.
 interop-agent: programs
 	@.ci/deps test
 	@.ci/deps interop
@@ -61,7 +64,7 @@ interop-agent: programs
 demo: programs
 	@$(BUILT)/debug/sidekick-lab demo
 
-# What is heard, and the plot, are in demo-audio of the target directory.
+# The demo writes the received sound and the plot to demo-audio in the target directory.
 demo-audio: programs
 	@$(BUILT)/debug/sidekick-lab demo-audio --out $(BUILT)/demo-audio
 
@@ -74,7 +77,8 @@ demo-satellite: programs
 figures: programs
 	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures
 
-# On one processor, each figure in turns with its baseline, since times on most machines are noise.
+# Times vary on most machines. So these benchmarks alternate each figure with its baseline, on one
+# processor.
 bench: build-deps
 	@.ci/deps bench
 	$(CARGO) bench --locked -p sidekick-quack -p sidekick-parity -p sidekick-proxy --benches --no-run
@@ -91,20 +95,24 @@ bench: build-deps
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run
 
-# Debian's compiler for 64-bit ARM. What it makes runs with the C library of libc6:arm64: with that of libc6-arm64-cross,
-# qemu 7.2 never comes back from starting a thread.
-ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+# Debian's compiler for 64-bit ARM. Its programs run with the C library of libc6:arm64. With the C
+# library of libc6-arm64-cross, qemu 7.2 hangs when a program starts its first thread.
+ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
 
-# All three with both commands: with fewer, what they depend on would have other features, and be compiled twice.
+# Each command names all of these crates. With fewer, cargo would select other features of the
+# dependencies, and compile them twice.
 ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
 
 # Left out:
-# - no_packet_that_the_proxy_counted_is_declared_lost, a thousand simulated uploads: it takes minutes.
-# - the proxy's integration tests but that of captures in files, which this machine runs: they start programs, which takes
-#   binfmt_misc; and qemu refuses the options by which the kernel tells merged and outgoing packets of a packet socket.
-# - the protocol's integration tests: they hold tshark, Python and a text against files, and none of that is the processor's.
+# - no_packet_that_the_proxy_counted_is_declared_lost: its thousand simulated uploads take minutes.
+# - The proxy's integration tests, except `replay`. They start programs, which needs binfmt_misc,
+#   and qemu refuses the packet sockets' options for merged and outgoing packets. `replay` itself
+#   runs natively, and starts only the proxy under qemu.
+# - The protocol's integration tests. They compare files with the output of tshark and Python, and
+#   check documents. Their results do not depend on the processor.
 test-arm64: build-deps
 	@.ci/deps arm64
 	$(ARM64) $(CARGO) build --locked $(ARM64_CRATES) --example self_check
@@ -116,8 +124,9 @@ test-arm64: build-deps
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked -p sidekick-proxy --test replay
 
-# Debian's compiler again. Debian has the source of its standard library, but builds it for neither target. So cargo builds it
-# for both, which only a compiler that takes unstable options does: hence RUSTC_BOOTSTRAP.
+# Debian's compiler again. Debian packs the source of its standard library, but builds it for
+# neither target. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP
+# permits.
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22 \
@@ -125,9 +134,10 @@ PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=false 
 WINDOWS = -Z build-std=std,panic_abort --target x86_64-pc-windows-gnu
 PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown -p sidekick-quack -p sidekick-parity -p sidekick-protocol
 
-# The flag is for getrandom, which only the tests' dependencies use: a module without a host has no random bytes. The self check
-# calls no function of its host, and a failure in it is a trap, which ends node with an error. The plugin compiles for Windows
-# without BoringSSL, whose build for it takes Windows. It is not linked.
+# The flag is for getrandom, which only the tests' dependencies use. A module without a host has no
+# random bytes. The self check calls no function of its host. A failure in it is a trap, which ends
+# node with an error. The plugin compiles for Windows without BoringSSL, whose build needs Windows.
+# It is not linked.
 test-portable: build-deps
 	@.ci/deps portable
 	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES) --lib --example self_check
@@ -135,7 +145,7 @@ test-portable: build-deps
 	node -e 'WebAssembly.instantiate(require("fs").readFileSync(process.argv[1])).then(({ instance }) => process.exit(instance.exports.main(0, 0)))' \
 		$(BUILT)/wasm32-unknown-unknown/debug/examples/self_check.wasm
 
-# Stripped, and without the name of the directory that cargo downloads to.
+# Packaged programs have no symbols, and do not contain the path of cargo's home directory.
 PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
 
 deb: build-deps
@@ -148,22 +158,22 @@ deb: build-deps
 		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/deb || exit; \
 	done
 
-# Nothing is installed on this machine.
+# This installs the packages under a scratch directory, and nothing on this machine.
 test-deb: deb
 	proxy/packaging/test-deb $(BUILT)/deb
 
-# The tests first: many of them wait for time to pass. The other list compiles meanwhile.
+# Many tests wait for time to pass. The second list compiles meanwhile.
 test: deps format build
 	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
 
 without-arm64:
-	@echo "not run: make test-arm64, which takes packages of Debian 12"
+	@echo "not run: make test-arm64, which needs packages of Debian 12"
 
 without-portable:
-	@echo "not run: make test-portable, which takes packages of Debian 12"
+	@echo "not run: make test-portable, which needs packages of Debian 12"
 
-# What a commit can break without anybody waiting for long. A fuzz target never ends as a test, and
-# quiche's own tests run elsewhere (`make upstream`).
+# The quick checks of a commit. This excludes the fuzz targets, which never end as tests, and
+# quiche's own tests, which `make upstream` runs.
 check: format clippy
 	$(CARGO) test --locked --workspace --exclude sidekick-fuzz --exclude quiche --lib --bins
 
@@ -175,7 +185,7 @@ lint: clippy lint-features document
 clippy: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# Every combination of features that a user can choose, not only the one that the workspace builds.
+# The combinations of features that a user can choose. `clippy` checks only the workspace's own one.
 lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features qlog -- -D warnings
@@ -194,11 +204,12 @@ document: build-deps
 unit: deps build
 	$(CARGO) test --locked --workspace
 
-# quiche's own unit tests, on the sources with the hook in them.
+# quiche's own unit tests, on the hooked sources.
 upstream: build-deps
 	quic-sidekick/quiche/run-upstream-tests.sh
 
-# The lab over the kernel's queueing disciplines, which the kernel of a container or of this machine may not have.
+# The lab over the kernel's queueing disciplines, in a virtual machine. The kernel of this machine
+# may lack them.
 test-netem-vm: deps build
 	@mkdir -p $(BUILT)/vm
 	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
