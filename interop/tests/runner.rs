@@ -170,7 +170,7 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
 }
 
 #[test]
-fn what_is_asked_for_and_is_not_there_is_named() {
+fn errors_name_unknown_peers_cases_and_senders() {
     let out = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (&["--peer", "nobody"][..], "there is no peer nobody"),
@@ -190,7 +190,7 @@ fn what_is_asked_for_and_is_not_there_is_named() {
 }
 
 #[test]
-fn a_full_disk_takes_no_list_and_is_told_of() {
+fn a_list_that_cannot_be_written_is_an_error() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-interop"));
     let output = command.arg("--list").stdout(full).output().unwrap();

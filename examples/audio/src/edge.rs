@@ -61,7 +61,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// The system's.
 pub fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+    getrandom::fill(&mut bytes).context("cannot read random bytes from the system")?;
     Ok(bytes)
 }
 
@@ -136,7 +136,8 @@ fn full(path: &Path) -> Option<PathBuf> {
 pub fn read_description(path: &Path) -> anyhow::Result<Description> {
     let name = path.display();
     let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    Description::from_sdp(&text).with_context(|| format!("{name} is of no use here"))
+    Description::from_sdp(&text)
+        .with_context(|| format!("cannot use the session description {name}"))
 }
 
 /// Writes a session description.
@@ -353,19 +354,19 @@ mod tests {
     fn a_secret_is_complete_and_only_its_owner_can_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("call.sdp"), directory.path().join("link"));
-        fs::write(&path, "what was there before").unwrap();
+        fs::write(&path, "an older description").unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let mut reader = File::open(&path).unwrap();
         write_secret(&link, "a key").unwrap();
         let mut before = String::new();
         reader.read_to_string(&mut before).unwrap();
-        assert_eq!(before, "what was there before", "no reader finds half of each");
+        assert_eq!(before, "an older description", "a reader sees either file whole");
         assert_eq!(fs::read_to_string(&path).unwrap(), "a key");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());
         write_secret(&directory.path().join("new.sdp"), "a key").unwrap();
         write_secret(Path::new("/dev/null"), "a key").unwrap();
         assert!(write_secret(&directory.path().join("none/call.sdp"), "a key").is_err());
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is left beside them");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "no temporary file remains");
     }
 }

@@ -182,7 +182,7 @@ impl Listener {
     fn take_rebuilt(&mut self, now: Instant) {
         let mut rebuilt = std::mem::take(&mut self.rebuilt);
         while self.parity.as_mut().is_some_and(|parity| parity.next_rebuilt(&mut rebuilt)) {
-            // What it cannot use it counts.
+            // The handler counts an unusable datagram.
             let _ = self.take(&rebuilt, now);
         }
         self.rebuilt = rebuilt;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_taken() {
+    fn impossible_round_trips_are_ignored() {
         let origin = start();
         let clock = NtpClock::new(origin);
         let last = middle(clock.at(origin));
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(
             clock.round_trip(last, units(Duration::from_secs(1)), origin),
             None,
-            "held before it came"
+            "the peer held it for longer than it exists"
         );
         let long = clock.round_trip(last, 0, origin + Duration::from_secs(100));
         assert_eq!(long, Some(MAX_RTT));

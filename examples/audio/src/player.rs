@@ -32,7 +32,7 @@ pub enum PlayError {
     #[error("the WAV file is as long as such a file can be, 12 hours")]
     Full,
     /// The codec fails.
-    #[error("Opus cannot be set up: {0}")]
+    #[error("the Opus decoder failed to start: {0}")]
     Codec(#[from] opus::Error),
 }
 
@@ -191,14 +191,14 @@ mod tests {
             .collect()
     }
 
-    /// How alike two sounds are, 1 if they are the same but for their loudness.
+    /// The similarity of two sounds: 1 if they differ only in loudness.
     fn likeness(one: &[f32], other: &[f32]) -> f32 {
         let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
         product(one, other) / (product(one, one) * product(other, other)).sqrt()
     }
 
     #[test]
-    fn what_went_in_comes_out_and_a_lost_packet_is_guessed() {
+    fn the_player_decodes_the_sound_and_conceals_a_lost_packet() {
         let mut tone = vec![0.0; 250 * 960];
         Tone::new().fill(&mut tone);
         // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
@@ -215,11 +215,11 @@ mod tests {
         assert!(likeness(&holes[delay..], &tone) > 0.97);
         let place = 40 * 960..41 * 960;
         let silent = holes[place].iter().all(|sample| sample.abs() < 0.001);
-        assert!(!silent, "a guess is not silence");
+        assert!(!silent, "a concealed packet is not silent");
     }
 
     #[test]
-    fn a_file_that_is_full_takes_no_more_and_can_be_read() {
+    fn a_full_file_is_valid_and_refuses_more() {
         let mut bytes = Cursor::new(Vec::new());
         let mut player = Player::new(&mut bytes, INTERVAL).unwrap();
         player.left = 2 * (2 * 960 + 500);
@@ -229,7 +229,7 @@ mod tests {
         player.packet = 120;
         assert!(
             matches!(player.play(&Frame::Lost(1)), Err(PlayError::Full)),
-            "it would fit, but not in its place"
+            "it fits, but an earlier frame is missing"
         );
         player.finish().unwrap();
         assert_eq!(WavReader::new(Cursor::new(bytes.into_inner())).unwrap().len(), 2 * 960);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_opus_is_concealed_and_long_gaps_are_silent_and_bounded() {
+    fn invalid_opus_is_concealed_and_long_gaps_are_bounded_silence() {
         let (samples, concealed) =
             played(&[Frame::Content(vec![0xff; 7]), Frame::Content(Vec::new()), Frame::Lost(50)]);
         assert_eq!((samples.len(), concealed), (52 * 960, 7));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_waits_for_what_is_worth_it() {
+    fn the_buffer_trades_delay_against_loss() {
         let rtt = Duration::from_millis(52);
         // Four of 100 come 52 ms late: worth waiting for. One in 10,000 comes 2 s late: not.
         let quality = best(&lateness(&[(0, 9600), (52_000, 399), (2_000_000, 1)]), 0, rtt).unwrap();

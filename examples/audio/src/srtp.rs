@@ -24,7 +24,7 @@ const SRTCP_INDEX_LEN: usize = 4;
 
 /// The cipher rejects the key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("SRTP cannot be set up: {0}")]
+#[error("SRTP rejects the key: {0}")]
 pub struct SrtpError(String);
 
 /// Why a packet was rejected.
@@ -38,10 +38,10 @@ pub enum Refused {
     #[error("forged or replayed")]
     Forged,
     /// It is our own. It would be authentic, because both directions have the same key.
-    #[error("sent from here")]
+    #[error("our own packet")]
     Own,
     /// Its SSRC exceeds the limit.
-    #[error("from one source too many")]
+    #[error("beyond the limit of SSRCs")]
     TooManySources,
 }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_protected_comes_in_once() {
+    fn a_protected_packet_is_accepted_once() {
         let (mut from, mut to) = pair();
         let sealed = from.rtp(&rtp(5, 9)).unwrap();
         assert_eq!(sealed.len(), rtp(5, 9).len() + SRTP_OVERHEAD);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ones_own_packets_take_no_part() {
+    fn own_packets_are_refused() {
         let (mut from, mut to) = pair();
         to.refuse_own(5);
         for number in 0..3 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn forgers_take_no_place() {
+    fn forged_packets_add_no_ssrc() {
         let (mut from, mut to) = pair();
         for ssrc in 100..200 {
             let mut forged = from.rtp(&rtp(ssrc, 1)).unwrap();

@@ -501,7 +501,7 @@ impl Talker {
     /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
-        // The proxy's address is known: nothing has to go along the path to find it.
+        // The proxy's address is known, so no marker has to discover it along the path.
         (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
     }
 }

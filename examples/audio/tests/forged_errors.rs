@@ -1,5 +1,5 @@
-//! Somebody who knows the ports of a call forges all the ICMP errors that there are, for all its
-//! sockets, while it runs.
+//! An attacker who knows the ports of a call forges ICMP errors of every kind, for all its sockets,
+//! while the call runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,11 +8,11 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Says to the test that it runs in a namespace of its own.
+/// The variable that is set when the test runs in a namespace of its own.
 const MARK: &str = "AUDIO_TEST_NAMESPACE";
 
-/// Runs the test of this name again, in a network namespace of its own, which ends with all that it
-/// has started.
+/// Runs the test of this name again, in a network namespace of its own. All its processes end with
+/// the namespace.
 fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
@@ -33,7 +33,7 @@ fn in_namespace(name: &str, body: impl FnOnce()) {
     assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
 }
 
-/// Forges as long as it is there.
+/// A program that forges errors until it is dropped.
 struct Forger(Child, BufReader<ChildStdout>);
 
 impl Forger {
@@ -43,12 +43,12 @@ impl Forger {
         python.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = python.spawn().unwrap();
         let mut rounds = BufReader::new(child.stdout.take().unwrap());
-        // It is at work before the call begins.
+        // It has forged all errors once before the call begins.
         rounds.read_line(&mut String::new()).unwrap();
         Self(child, rounds)
     }
 
-    /// Stops it, and tells how often it has forged everything.
+    /// Stops it. Returns how many times it has forged all errors since the first.
     fn stop(&mut self) -> usize {
         drop(self.0.stdin.take());
         let mut rounds = String::new();
@@ -74,7 +74,7 @@ fn call(host: &str) -> (TalkerReport, ListenerReport) {
     let mut stdout = BufReader::new(receiver.stdout.take().unwrap());
     let mut text = String::new();
     stdout.read_line(&mut text).unwrap();
-    // The proxy, which says nothing.
+    // A proxy that does not answer.
     let ear = UdpSocket::bind(format!("{host}:0")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_audio-send"));
     command.args([
@@ -109,7 +109,7 @@ fn forged_errors_end_no_call_and_cost_it_nothing() {
                 println!("{host}: {rounds} rounds of forged errors, {errors:?} reported");
                 assert_eq!((rounds > 1, errors[0] > 1), (forged, forged), "{host}: {talker:?}");
                 let first = talker.packets.sent - talker.packets.retransmitted_nack;
-                // What is played, and how late, is also up to the machine.
+                // The packets played, and their lateness, also depend on the machine.
                 figures.push((talker.ending, first, listener.complete));
             }
             assert_eq!(figures[0], figures[1], "{host}");

@@ -1,5 +1,5 @@
-//! The real programs on the loopback interface. They are judged by what they count, not by the time
-//! they take.
+//! The real programs on the loopback interface. The tests check what the programs count, and no
+//! times.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -77,28 +77,28 @@ fn talker_report(output: &Output) -> TalkerReport {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A socket that waits for what a program sends, but not for ever if that has died.
+/// A socket that waits for a program's datagrams, but not for ever.
 fn ear() -> UdpSocket {
     let ear = UdpSocket::bind("127.0.0.1:0").unwrap();
     ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     ear
 }
 
-/// How alike two sounds are, 1 if they are the same but for their loudness.
+/// The similarity of two sounds: 1 if they differ only in loudness.
 fn likeness(one: &[f32], other: &[f32]) -> f32 {
     let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     product(one, other) / (product(one, one) * product(other, other)).sqrt()
 }
 
 #[test]
-fn a_call_is_heard_as_it_was_said() {
+fn the_receiver_records_the_sound_that_was_sent() {
     let mut receiver = Receiver::start(&["--wav", "heard.wav", "--hgrm", "waits.hgrm"]);
     let output = receiver.sender(&["--seconds", "2"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let (talker, listener) = (talker_report(&output), receiver.ends());
     assert_eq!((talker.ending.as_str(), listener.complete), ("confirmed", true));
     assert_eq!((listener.played, listener.late, listener.concealed), (100, 0, Some(0)));
-    // How good it is depends on the machine; virtual time holds the values.
+    // The quality depends on the machine. Tests in virtual time check its value.
     let quality = listener.quality.unwrap();
     assert!(
         (1.0..=4.5).contains(&quality.mos) && (0.0..=100.0).contains(&quality.lost_percent),
@@ -125,10 +125,10 @@ fn the_sender_may_make_the_session_and_others_cannot_read_it() {
     let nobody = ear();
     let dest = nobody.local_addr().unwrap().to_string();
     let path = directory.path().join("call.sdp");
-    std::fs::write(&path, "what was there before").unwrap();
+    std::fs::write(&path, "an older description").unwrap();
     let mut talking =
         sender(&[&dest, "--seconds", "600", "--write-sdp"]).arg(&path).spawn().unwrap();
-    // The file is there before the first packet.
+    // The program writes the file before it sends the first packet.
     nobody.recv(&mut [0; 1500]).unwrap();
     talking.kill().unwrap();
     talking.wait().unwrap();
@@ -152,15 +152,16 @@ fn random_bytes_are_carried_to_the_last() {
         ("off", true, "off")
     );
     assert_eq!((listener.complete, listener.played, listener.late), (true, 200, 0));
-    assert_eq!(listener.quality, None, "nobody can hear it");
+    assert_eq!(listener.quality, None, "random bytes have no quality");
     let again = talker.packets.retransmitted_nack;
-    // RTP header and authentication tag; a retransmission has the original's number, too.
+    // 22 bytes are RTP header and authentication tag. A retransmission also has the original's
+    // sequence number.
     assert_eq!((talker.packets.sent, talker.bytes), (200 + again, 122 * (200 + again) + 2 * again));
 }
 
 #[test]
 fn without_a_proxy_the_call_goes_on_unassisted() {
-    // A socket that nobody reads from.
+    // The test never reads from this socket.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = nobody.local_addr().unwrap().to_string();
     let mut receiver = Receiver::start(&[]);
@@ -180,7 +181,7 @@ fn ctrl_c_ends_both_with_their_reports() {
     let proxy = heard.local_addr().unwrap().to_string();
     let options = ["--seconds", "86400", "--sidekick", "reinject", "--proxy", &proxy];
     let talking = receiver.sender(&options).spawn().unwrap();
-    // Its HELLO says that it talks.
+    // Its HELLO shows that the call has begun.
     heard.recv(&mut [0; 1500]).unwrap();
     interrupt(&talking);
     let output = talking.wait_with_output().unwrap();
@@ -207,7 +208,7 @@ fn a_receiver_that_hangs_up_ends_the_call() {
     let proxy = heard.local_addr().unwrap().to_string();
     let options = ["--seconds", "30", "--sidekick", "reinject", "--proxy", &proxy];
     let talking = receiver.sender(&options).spawn().unwrap();
-    // A second HELLO follows the first after the receiver has heard packets.
+    // The program sends its second HELLO after the receiver has received packets.
     for _ in 0..2 {
         heard.recv(&mut [0; 1500]).unwrap();
     }
@@ -219,7 +220,7 @@ fn a_receiver_that_hangs_up_ends_the_call() {
 }
 
 #[test]
-fn a_receiver_that_is_not_there_is_named() {
+fn the_error_names_a_receiver_that_does_not_answer() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dest = nobody.local_addr().unwrap().to_string();
     drop(nobody);
@@ -239,7 +240,7 @@ fn a_receiver_that_is_not_there_is_named() {
         "{said}"
     );
     assert!(!talker_report(&output).acknowledged);
-    assert!(call(&["--one-way"]).status.success(), "unless nothing else is expected");
+    assert!(call(&["--one-way"]).status.success(), "with --one-way, silence is no error");
 }
 
 #[test]
@@ -276,14 +277,14 @@ fn a_file_that_cannot_be_written_ends_it_before_the_call() {
 }
 
 #[test]
-fn without_a_way_to_the_proxy_the_call_goes_on() {
+fn without_a_route_to_the_proxy_the_call_continues() {
     let mut receiver = Receiver::start(&["--raw"]);
-    // There is no way from an IPv4 address to one of IPv6.
+    // No route leads from an IPv4 address to an IPv6 address.
     let options = ["--raw", "--seconds", "1", "--sidekick", "reinject", "--proxy", "::1"];
     let output = receiver.sender(&options).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("goes on without the proxy"),
+        String::from_utf8_lossy(&output.stderr).contains("continues without the proxy"),
         "{output:?}"
     );
     assert!(!talker_report(&output).assisted);
@@ -291,7 +292,7 @@ fn without_a_way_to_the_proxy_the_call_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_played_is_named() {
+fn the_error_names_a_file_that_cannot_be_played() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("song.wav"), "ID3").unwrap();
     let mut command = sender(&["127.0.0.1:9", "--write-sdp", "call.sdp", "--wav", "song.wav"]);
@@ -305,7 +306,7 @@ fn what_cannot_be_played_is_named() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
+fn a_truncated_file_is_reported_and_sent_to_its_end() {
     let mut receiver = Receiver::start(&[]);
     let path = receiver.path("said.wav");
     let spec = hound::WavSpec {
@@ -321,10 +322,10 @@ fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
     let output = receiver.sender(&["--wav", path.to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("said.wav is cut short"),
+        String::from_utf8_lossy(&output.stderr).contains("said.wav is truncated"),
         "{output:?}"
     );
-    // Half a second less the header's bytes, and the last frame filled up.
+    // The file has half a second of sound, minus the header's bytes. Silence fills the last frame.
     assert_eq!(receiver.ends().played, 25);
 }
 
@@ -336,7 +337,7 @@ fn without_its_proxy_a_receiver_hears_the_call() {
     let mut receiver = Receiver::start(&["--raw", "--sidekick", "parity", "--proxy", &proxy]);
     let output = receiver.sender(&["--seconds", "1", "--raw"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // The program asked.
+    // The program sent a HELLO.
     assert!(nobody.recv(&mut [0; 1500]).unwrap() > 100);
     let report = receiver.ends();
     let parity = report.parity.unwrap();

@@ -19,10 +19,10 @@ pub enum HandleError {
     #[error(transparent)]
     Malformed(#[from] RtcpError),
     /// It belongs to another stream than the listener's first, or has another payload type.
-    #[error("of another stream")]
+    #[error("a packet of another stream")]
     OtherStream,
     /// Its sequence number is too far from those of its stream.
-    #[error("too far from the others of its stream")]
+    #[error("a sequence number too far from those of its stream")]
     Implausible,
 }
 

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_the_stream_has_no_place() {
+    fn a_number_before_the_stream_has_no_place() {
         let numbers = Numbers::new(2, LOOKBACK);
         assert_eq!(numbers.place(65_535), Some(0));
         assert_eq!(numbers.place(65_534), None);

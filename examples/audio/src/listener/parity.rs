@@ -1,5 +1,5 @@
-//! Parity from a proxy near the listener: asking for it, rebuilding datagrams, and how long a NACK
-//! waits for it (SPEC.md, sections 6.9 and 7.11).
+//! Parity from a proxy near the listener: the request for it, the rebuilt datagrams, and the time
+//! for which a NACK waits (SPEC.md, sections 6.9 and 7.11).
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
@@ -12,26 +12,30 @@ use std::time::{Duration, Instant};
 
 /// How long the proxy keeps datagrams: longer than a window lasts.
 const KEEP: Duration = Duration::from_millis(500);
-/// Of reports and NACKs, a quACK after so many. Nothing depends on them.
+/// The proxy sends a quACK after so many of the listener's own datagrams. No repair
+/// depends on these quACKs.
 const EVERY_PACKETS: NonZeroU16 = NonZeroU16::new(64).expect("it is not 0");
 const THRESHOLD: u8 = 8;
-/// The datagrams in a window, and at least so many times as many as pass for one repair symbol.
+/// The least number of datagrams in a window.
 const WINDOW: f64 = 8.0;
+/// A window has at least so many times the datagrams between two repair symbols. So two symbols
+/// cover each datagram.
 const LISTED: f64 = 2.0;
 /// The most datagrams in a window.
 const MAX_WINDOW: f64 = 64.0;
-/// The silence before parity of the last packets, in intervals between packets. A shorter one than
-/// an interval would follow each packet. With the least, the proxy sends no TAILs between them.
+/// After this silence, in intervals between packets, the proxy sends parity of the last packets.
+/// With less than an interval, it would do so after each packet.
 const FLUSH: f64 = 1.5;
+/// The least silence. With it, the proxy sends no TAILs between packets.
 const LEAST_FLUSH: Duration = Duration::from_millis(20);
-/// The proxy sends parity together with a packet, and it arrives so much later at most.
+/// The proxy sends parity together with a packet. It arrives at most this long after the packet.
 const SLACK: Duration = Duration::from_millis(5);
-/// Without parity for so many intervals between two repair symbols, NACKs wait for none.
+/// NACKs stop waiting for parity if none has arrived for so many intervals between repair symbols.
 const MISSED: u32 = 8;
-/// The most gaps of which NACKs wait.
+/// The most gaps whose NACKs wait.
 const MAX_GAPS: usize = 64;
 /// The listener names the newest datagram to its sender this often. The sender asks for parity for
-/// five seconds after that. But it also measures the near RTT for a tenth of a second, by polls.
+/// five seconds after that. It also measures the near RTT by polls for a tenth of a second.
 const PROGRESS: Duration = Duration::from_secs(4);
 
 /// Parity of the talker's datagrams, from a proxy on the path near the listener.
@@ -95,7 +99,7 @@ pub(super) struct Parity {
     /// The longest time between two repair symbols.
     between: Duration,
     flow: Option<Flow>,
-    /// When the sender last heard of the newest datagram.
+    /// When the listener last named the newest datagram to the sender.
     progress: Option<Instant>,
     /// The PARITYs so far, and when the last arrived.
     received: u64,
@@ -149,22 +153,22 @@ impl Parity {
         self.sender.stop();
     }
 
-    /// Takes a proxy's answer along the path. Returns whether the datagram is one.
+    /// Handles a proxy's answer along the path. Returns whether the datagram is one.
     pub(super) fn takes_answer(&mut self, datagram: &[u8], now: Instant) -> bool {
         let is_answer = Sender::is_answer(datagram);
         if is_answer {
-            // The sender counts what it cannot use.
+            // The sender counts an unusable answer.
             let _ = self.sender.handle_on_path(datagram, now);
             self.ask(now);
         }
         is_answer
     }
 
-    /// Notes a datagram of the talker, whatever it contains.
+    /// Records a datagram of the talker, whatever it contains.
     pub(super) fn on_arrival(&mut self, datagram: &[u8], now: Instant) {
         self.sender.on_arrival(datagram);
         self.flow_bytes += u64::try_from(datagram.len()).unwrap_or(0);
-        // Before a session exists, nothing can be noted. A new one knows nothing of the old one's.
+        // The sender records arrivals only in a session. A new session starts without any.
         if !self.sender.collects_arrivals() {
             self.progress = None;
         } else if self.progress.is_none_or(|last| last + PROGRESS <= now)
@@ -175,7 +179,7 @@ impl Parity {
         }
     }
 
-    /// Notes a datagram to the talker. The proxy counts it.
+    /// Records a datagram to the talker. The proxy counts it.
     pub(super) fn on_sent(&mut self, datagram: &[u8], now: Instant) {
         self.sent += 1;
         self.sender.on_sent(self.sent, Payload::whole(datagram), now);
@@ -196,8 +200,8 @@ impl Parity {
         handled.map(|_| ())
     }
 
-    /// Asks for parity in each session, and leaves what quACKs report: a report or a NACK that is
-    /// lost has a successor.
+    /// Requests parity in each session. Drops the losses that quACKs report, because a later report
+    /// or NACK replaces a lost one.
     fn ask(&mut self, now: Instant) {
         self.sender.set_fetching(false);
         self.sender.protect(Some(self.wanted), now);
@@ -216,16 +220,16 @@ impl Parity {
         true
     }
 
-    /// How long the first NACK of a packet waits: until the next repair symbol is due, while any
-    /// arrive.
+    /// How long the first NACK of a packet waits. While repair symbols arrive, it waits until the
+    /// next one is due.
     pub(super) fn patience(&self, now: Instant) -> Duration {
         let limit = MISSED * self.between;
         let arrives = self.latest.is_some_and(|latest| now <= latest + limit);
         if arrives { self.between + SLACK } else { Duration::ZERO }
     }
 
-    /// Notes that these packets are missing, if any, now that this datagram was accepted. Their
-    /// NACK waits.
+    /// Records the packets that are missing before this accepted datagram, if any. Their NACK
+    /// waits.
     pub(super) fn note(&mut self, datagram: &[u8], missing: Range<u32>, now: Instant) {
         let before = datagram.last_chunk().map(|last| u32::from_be_bytes(*last));
         let (after, until) = (self.last, now + self.patience(now));
@@ -236,8 +240,8 @@ impl Parity {
         }
     }
 
-    /// Takes missing packets that parity will not rebuild: a list shows that they were lost before
-    /// the proxy, or no later repair symbol covers them.
+    /// Removes and returns missing packets that parity will not rebuild. Either a list shows that
+    /// they were lost before the proxy, or no later repair symbol covers them.
     pub(super) fn next_hopeless(&mut self, now: Instant) -> Option<Range<u32>> {
         let Self { gaps, sender, .. } = self;
         gaps.retain(|gap| gap.until > now);
@@ -261,7 +265,7 @@ impl Parity {
 
     pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let transmit = self.sender.poll_transmit(out)?;
-        // The proxy's address is known: nothing has to go along the path to find it.
+        // The proxy's address is known, so no marker has to discover it along the path.
         (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
     }
 

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_lost_and_not_late() {
+    fn a_skipped_packet_counts_as_lost_and_not_as_late() {
         let (mut statistics, now) = start();
         statistics.arrived(0, true, now);
         statistics.arrived(960, false, now + 5000 * MS);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repetition_is_the_same_to_the_byte() {
+    fn only_an_identical_datagram_is_a_repetition() {
         let mut repeats = Repeats::new();
         let datagram = [7; 40];
         assert_eq!(repeats.original(&datagram, 1, 9), None);
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(repeats.original(&datagram, 2, 9), None);
         assert_eq!(repeats.original(&[7; 3], 1, 9), None);
         repeats.note(&datagram, 1, 9 + 1024, 5);
-        assert_eq!(repeats.original(&datagram, 1, 9), None, "it gave way");
+        assert_eq!(repeats.original(&datagram, 1, 9), None, "the later number replaces it");
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         repeats.begins(9);
         assert!(
             repeats.record_report(9) && !repeats.record_report(10),
-            "the number is another packet's"
+            "the number belongs to another packet"
         );
     }
 }

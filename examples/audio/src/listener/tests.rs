@@ -92,7 +92,7 @@ impl Call {
 }
 
 #[test]
-fn a_missing_packet_is_asked_for_at_once_and_then_once_a_round_trip() {
+fn a_missing_packet_is_requested_at_once_and_then_once_a_round_trip() {
     let mut call = start();
     call.gets_media(0, 0);
     let received = call.received();
@@ -158,7 +158,7 @@ fn duplicates_are_reported_and_played_once_and_forgeries_are_not_reported() {
 }
 
 #[test]
-fn padding_is_taken_off_whatever_its_length_looks_like_encrypted() {
+fn padding_is_removed_after_decryption() {
     let mut call = start_with(ListenerConfig { plays: true, ..ListenerConfig::default() });
     for sequence in 0..300 {
         let header = Header {
@@ -178,7 +178,7 @@ fn padding_is_taken_off_whatever_its_length_looks_like_encrypted() {
 }
 
 #[test]
-fn what_others_repeat_tells_nothing_about_the_talker() {
+fn repetitions_by_others_are_reported_once_and_extend_no_timeout() {
     let mut call = start();
     let datagrams: Vec<_> = (0..3).map(|sequence| call.media(MEDIA, sequence)).collect();
     for datagram in &datagrams {
@@ -198,7 +198,11 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
         let mut altered = datagrams[1].clone();
         altered[30] ^= 1;
         let handled = call.listener.handle_input(&altered, call.now + after);
-        assert_eq!(handled, Err(Refused::Forged.into()), "its tag alone is that of what came");
+        assert_eq!(
+            handled,
+            Err(Refused::Forged.into()),
+            "only its tag is that of an accepted packet"
+        );
         reported.extend(call.received().twice);
         after += 100 * MS;
     }
@@ -208,13 +212,13 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
 }
 
 #[test]
-fn the_first_stream_is_the_one() {
+fn a_listener_accepts_only_the_first_stream() {
     let mut call = start();
     let bye = call.report(0, None, true);
     assert_eq!(
         call.listener.handle_input(&bye, call.now),
         Err(HandleError::OtherStream),
-        "an end begins nothing"
+        "a BYE begins no stream"
     );
     let again = call.again(7, 0);
     assert_eq!(call.listener.handle_input(&again, call.now), Err(HandleError::OtherStream));
@@ -225,7 +229,7 @@ fn the_first_stream_is_the_one() {
 }
 
 #[test]
-fn packets_before_the_first_that_came_are_asked_for_up_to_the_marked_one() {
+fn packets_before_the_first_arrival_are_requested_back_to_the_marked_one() {
     let mut call = start();
     call.gets_media(2, 40);
     assert_eq!(call.received().missing, [0, 1, 65_535]);
@@ -241,7 +245,7 @@ fn packets_before_the_first_that_came_are_asked_for_up_to_the_marked_one() {
 }
 
 #[test]
-fn who_comes_later_misses_nothing_that_was_before() {
+fn packets_from_before_a_listener_joined_do_not_count_as_late() {
     let mut call = start();
     call.gets_media(500, 0);
     call.gets_media(501, 20);
@@ -256,7 +260,7 @@ fn who_comes_later_misses_nothing_that_was_before() {
 }
 
 #[test]
-fn the_end_is_confirmed_until_the_talker_is_quiet() {
+fn the_listener_confirms_every_bye() {
     let mut call = start();
     call.gets_media(0, 0);
     call.received();
@@ -266,7 +270,7 @@ fn the_end_is_confirmed_until_the_talker_is_quiet() {
     assert_eq!(
         (received.missing, received.byes),
         (vec![1], 0),
-        "not before the last packet is there"
+        "not before the last packet has arrived"
     );
     call.gets_media(1, 80);
     assert_eq!(call.received().byes, 1);
@@ -280,12 +284,12 @@ fn the_end_is_confirmed_until_the_talker_is_quiet() {
 }
 
 #[test]
-fn a_talker_that_falls_silent_is_not_waited_for() {
+fn a_stream_ends_when_its_talker_is_silent() {
     let mut call = start();
     assert_eq!(
         call.listener.poll_timeout(),
         None,
-        "a listener may wait as long as it likes for a stream"
+        "a listener may wait without limit for a stream"
     );
     call.gets_media(0, 0);
     call.gets_media(2, 0);
@@ -387,7 +391,7 @@ proptest! {
             }
             now += 7 * MS;
             call.listener.on_timeout(now);
-            prop_assert!(call.listener.poll_timeout().is_none_or(|at| at > now), "it would spin");
+            prop_assert!(call.listener.poll_timeout().is_none_or(|at| at > now), "due again at once");
         }
     }
 }

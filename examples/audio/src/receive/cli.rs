@@ -114,7 +114,7 @@ impl Cli {
         };
         ensure!(
             self.wav.is_none() || description.session.encoding == Encoding::Opus,
-            "random bytes cannot be heard: leave out --wav, or make a session without --raw"
+            "random bytes cannot be played: leave out --wav, or make a session without --raw"
         );
         Ok(Plan { listen, description, parity: self.parity()? })
     }
@@ -183,7 +183,7 @@ mod tests {
             (&["--write-sdp", "call.sdp", "--parity-share", "101"], "3..=100"),
             // Two symbols could not cover each packet.
             (&["--write-sdp", "call.sdp", "--parity-share", "2"], "3..=100"),
-            (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be heard"),
+            (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be played"),
             (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
             (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),
             (&["--sdp", "a", "--wav", "./a"], "--sdp and --wav"),

@@ -66,7 +66,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         match Socket::connected(SocketAddr::new(address.ip(), 0), proxy) {
             Ok(socket) => adjacent = Some(socket),
             Err(error) => {
-                eprintln!("audio-receive: {error:#}; the call goes on without the proxy");
+                eprintln!("audio-receive: {error:#}; the call continues without the proxy");
             }
         }
     }
@@ -89,7 +89,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     edge::print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
     ensure!(
         report.complete || interrupted,
-        "the talker fell silent before the end of the stream; check whether audio-send ended, or a firewall is on the way"
+        "the talker stopped sending before the end of the stream; check whether audio-send ended, \
+         or whether a firewall drops its packets"
     );
     Ok(())
 }
@@ -183,7 +184,7 @@ impl Call {
                     Err(full @ PlayError::Full) => {
                         self.full = true;
                         eprintln!(
-                            "audio-receive: {full}; the call continues, but its rest is not written"
+                            "audio-receive: {full}; the call continues, but the file gets no more of it"
                         );
                     }
                     played => played?,
@@ -199,8 +200,8 @@ fn unreadable(report: &ListenerReport) -> Option<String> {
     let packets = &report.packets;
     (packets.received == 0 && packets.rejected > 0).then(|| {
         format!(
-            "{} datagrams came, and none is authentic: the session description may be of another call, or the call began too \
-             long ago, 10 minutes at 20 ms per packet",
+            "{} datagrams arrived, and none is authentic: the session description may be of another \
+             call, or the call began more than 10 minutes ago (at 20 ms per packet)",
             packets.rejected
         )
     })

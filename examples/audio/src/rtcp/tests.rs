@@ -70,7 +70,7 @@ fn every_kind_of_run_of_duplicates_is_understood() {
 }
 
 #[test]
-fn what_is_cut_is_refused() {
+fn truncated_packets_are_refused() {
     let bytes = sender_report(&INFO, None, &[1]);
     for len in 0..bytes.len() {
         // A shorter compound packet is one, too.

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quack_has_few_sums_where_more_can_be_asked_for() {
+    fn with_polls_a_quack_has_one_sum_by_default() {
         let terms = |poll| {
             let args = ["--sidekick", "reinject", "--proxy", "127.0.0.1", "--poll", poll];
             new(&args).unwrap().sender.unwrap().terms
@@ -272,7 +272,7 @@ mod tests {
         assert!(text.contains("leave out --raw"), "{text}");
         std::fs::write(&path, "no description").unwrap();
         let text = format!("{:#}", plan(&["--sdp", file]).unwrap_err());
-        assert!(text.contains("is of no use here"), "{text}");
+        assert!(text.contains("cannot use the session description"), "{text}");
     }
 
     #[test]

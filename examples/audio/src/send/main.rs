@@ -42,12 +42,14 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             let errors = match call.media.errors() {
                 0 => String::new(),
                 count => {
-                    format!(" (the network reported {count} errors, as it does without a listener)")
+                    format!(
+                        " (the network reported {count} errors, as if no program listens there)"
+                    )
                 }
             };
             bail!(
                 "{dest} did not confirm the end of the stream{errors}; check that audio-receive listens there with the \
-                 same session description, and that no firewall is on the way"
+                 same session description, and that no firewall drops the packets"
             )
         }
         _ => Ok(()),
@@ -70,7 +72,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
             let wav = WavSource::new(BufReader::new(file))
                 .with_context(|| format!("cannot play {name}"))?;
             if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
-                eprintln!("audio-send: {name} is cut short; the call ends with its last sample");
+                eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
             }
             OpusSource::new(Box::new(wav), plan.description.interval)
         }
@@ -108,7 +110,7 @@ impl Call {
             match Socket::connected(SocketAddr::new(own.ip(), 0), proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
-                    eprintln!("audio-send: {error:#}; the call goes on without the proxy");
+                    eprintln!("audio-send: {error:#}; the call continues without the proxy");
                 }
             }
             let flow = Flow { source: own, destination: dest };

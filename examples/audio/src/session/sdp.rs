@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn the_error_names_what_is_missing() {
         let good = description(Encoding::Opus).to_sdp();
         for (from, to, wanted) in [
             ("RTP/SAVPF", "RTP/AVP", SdpError::NoAudio),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_a_lifetime_is_taken_and_one_with_an_identifier_is_not() {
+    fn a_key_may_have_a_lifetime_but_no_identifier() {
         let inline = description(Encoding::Opus).session.key.to_inline();
         let of = |tail: &str| {
             inline_key(&format!("1 {SUITE} inline:{inline}{tail}")).map(|(_, packets)| packets)
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn session_parameters_are_refused_but_for_those_that_may_be_passed_over() {
+    fn session_parameters_are_refused_except_optional_ones() {
         let inline = description(Encoding::Opus).session.key.to_inline();
         let of = |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline} {tail}")).is_some();
         assert!(of("") && of("-NEWS=7") && of("-A -B"));

@@ -18,7 +18,7 @@ pub enum OpusError {
     #[error("Opus has frames of 5, 10, 20, 40 or 60 ms, not of {} ms", .0.as_millis())]
     Interval(Duration),
     /// The codec fails.
-    #[error("Opus cannot be set up: {0}")]
+    #[error("the Opus encoder failed to start: {0}")]
     Codec(#[from] opus::Error),
 }
 

@@ -96,7 +96,7 @@ fn packets_are_opaque_and_each_has_its_own_identifier() {
 }
 
 #[test]
-fn a_lying_proxy_gets_a_packet_six_times_and_none_that_is_too_old() {
+fn false_reports_cause_at_most_six_repairs_and_none_of_an_old_packet() {
     let mut call = start(500);
     call.datagrams(call.now);
     let mut again = |after: u32| {
@@ -108,7 +108,7 @@ fn a_lying_proxy_gets_a_packet_six_times_and_none_that_is_too_old() {
     let mut again =
         |place, after: u32| call.talker.send_again(place, Cause::Quack, call.now + after * MS);
     assert!(again(1, 1000));
-    assert!(!again(1, 1041), "no listener plays it any more");
+    assert!(!again(1, 1041), "a listener has skipped it by then");
     // A more patient listener requests it.
     call.nack(&[1], call.now + 2000 * MS);
     assert_eq!(call.talker.packets.retransmitted_nack, 1);
@@ -170,7 +170,7 @@ fn a_nack_is_followed_once_a_round_trip_with_a_retransmission() {
     assert_eq!(
         later.unwrap().0.sequence,
         header.sequence.wrapping_add(1),
-        "numbers of their own, without gaps"
+        "retransmissions have their own numbers, without gaps"
     );
 }
 
@@ -194,7 +194,7 @@ fn reports_measure_the_round_trip_and_answer_clocks() {
 }
 
 #[test]
-fn a_repetition_that_came_twice_was_for_nothing_but_a_doubled_packet_was_not_ours() {
+fn only_a_duplicate_of_a_repaired_packet_is_spurious() {
     let mut call = start(500);
     call.datagrams(call.now + 20 * MS);
     call.nack(&[0], call.now + 21 * MS);
@@ -291,7 +291,7 @@ fn its_own_packets_sent_back_change_nothing() {
 }
 
 #[test]
-fn a_participant_ends_only_its_own_part() {
+fn a_participant_can_end_only_its_own_stream() {
     let mut call = start(3000);
     call.datagrams(call.now);
     let mut packet = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
@@ -303,9 +303,13 @@ fn a_participant_ends_only_its_own_part() {
 }
 
 #[test]
-fn a_pause_of_the_machine_is_left_out() {
+fn a_talker_omits_a_long_pause_of_its_machine() {
     let mut call = start(3000);
-    assert_eq!(call.media(call.now + 100 * MS).len(), 6, "a short one is made up for");
+    assert_eq!(
+        call.media(call.now + 100 * MS).len(),
+        6,
+        "after a short pause the talker sends all packets"
+    );
     assert_eq!(call.media(call.now + 60_000 * MS).len(), 1);
     assert_eq!(call.talker.poll_timeout(), Some(call.now + 60_020 * MS));
 }
@@ -374,7 +378,7 @@ proptest! {
             prop_assert!(call.talker.outgoing.len() <= MAX_WAITING);
             now += 7 * MS;
             call.datagrams(now);
-            prop_assert!(call.talker.poll_timeout().is_none_or(|at| at > now), "it would spin");
+            prop_assert!(call.talker.poll_timeout().is_none_or(|at| at > now), "due again at once");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Both ends over two segments in virtual time, 1 ms and 25 ms long, against the waits that the
-//! paper's figure 4a shows.
+//! Both ends over two segments in virtual time, of 1 ms and 25 ms. The tests compare the waits of
+//! packets with those in the paper's figure 4a.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ fn call(
     loses: impl FnMut(Passing) -> bool,
 ) -> (TalkerReport, ListenerReport) {
     let mut config = TalkerConfig { packets: PACKETS, reinject, ..TalkerConfig::of_simulation(1) };
-    // Nobody decodes them here, but they are rated as if they were.
+    // The test decodes no packet, but the report rates the call as Opus.
     config.session.encoding = Encoding::Opus;
     let mut path = Path::new(config, loses);
     path.run();
@@ -28,8 +28,8 @@ fn call(
     (talker, listener)
 }
 
-/// One in 21 packets does not reach the proxy. The number is odd, so that the loss comes before
-/// either packet of a quACK's two in turn.
+/// One in 21 packets does not reach the proxy. A quACK reports two packets. 21 is odd, so losses
+/// alternate between the first and the second packet of a quACK.
 fn lone_near_losses(passing: Passing) -> bool {
     matches!(passing, Passing::Near { sequence, attempt: 0 } if sequence % 21 == 20)
 }
@@ -54,9 +54,9 @@ fn assert_latency(got: &DejitterMs, [p90, p95, p99, max]: [f64; 4]) {
 const LOST: u64 = 142;
 
 #[test]
-fn end_to_end_a_loss_costs_three_packets_a_round_trip_less_their_spacing() {
+fn end_to_end_a_loss_delays_three_packets() {
     let (talker, listener) = call(None, lone_near_losses);
-    // Of 21 packets one waits 52 ms, one 32, one 12 (published: 52.4, 32.3 and 12).
+    // Of 21 packets, three wait: 52 ms, 32 ms and 12 ms (published: 52.4, 32.3 and 12).
     assert_latency(&listener.dejitter_ms, [12.0, 32.0, 52.0, 52.0]);
     assert_eq!((listener.played, listener.late), (PACKETS.into(), 0));
     assert_eq!((talker.packets.retransmitted_nack, talker.packets.retransmitted_quack), (LOST, 0));
@@ -66,16 +66,16 @@ fn end_to_end_a_loss_costs_three_packets_a_round_trip_less_their_spacing() {
 }
 
 #[test]
-fn with_a_quack_every_two_packets_a_loss_costs_a_near_round_trip_and_every_other_time_the_spacing()
-{
+fn with_a_quack_every_two_packets_a_loss_delays_one_or_two_packets() {
     let (talker, listener) = call(Some(every_two_packets(false)), lone_near_losses);
-    // A loss before a quACK's second packet is known with it: one packet waits 2 ms. Before its
-    // first, one waits 22 ms and one 2 (published: 22.4 and 2.2). So of 42 packets one waits 22 ms,
-    // two wait 2 ms: 22 ms from the 97.6th percentile on.
+    // If the packet after the loss is a quACK's second, this quACK shows the loss, and one packet
+    // waits 2 ms. If it is a quACK's first, one packet waits 22 ms and one 2 ms (published: 22.4
+    // and 2.2). So of 42 packets, one waits 22 ms and two wait 2 ms. The wait is 22 ms from the
+    // 97.6th percentile on.
     assert_latency(&listener.dejitter_ms, [0.0, 2.0, 22.0, 22.0]);
     assert_eq!((listener.played, listener.late), (PACKETS.into(), 0));
     assert_eq!(talker.packets.retransmitted_quack, LOST);
-    assert_eq!(talker.packets.retransmitted_nack, 0, "no packet is sent twice for one loss");
+    assert_eq!(talker.packets.retransmitted_nack, 0, "the talker repairs each loss once");
     assert_eq!((talker.packets.nacks_ignored, listener.packets.duplicates), (LOST, 0));
     assert_eq!((talker.packets.spurious, talker.quacks.undecodable), (0, 0));
     assert!(talker.assisted);
@@ -83,37 +83,37 @@ fn with_a_quack_every_two_packets_a_loss_costs_a_near_round_trip_and_every_other
 }
 
 #[test]
-fn with_polls_a_lost_packet_is_there_before_the_next() {
+fn with_polls_a_repair_arrives_before_the_next_packet() {
     let (talker, listener) = call(Some(every_two_packets(true)), lone_near_losses);
     assert_eq!(listener.dejitter_ms.max, 0.0);
     assert_eq!((talker.packets.retransmitted_quack, talker.packets.spurious), (LOST, 0));
     assert_eq!(listener.nacks.packets, 0);
-    // By equation 4 of Cole and Rosenbluth: 26 ms of way, 26.5 of codec, and 4 to wait for what is
-    // sent again.
+    // By equation 4 of Cole and Rosenbluth: 26 ms for the path, 26.5 ms for the codec, and 4 ms to
+    // wait for repairs.
     let quality = listener.quality.unwrap();
     assert!((quality.r - (94.2 - 0.024 * 56.5 - 2.23)).abs() < 0.1, "{quality:?}");
     assert_eq!(quality.lost_percent, 0.0);
 }
 
 #[test]
-fn what_is_lost_behind_the_proxy_is_left_to_nacks() {
+fn nacks_repair_losses_behind_the_proxy() {
     let (talker, listener) = call(Some(every_two_packets(true)), lone_far_losses);
     assert_latency(&listener.dejitter_ms, [12.0, 32.0, 52.0, 52.0]);
     assert_eq!((talker.packets.retransmitted_nack, talker.packets.retransmitted_quack), (LOST, 0));
 }
 
 #[test]
-fn a_repetition_that_is_lost_too_is_repeated() {
+fn a_lost_repair_is_repaired() {
     let twice = |passing| matches!(passing, Passing::Near { sequence, attempt: 0 | 1 } if sequence % 100 == 50);
     let (talker, listener) = call(None, twice);
-    // The NACK is repeated 9/8 of a round trip after the first.
+    // The listener repeats its NACK 9/8 of a round trip after the first.
     assert_close(listener.dejitter_ms.max, 52.0 + 52.0 * 9.0 / 8.0);
     assert_eq!(talker.packets.retransmitted_nack, 60);
     let (talker, listener) = call(Some(every_two_packets(false)), twice);
-    // The proxy misses the same ciphertext a second time. At worst each of its two quACKs comes
-    // with the second packet behind the loss, three spacings and a near round trip after it; but
-    // then the NACK that was on its way meanwhile is followed, since the proxy should have seen the
-    // repetition.
+    // The near segment loses the same ciphertext twice. At worst, the second packet after each loss
+    // triggers the quACK. The two quACKs then need three spacings and a near round trip. But
+    // meanwhile a NACK arrives. The talker answers it, because by then the proxy should have
+    // reported the repair.
     assert_close(listener.dejitter_ms.max, 52.0);
     assert_eq!(talker.packets.retransmitted_quack + talker.packets.retransmitted_nack, 60);
     assert!(talker.packets.retransmitted_nack > 0);
@@ -121,7 +121,7 @@ fn a_repetition_that_is_lost_too_is_repeated() {
 }
 
 #[test]
-fn what_never_arrives_is_passed_over() {
+fn a_packet_that_never_arrives_is_skipped() {
     let (_, listener) =
         call(None, |passing| matches!(passing, Passing::Near { sequence: 1000 | 1001 | 2999, .. }));
     assert_eq!((listener.played, listener.late), (2997, 3));
@@ -139,7 +139,7 @@ fn feedback_and_the_ends_confirmation_may_be_lost() {
 }
 
 #[test]
-fn what_a_proxy_never_sees_and_a_listener_never_confirms_is_not_repeated_for_ever() {
+fn the_end_and_the_repairs_of_a_packet_are_bounded() {
     let config = TalkerConfig {
         packets: PACKETS,
         reinject: Some(every_two_packets(true)),

@@ -26,7 +26,7 @@ enum Stop {
     TalkersAdjacentSocket,
 }
 
-/// When, in which order, where, and what.
+/// The time, the order, the place and the content of an arrival.
 type Arrival = (Instant, u64, Stop, Vec<u8>);
 
 /// A datagram that the path may lose.
@@ -49,7 +49,7 @@ pub(crate) struct Path<L> {
     loses: L,
     in_flight: BinaryHeap<Reverse<Arrival>>,
     order: u64,
-    /// Has the key, to see in retransmissions what they repeat.
+    /// Decrypts retransmissions, to identify the packets that they repeat.
     wiretap: Wiretap,
     attempts: BTreeMap<u32, u32>,
     backs: u32,
@@ -82,7 +82,7 @@ impl Wiretap {
         } else {
             header.sequence
         };
-        // No call here is so long that numbers wrap.
+        // No call here is long enough for numbers to wrap.
         Some(number.checked_sub(*self.first.get_or_insert(number)).unwrap().into())
     }
 }
@@ -94,12 +94,12 @@ pub(crate) fn flow() -> Flow {
     }
 }
 
-/// Where the proxy is reached.
+/// The proxy's address.
 fn proxy() -> SocketAddr {
     "192.0.2.254:5252".parse().unwrap()
 }
 
-/// Help as the paper asked for it: a quACK of 8 sums every 2 packets.
+/// Help as in the paper: a quACK of 8 sums every 2 packets.
 pub(crate) fn every_two_packets(poll: bool) -> Reinject {
     let mut sender = SenderConfig { poll, ..sender_config(proxy()) };
     (sender.terms.every_packets, sender.terms.every) = (NonZeroU16::new(2), None);
@@ -186,13 +186,13 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             Stop::ProxyItself => {
                 let from: SocketAddr = "192.0.2.1:5000".parse().unwrap();
                 let proxy = self.proxy.as_mut().unwrap();
-                // A HELLO without a cookie is refused, and so is what comes after a BYE.
+                // The proxy refuses a HELLO without a cookie, and messages after a BYE.
                 let _ = proxy.handle_input(from, datagram, now);
             }
             Stop::Listener => {
                 self.listener.handle_input(datagram, now).unwrap();
             }
-            // It is through with a call whose end was confirmed.
+            // After the listener has confirmed the end, the talker ignores datagrams.
             Stop::Talker => self.talker.handle_input(datagram, now).unwrap(),
             Stop::TalkersAdjacentSocket => {
                 let _ = self.talker.handle_proxy(proxy(), datagram, now);
@@ -200,7 +200,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
         }
     }
 
-    /// Until both ends have finished. Fails if that takes an hour of virtual time.
+    /// Runs until both ends have finished. Fails if that takes an hour of virtual time.
     pub(crate) fn run(&mut self) {
         let until = self.now + 3_600_000 * MS;
         loop {
@@ -217,9 +217,9 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             let proxy = self.proxy.as_ref().and_then(Observer::poll_timeout);
             let deadlines =
                 [arrival, self.talker.poll_timeout(), self.listener.poll_timeout(), proxy];
-            let next = deadlines.into_iter().flatten().min().expect("nobody waits for anything");
-            assert!(next <= until, "it does not end");
-            assert!(next > self.now || arrival == Some(next), "a machine would spin");
+            let next = deadlines.into_iter().flatten().min().expect("neither end has a deadline");
+            assert!(next <= until, "the call does not end");
+            assert!(next > self.now || arrival == Some(next), "a timeout is due again at once");
             self.now = self.now.max(next);
             if arrival == Some(next)
                 && let Some(Reverse((_, _, stop, datagram))) = self.in_flight.pop()

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_brings_its_congestion_control() {
+    fn a_mode_selects_its_congestion_control() {
         for (mode, cc) in
             [("early-loss", Cc::Cubic), ("pacubic", Cc::CubicRfc9438), ("path-aware-bbr", Cc::Bbr2)]
         {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn so_is_an_access_to_the_file() {
+    fn an_access_to_the_file_excuses_the_server() {
         assert!(!none((3, 0), (3, 0)));
         assert!(!none((4, 0), (2, 0)));
     }

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_so_many_is_one_of_them() {
+    fn a_random_number_is_below_its_bound() {
         let picked: std::collections::BTreeSet<_> = (0..1000).map(|_| any_of(3)).collect();
         assert_eq!(picked.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(any_of(1), 0);

@@ -65,7 +65,7 @@ fn a_server_that_shuts_down_cleans_up_and_informs_its_clients() {
 }
 
 #[test]
-fn a_client_that_leaves_at_once_has_its_file_stored() {
+fn the_server_stores_the_file_of_a_client_that_leaves_at_once() {
     // The client closes as soon as it has its answer. The server must continue to serve others.
     let mut server = Server::start(&[]);
     let scratch = tempdir().unwrap();

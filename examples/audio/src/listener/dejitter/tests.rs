@@ -63,7 +63,7 @@ proptest! {
 }
 
 #[test]
-fn the_missing_are_passed_over_in_their_order() {
+fn missing_packets_are_skipped_in_order() {
     let (mut dejitter, now) = start();
     dejitter.arrive(1, &[7], now);
     dejitter.arrive(3, &[7], now + 20 * MS);
@@ -93,7 +93,7 @@ fn a_leap_needs_two_packets_in_a_row() {
 }
 
 #[test]
-fn the_end_is_believed_once_and_only_near_what_came() {
+fn the_end_is_accepted_once_and_only_near_the_last_arrival() {
     let (mut dejitter, now) = start();
     for sequence in 0..10 {
         dejitter.arrive(sequence, &[7], now);

@@ -5,7 +5,7 @@ use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MS: Duration = Duration::from_millis(1);
-/// One way between the listener and the proxy. The talker is beside the proxy.
+/// The one-way delay between the listener and the proxy. The talker is beside the proxy.
 const NEAR: Duration = Duration::from_millis(30);
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -17,7 +17,7 @@ enum To {
     Talker,
 }
 
-/// A call of which the listener's hop loses what a test wants.
+/// A call whose last hop loses the datagrams that a test selects.
 struct Call {
     now: Instant,
     begin: Instant,
@@ -29,10 +29,10 @@ struct Call {
     order: u64,
     /// The places of media packets that are lost.
     lost: BTreeSet<u32>,
-    /// Those that do not even reach the proxy.
+    /// The places of those that do not reach the proxy.
     lost_far: BTreeSet<u32>,
     media: u32,
-    /// No PARITY arrives any more.
+    /// Whether the hop loses all PARITYs from now on.
     without_parity: bool,
 }
 
@@ -202,15 +202,15 @@ fn a_nack_waits_for_parity_while_some_arrives() {
     // The loss shows when the next packet arrives.
     let shows = leaves(101) + NEAR;
     call.run_until(shows + 2 * INTERVAL + SLACK - MS);
-    assert_eq!(call.nacks(), 0, "parity may come");
+    assert_eq!(call.nacks(), 0, "parity may still arrive");
     call.run_until(shows + 2 * INTERVAL + SLACK);
     assert_eq!(call.nacks(), 1);
-    // There has been none for long.
+    // No parity has arrived for a long time.
     call.run_until(leaves(141) + NEAR - MS);
     assert_eq!(call.nacks(), 1);
     call.run_until(leaves(141) + NEAR);
     assert_eq!(call.nacks(), 2);
-    // It comes again, when the windows have passed these losses.
+    // Parity arrives again when the windows no longer contain these losses.
     call.run_until(leaves(160));
     call.without_parity = false;
     call.run_until(leaves(200));
@@ -222,7 +222,7 @@ fn a_nack_waits_for_parity_while_some_arrives() {
 fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
     let mut call = Call::new(Some(0.5), []);
     call.lost_far = [100, 120, 121, 300].into();
-    // A list comes with this packet or the next one.
+    // A list arrives with this packet or the next one.
     for (packet, nacks) in [(101, 1), (122, 3), (301, 4)] {
         call.run_until(leaves(packet) + NEAR - MS);
         assert!(call.nacks() < nacks, "{packet}");
@@ -237,7 +237,7 @@ fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
 
 #[test]
 fn a_refused_datagram_begins_no_gap() {
-    // The proxy did not list it, so no list would show what passed since.
+    // The proxy did not list the refused datagram, so no list shows what passed after it.
     for refused in [&[0x80; 200][..], b"no packet"] {
         let mut call = Call::new(Some(0.5), []);
         call.lost_far = [100].into();
@@ -253,7 +253,7 @@ fn a_burst_is_requested_at_once() {
     let mut call = Call::new(Some(0.5), [100, 120, 121, 122, 123]);
     call.run_until(leaves(103) + NEAR);
     assert_eq!((call.nacks(), call.listener.played()), (0, 104));
-    // More repair symbols take longer than a round trip. The first came with a lost packet.
+    // The necessary repair symbols take longer than a round trip. The first was with a lost packet.
     call.run_until(leaves(124) + NEAR);
     assert_eq!(call.nacks(), 3);
 }
@@ -263,7 +263,7 @@ fn parity_lasts_as_long_as_the_call() {
     let mut call = Call::new(Some(0.5), []);
     call.run_until(leaves(390));
     let parity = call.listener.report().parity.unwrap();
-    // Until the proxy sends some, a few round trips pass.
+    // The first parity follows after a few round trips.
     assert!((170..=200).contains(&parity.received), "{parity:?}");
     assert!(call.listener.report().packets.rejected == 0, "an answer is no packet");
 }

@@ -67,7 +67,7 @@ fn every_rate_and_format_gives_the_same_sound() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused_with_what_to_do() {
+fn the_error_for_an_unplayable_file_names_a_remedy() {
     let of = |bytes: &[u8]| WavSource::new(bytes).unwrap_err().to_string();
     assert!(of(b"ID3 is no WAV").contains("ffmpeg -i FILE"));
     assert!(of(&sine(48_000, 6, 16, SampleFormat::Int)).contains("6 channels; mix them down"));
@@ -80,14 +80,14 @@ fn what_cannot_be_played_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_file_that_is_cut_is_played_as_far_as_it_goes() {
+fn a_truncated_file_is_played_to_its_end() {
     let whole = sine(48_000, 1, 16, SampleFormat::Int);
     assert_eq!(all(&whole[..whole.len() / 2]).len(), (whole.len() / 2 - 44) / 2);
     assert_eq!(WavSource::new(&whole[..]).unwrap().promised_bytes(), 96_000);
 }
 
 #[test]
-fn what_is_no_number_is_silent() {
+fn a_sample_that_is_not_a_number_is_silent() {
     let mut bytes = sine(48_000, 1, 32, SampleFormat::Float);
     let end = bytes.len();
     bytes[end - 4000..end - 3996].copy_from_slice(&f32::NAN.to_le_bytes());
