@@ -1,8 +1,8 @@
 """call.py ROLE DIRECTORY SECONDS: a WebRTC call of sound between two Chromiums, both ways.
 
-ROLE is `send` for the one that calls, or `receive`. Both find each other's descriptions in
-DIRECTORY. At the end of the call the caller writes what each had to make up to
-DIRECTORY/result.json: `up` is what the other one heard of the caller, `down` the reverse.
+ROLE is `send` for the caller, or `receive`. The two ends exchange their session descriptions in
+DIRECTORY. At the end, the caller writes what both ends received to DIRECTORY/result.json. `up` is
+the sound from the caller, and `down` the sound to the caller.
 """
 
 import json
@@ -17,7 +17,7 @@ FLAGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
     "--autoplay-policy=no-user-gesture-required",
-    # There is no name server, and nobody who answers multicast DNS.
+    # The emulated path has no name server and no multicast DNS.
     "--disable-features=WebRtcHideLocalIpsWithMdns",
 ]
 BEGIN = """
@@ -30,7 +30,7 @@ BEGIN = """
         }
         return JSON.stringify(call.localDescription);
     };
-    // Samples are only counted where somebody listens.
+    // Chromium counts samples only while it plays them.
     call.ontrack = (event) => {
         const sound = document.createElement("audio");
         sound.srcObject = event.streams[0];
@@ -41,7 +41,7 @@ BEGIN = """
         echoCancellation: false, noiseSuppression: false, autoGainControl: false}});
     const speak = () => sound.getTracks().forEach((track) => call.addTrack(track, sound));
 """
-# The buffer's delay is the sum of what its samples waited, in seconds.
+# The buffer's delay is the sum of the times that its samples waited, in seconds.
 STATISTICS = """(async () => {
     for (const figures of (await window.call.getStats()).values()) {
         if (figures.type === "inbound-rtp" && figures.kind === "audio") {
@@ -59,7 +59,7 @@ def until_connected(browser):
         if browser.evaluate("window.call.connectionState") == "connected":
             return
         time.sleep(0.02)
-    raise SystemExit("the call is not connected")
+    raise SystemExit("the call did not connect within 10 s.")
 
 
 def between(before, after):
@@ -67,12 +67,12 @@ def between(before, after):
 
 
 def listen(browser, seconds):
-    """What this end hears, in all and by the second.
+    """Returns statistics of the received sound, in total and by the second.
 
-    A second is the delay of the jitter buffer, in ms, and the share of concealed samples, in
-    percent. Each is null if the second has no samples.
+    The row of a second has the delay of the jitter buffer, in ms, and the share of concealed samples,
+    in percent. Each is null if the second has no samples.
     """
-    # Without what the beginning conceals: the first packet has to arrive at all.
+    # Skip the first second: Chromium conceals all samples until the first packet arrives.
     time.sleep(1)
     began = time.monotonic()
     read = [browser.evaluate(STATISTICS)]
@@ -119,7 +119,7 @@ def receive(browser, directory, seconds):
     hand_over(f"{directory}/answer", answer)
     until_connected(browser)
     hand_over(f"{directory}/heard.json", json.dumps(listen(browser, seconds)))
-    # The other one may still listen.
+    # The other end may still receive.
     time.sleep(600)
 
 

@@ -10,17 +10,17 @@ NAMES = ["chromium", "chromium-browser", "google-chrome"]
 
 
 class Chromium:
-    """A browser with one page, at `about:blank` or the address given."""
+    """A browser with one page, `page`."""
 
     def __init__(self, directory, flags, page="about:blank"):
         program = next(filter(None, map(shutil.which, NAMES)), None)
         if program is None:
-            raise SystemExit("there is no Chromium: install the package chromium.")
+            raise SystemExit("Chromium is not installed: install the package chromium.")
         takes, self.commands = os.pipe()
         self.answers, gives = os.pipe()
 
         def at_three_and_four():
-            # By way of other numbers, since one of the pipes may have these already.
+            # A pipe may have one of these numbers already, so move them through higher numbers.
             os.dup2(takes, 103)
             os.dup2(gives, 104)
             os.dup2(103, 3)
@@ -82,7 +82,7 @@ class Chromium:
         return json.loads(first)
 
     def evaluate(self, script):
-        """What the script's promise comes to."""
+        """Runs a script, and returns the value of its promise."""
         result = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )

@@ -1,21 +1,21 @@
-"""Hands texts from the program of one host to that of the other, in files of a directory of both."""
+"""Passes texts between the programs of two hosts, as files of a shared directory."""
 
 import os
 import time
 
 
 def hand_over(path, text=""):
-    """Writes the file at once: whoever sees it sees all of it."""
+    """Writes the file atomically, so that a reader finds the whole text."""
     with open(f"{path}.part", "w") as file:
         file.write(text)
     os.rename(f"{path}.part", path)
 
 
 def wait_for(path):
-    """The text of a file, once it is there."""
+    """Waits for a file, and returns its text."""
     for _ in range(3000):
         if os.path.exists(path):
             with open(path) as file:
                 return file.read()
         time.sleep(0.02)
-    raise SystemExit(f"{path} does not appear")
+    raise SystemExit(f"the other host's program did not write {path} within a minute.")

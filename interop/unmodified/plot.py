@@ -1,22 +1,22 @@
-"""Draws how a call went by the second, as SVG: delay and concealment, upwards and downwards."""
+"""Plots the delay and the concealment of calls by the second, as SVG, upwards and downwards."""
 
 from html import escape
 from math import ceil, floor, log10
 
-# Of the palette of Okabe and Ito, which colour-blind readers can tell apart.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish.
 LINES = {False: ("alone", "#d55e00"), True: ("with the agent", "#0072b2")}
 COLUMNS = {"up": "Upwards, from the agent's host", "down": "Downwards, to the agent's host"}
 ROWS = ["Delay of the jitter buffer (ms)", "Concealed samples (%)"]
 WIDTH, HEIGHT = 860, 620
 PANEL_WIDTH, PANEL_HEIGHT = 262, 180
 LEFTS, TOPS = [56, 474], [124, 382]
-# Lines of text do not come closer than this to each other.
+# The least distance between two lines of text.
 APART = 16
 INK, FAINT, BACKGROUND = "#24292f", "#d8dee4", "#ffffff"
 
 
 def by_second(tries, way, row):
-    """The mean of the tries for each second, or `None` if no try has a figure for it."""
+    """Returns the mean of the tries for each second: `None` if no try has a figure for it."""
     seconds = zip(*([second[row] for second in tried[way]["seconds"]] for tried in tries))
     known = ([value for value in values if value is not None] for values in seconds)
     return [sum(values) / len(values) if values else None for values in known]
@@ -28,13 +28,13 @@ def mean(values):
 
 
 def series(tries, way, row):
-    """The lines of a panel: whether the agent helped, and its means by the second."""
+    """Returns the lines of a panel: whether the agent helped, and the means by the second."""
     groups = {agent: [tried for tried in tries if tried["agent"] == agent] for agent in LINES}
     return {agent: by_second(group, way, row) for agent, group in groups.items() if group}
 
 
 def ticks(most):
-    """Round numbers from 0 on, the last of them at least `most`."""
+    """Returns round numbers from 0 on. The last one is at least `most`."""
     rough = max(most, 1e-9) / 4
     power = 10 ** floor(log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -63,7 +63,7 @@ def labels(lines, right, at):
     """The lines' names beside their ends."""
     ends = sorted((at(mean(values[-10:]) or 0), agent) for agent, values in lines.items())
     drawn, least = [], float("-inf")
-    # The lowest may not leave the panel.
+    # The lowest label must stay within the panel.
     room = at(0) - APART * (len(ends) - 1)
     for y, agent in ends:
         least = max(min(y, room), least)
@@ -89,7 +89,7 @@ def panel(lines, left, top, marks, seconds):
     drawn.append(rule(left, bottom, right, bottom, INK))
     for agent, values in lines.items():
         points = [
-            # A figure is that of a whole second: in its middle.
+            # Draw a second's figure in the middle of the second.
             None if value is None else (left + PANEL_WIDTH * (second + 0.5) / seconds, at(value))
             for second, value in enumerate(values)
         ]
@@ -98,7 +98,7 @@ def panel(lines, left, top, marks, seconds):
 
 
 def summary(tries):
-    """What the plot shows, in words."""
+    """Describes the plot in words."""
     said = []
     for way, where in (("up", "upwards"), ("down", "downwards")):
         delays, concealed = (series(tries, way, row) for row in range(len(ROWS)))
@@ -122,7 +122,7 @@ def call(tries, title):
         f'\'DejaVu Sans\', sans-serif" fill="{INK}">',
         f"<title>{escape(title)}</title>",
         f"<desc>{escape(summary(tries))}</desc>",
-        # For pages with a dark background too.
+        # The plot has its own background, for dark pages.
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="6" fill="{BACKGROUND}" '
         f'stroke="{FAINT}"/>',
         text(20, 32, title, 17, font_weight="bold"),
@@ -131,7 +131,7 @@ def call(tries, title):
     for row, unit in enumerate(ROWS):
         panels = {way: series(tries, way, row) for way in COLUMNS}
         known = [value for lines in panels.values() for values in lines.values() for value in values]
-        # One scale for both directions.
+        # Both directions share one scale.
         marks = ticks(max((value for value in known if value is not None), default=1) or 1)
         top = TOPS[row]
         for left, (way, heading) in zip(LEFTS, COLUMNS.items()):

@@ -1,7 +1,7 @@
 """srtp.py ROLE DIRECTORY ADDRESS SECONDS: ffmpeg sends Opus over SRTP, 50 packets a second.
 
-ROLE is `send`, or `receive`: that writes the frames that arrive in time to DIRECTORY/frames, and
-ends when the sender has. ADDRESS is the receiver's.
+ROLE is `send` or `receive`. The receiver writes the frames that arrive in time to DIRECTORY/frames,
+and ends after the sender. ADDRESS is the receiver's.
 """
 
 import base64
@@ -16,9 +16,9 @@ from exchange import hand_over, wait_for
 KEY = base64.b64encode(bytes(range(30))).decode()
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 PORT = 5004
-# Until the receiver listens: SRTP says nothing about that.
+# The time until the receiver listens, in seconds. SRTP has no message for that.
 HEAD_START = 2
-# What the last packets may take to arrive.
+# The time for the last packets to arrive, in seconds.
 TAIL = 1
 QUIET = ["ffmpeg", "-nostdin", "-hide_banner", "-nostats"]
 
@@ -32,7 +32,7 @@ def send(address, directory, seconds):
     subprocess.run([*call, f"srtp://{address}:{PORT}"], check=True)
     time.sleep(TAIL)
     hand_over(f"{directory}/sent")
-    # With the end of a program the lab ends the other one too.
+    # The lab ends both programs as soon as one ends, so wait for the receiver.
     wait_for(f"{directory}/received")
 
 

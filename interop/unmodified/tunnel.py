@@ -1,7 +1,8 @@
 """tunnel.py ROLE DIRECTORY PROGRAM WAY BYTES: TCP with CUBIC through a tunnel of wireguard-go.
 
-ROLE is `client`, which connects and prints JSON at the end, or `server`. WAY is `upload` if the
-client sends the BYTES, or `download` if the server does. Both find each other's keys in DIRECTORY.
+ROLE is `client` or `server`. The client connects, and prints JSON at the end. WAY is `upload` if
+the client sends the BYTES, or `download` if the server does. The two ends exchange keys in
+DIRECTORY.
 """
 
 import json
@@ -18,7 +19,7 @@ from exchange import hand_over, wait_for
 
 ADDRESSES = {"client": "10.99.0.1", "server": "10.99.0.2"}
 TCP_PORT, TUNNEL_PORT = 5001, 51820
-# Of linux/tcp.h: tcpi_total_retrans follows eight bytes and 23 numbers.
+# The offset of tcpi_total_retrans (linux/tcp.h), behind eight bytes and 23 numbers of 4 bytes.
 TOTAL_RETRANS = 8 + 23 * 4
 
 
@@ -27,11 +28,11 @@ def until(found, what):
         if (result := found()) is not None:
             return result
         time.sleep(0.02)
-    raise SystemExit(f"{what} does not appear")
+    raise SystemExit(f"{what} did not answer within 10 s.")
 
 
 def keys(directory, role):
-    """A pair of keys, of which the other role reads the public one."""
+    """Makes a pair of keys, and passes the public one to the other role. Returns the private one."""
     private = subprocess.run(
         ["openssl", "genpkey", "-algorithm", "X25519", "-outform", "DER"],
         capture_output=True,
@@ -66,13 +67,13 @@ def configure(name, role, private, public):
         lines.append(f"endpoint={os.environ['SIDEKICK_RECEIVER_IP']}:{TUNNEL_PORT}")
     control.send(("\n".join(lines) + "\n\n").encode())
     if "errno=0" not in control.recv(4096).decode():
-        raise SystemExit("wireguard-go refuses its configuration")
+        raise SystemExit("wireguard-go refuses its configuration.")
     subprocess.run(["ip", "address", "add", f"{ADDRESSES[role]}/24", "dev", name], check=True)
     subprocess.run(["ip", "link", "set", name, "mtu", "1420", "up"], check=True)
 
 
 def prepared():
-    """A socket whose connections have CUBIC, that of Linux itself, whatever this machine prefers."""
+    """Returns a TCP socket that uses Linux's own CUBIC, whatever this machine's default is."""
     made = socket.socket()
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
     return made
@@ -85,7 +86,7 @@ def give(connection, length):
     arrived = int(connection.recv(64))
     seconds = time.monotonic() - began
     if arrived != length:
-        raise SystemExit(f"{arrived} bytes arrived of {length}")
+        raise SystemExit(f"only {arrived} of {length} bytes arrived.")
     about = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     (retransmitted,) = struct.unpack_from("I", about, TOTAL_RETRANS)
     return json.dumps({"seconds": seconds, "retransmitted": retransmitted})
@@ -120,7 +121,7 @@ def connect_to_server(directory, way, length):
             return None
         return attempt
 
-    # Without what the tunnel's and TCP's handshake take.
+    # The measured time begins after the handshakes of the tunnel and of TCP.
     connection = until(connected, "the server")
     if way == "upload":
         print(give(connection, length))
@@ -135,7 +136,7 @@ def main():
     private = keys(directory, role)
     other = "client" if role == "server" else "server"
     public = wait_for(f"{directory}/{other}.key")
-    # Its socket has this name outside of the namespace too, where other tries run.
+    # The control socket's name is not limited to the namespace, so it must differ between tries.
     name = f"wg{zlib.crc32(directory.encode()):08x}{role[0]}"
     environment = {**os.environ, "LOG_LEVEL": "error"}
     tunnel = subprocess.Popen([program, "-f", name], env=environment, stdout=sys.stderr)

@@ -17,7 +17,7 @@ SETTLED = 3
 
 
 def key_hash(certificate):
-    """The hash of a certificate's key, by which Chromium accepts it."""
+    """Returns the hash of a certificate's key. Chromium accepts a certificate by this hash."""
     key = subprocess.run(
         ["openssl", "x509", "-in", certificate, "-pubkey", "-noout"], capture_output=True, check=True
     ).stdout
@@ -28,7 +28,7 @@ def key_hash(certificate):
 
 
 def count_lost(log):
-    """The packets that Chromium declared lost, by its own log."""
+    """Returns how many packets Chromium declared lost, from its own log."""
     with open(log) as file:
         log = json.load(file)
     kind = log["constants"]["logEventTypes"]["QUIC_SESSION_PACKET_LOST"]
@@ -43,12 +43,12 @@ def main():
         [
             f"--origin-to-force-quic-on={server}",
             f"--ignore-certificate-errors-spki-list={key_hash(f'{directory}/cert.pem')}",
-            # The page is of no origin.
+            # The page has no origin, so the same-origin policy would block the upload.
             "--disable-web-security",
             f"--log-net-log={directory}/net-log.json",
         ],
     )
-    # What it does at its start would slow it down.
+    # Chromium's own work at its start would slow the upload down.
     time.sleep(SETTLED)
     result = browser.evaluate(
         f"""(async () => {{
@@ -61,7 +61,7 @@ def main():
     )
     browser.close()
     if result["status"] >= 300:
-        raise SystemExit(f"the server answers {result['status']}")
+        raise SystemExit(f"the server answered with status {result['status']}.")
     result["retransmitted"] = count_lost(f"{directory}/net-log.json")
     print(json.dumps(result))
 

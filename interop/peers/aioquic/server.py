@@ -1,4 +1,4 @@
-"""The matrix's server on aioquic: takes uploads and tells their SHA-256, and serves the files of a directory."""
+"""The matrix's server on aioquic. It answers uploads with their SHA-256, and serves the files of a directory."""
 
 import argparse
 import asyncio
@@ -62,7 +62,7 @@ class Connection(QuicConnectionProtocol):
                 try:
                     self.http_event_received(http_event)
                 except RuntimeError as error:
-                    # aioquic takes no answer to a request that the client has cancelled.
+                    # aioquic raises an error for an answer to a cancelled request.
                     logging.info("no answer: %s", error)
 
     def http_event_received(self, event):
@@ -129,12 +129,12 @@ class Connection(QuicConnectionProtocol):
             super().transmit()
 
     def hungry_streams(self):
-        """The downloads of which all that was read has been sent."""
-        # aioquic takes whatever it is given, and has no public way to ask how much of it waits.
+        """Returns the downloads that have no unsent data."""
+        # aioquic buffers without limit, and no public function returns how much waits.
         return [stream for stream in self.downloads if self._quic._streams[stream].sender.buffer_is_empty]
 
     def count(self, data):
-        """Asks for the key update in the middle of the first transfer."""
+        """Updates the keys in the middle of the first transfer."""
         if self.bytes_until_key_update is not None:
             self.bytes_until_key_update -= len(data)
             if self.bytes_until_key_update <= 0:

@@ -1,4 +1,4 @@
-"""Runs Caddy as the matrix's server, with a backend that takes the uploads and tells their SHA-256."""
+"""Runs Caddy as the matrix's server, with a backend that answers uploads with their SHA-256."""
 
 import argparse
 import hashlib
@@ -60,7 +60,7 @@ def configuration(options, backend):
         "listen": [options.listen],
         "protocols": ["h3"],
         "automatic_https": {"disable": True},
-        # Whatever name the client asks for, if any.
+        # For any name that the client requests, or none.
         "tls_connection_policies": [{"certificate_selection": {"any_tag": ["peer"]}}],
         "routes": [uploads, downloads, others],
     }
@@ -83,17 +83,17 @@ def main():
     parser.add_argument("--key", type=Path, required=True)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--cid-length", type=int)
-    # Go's TLS has no choice of suites in TLS 1.3: the client's order decides.
+    # Go's TLS 1.3 has no setting for cipher suites. The client's order decides.
     parser.add_argument("--cipher")
-    # Caddy's quic-go updates the keys by itself, and cannot be told when.
+    # Caddy's quic-go updates the keys by itself, and has no setting for when.
     parser.add_argument("--key-update", action="store_true")
     options = parser.parse_args()
     if options.cid_length is not None:
-        sys.exit("caddy: the length of its connection IDs cannot be chosen")
+        sys.exit("caddy has no setting for the length of its connection IDs")
 
     backend = ThreadingHTTPServer(("127.0.0.1", 0), Upload)
     Thread(target=backend.serve_forever, daemon=True).start()
-    # Not to be left behind even if this process is killed.
+    # Ends Caddy even if this process is killed.
     caddy = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", options.cache / "unpacked/usr/bin/caddy", "run", "--config", "-"],
         stdin=subprocess.PIPE,

@@ -15,10 +15,12 @@ import tech.kwik.flupke.server.HttpRequestHandler;
 import tech.kwik.flupke.server.impl.Http3ServerConnectionImpl;
 
 /**
- * Flupke's HTTP/3, but that frames of unknown types may come ahead of a request's HEADERS (RFC 9114, sections 4.1 and 9).
+ * flupke's HTTP/3, except that it skips frames of unknown types before a request's HEADERS (RFC 9114,
+ * sections 4.1 and 9).
  *
- * <p>Quiche begins its first request with two of them. Flupke 0.9.4 by itself closes the connection then, with
- * H3_FRAME_UNEXPECTED (Http3ServerConnectionImpl.readRequestHeadersFrame), and no request of quiche's is ever answered.
+ * <p>quiche begins its first request with two such frames. flupke 0.9.4 by itself then closes the
+ * connection with H3_FRAME_UNEXPECTED (Http3ServerConnectionImpl.readRequestHeadersFrame). So it
+ * answers no request of quiche's.
  */
 final class Http3 implements ApplicationProtocolConnectionFactory {
     private final HttpRequestHandler handler;
@@ -32,7 +34,7 @@ final class Http3 implements ApplicationProtocolConnectionFactory {
 
     @Override
     public ApplicationProtocolConnection createConnection(String protocol, QuicConnection connection) {
-        // By flupke's default, a body of 10 MiB is already too large.
+        // flupke's default limit is below 10 MiB.
         long maxData = Long.MAX_VALUE;
         return new Http3ServerConnectionImpl(
                 connection, handler, flupke.getMaxHeaderSize(), maxData, executor, Map.of()) {
@@ -45,7 +47,7 @@ final class Http3 implements ApplicationProtocolConnectionFactory {
                         input.skipNBytes(VariableLengthInteger.parseLong(input));
                     }
                 } catch (IOException e) {
-                    // The client took its request back: flupke comes upon the same end.
+                    // The client cancelled its request. flupke detects the same end.
                 }
                 super.handleBidirectionalStream((QuicStream) Proxy.newProxyInstance(
                         QuicStream.class.getClassLoader(),

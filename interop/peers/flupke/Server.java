@@ -32,14 +32,18 @@ import tech.kwik.flupke.server.Http3ApplicationProtocolFactory;
 import tech.kwik.flupke.server.HttpServerRequest;
 import tech.kwik.flupke.server.HttpServerResponse;
 
-/** An HTTP/3 server on flupke: takes uploads and answers with what came, and serves the files of a directory. */
+/**
+ * An HTTP/3 server on flupke. It answers an upload with the body's length and hash, and serves the
+ * files of a directory.
+ */
 public class Server {
     private static final char[] NO_PASSWORD = {};
     /**
-     * How much of a file is written at once. Kwik 0.10.8 can forget that a stream has more to send until the next write to it
-     * (StreamOutputStreamImpl.scheduleSendStreamFrameRequest counts a request after queueing it, by when it may be served). A
-     * write that has to wait for room then waits forever: in pieces of 16 KiB, one download of 10 MiB in ten did. After a
-     * small piece there mostly is room for the next.
+     * The size of a write, in bytes. kwik 0.10.8 can forget that a stream has unsent data, until the
+     * next write to the stream. (StreamOutputStreamImpl.scheduleSendStreamFrameRequest counts a
+     * request after it queues the request, and another thread may serve it first.) A write that waits
+     * for room then waits for ever. With pieces of 16 KiB, one download of 10 MiB in ten did so. After
+     * a small piece, the stream usually has room for the next.
      */
     private static final int PIECE = 512;
 
@@ -50,7 +54,7 @@ public class Server {
     }
 
     public static void main(String[] args) {
-        // Kwik logs to standard output, which is for the ready line alone.
+        // kwik logs to standard output, which is only for the ready line.
         PrintStream out = System.out;
         System.setOut(System.err);
         try {
@@ -67,7 +71,8 @@ public class Server {
         Map<String, String> options = new HashMap<>();
         for (int i = 0; i < args.length; i++) {
             switch (args[i]) {
-                // Nothing follows from --cipher: the server takes the first cipher of the client's list that Kwik has.
+                // --cipher has no effect. The server selects the first cipher of the client's list that
+                // kwik supports.
                 case "--listen", "--cert", "--key", "--root", "--cid-length", "--cipher" -> {
                     if (i + 1 == args.length) {
                         throw new IllegalArgumentException(args[i] + " takes a value");
@@ -113,7 +118,7 @@ public class Server {
         }
     }
 
-    /** Kwik's default configuration but for the length: a configuration replaces the default one as a whole. */
+    /** kwik's default configuration, except the length. A configuration replaces all defaults. */
     private static ServerConnectionConfig configuration(int connectionIdLength) {
         return ServerConnectionConfig.builder()
                 .maxIdleTimeoutInSeconds(30)

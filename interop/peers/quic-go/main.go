@@ -1,4 +1,5 @@
-// An HTTP/3 server on quic-go: takes uploads and answers with what came, and serves the files of a directory.
+// An HTTP/3 server on quic-go. It answers an upload with the body's length and hash, and serves the
+// files of a directory.
 package main
 
 import (
@@ -25,9 +26,9 @@ func main() {
 	key := flag.String("key", "", "key `file` (PEM)")
 	root := flag.String("root", "", "`directory` of the files that are served")
 	connectionIDs := flag.Int("cid-length", stacksChoice, "`length` of the connection IDs")
-	// Go's TLS has no choice of suites in TLS 1.3: the client's order decides.
+	// Go's TLS 1.3 has no setting for cipher suites. The client's order decides.
 	flag.String("cipher", "", "left to the client's order, whatever `name` is given")
-	// quic-go always makes its first update after 100 packets, and cannot be told otherwise.
+	// quic-go always updates the keys first after 100 packets, and has no setting for that.
 	flag.Bool("key-update", false, "on without being asked for")
 	flag.Parse()
 
@@ -57,7 +58,7 @@ func serve(listen, certificate, key, root string, connectionIDs int) error {
 	transport := quic.Transport{Conn: socket}
 	switch {
 	case connectionIDs == 0:
-		// A ConnectionIDLength of 0 would stand for the default.
+		// A ConnectionIDLength of 0 means the default.
 		transport.ConnectionIDGenerator = noConnectionIDs{}
 	case connectionIDs != stacksChoice:
 		transport.ConnectionIDLength = connectionIDs

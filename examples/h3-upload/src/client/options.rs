@@ -217,26 +217,26 @@ impl Options {
     pub fn plan(self, program: &'static str, target: Target) -> anyhow::Result<Plan> {
         ensure!(
             self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
-            "--resolver is of no use, because the URL has an address: leave it out, or use a host \
+            "--resolver has no effect, because the URL has an address: leave it out, or use a host \
              name in the URL"
         );
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
                     self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for \
+                    "--proxy and --proxy-key have no effect without --sidekick: choose a mode, for \
                      example --sidekick pacubic"
                 );
                 ensure!(
                     self.repair.is_none(),
-                    "--repair is of no use without --sidekick: choose --sidekick receive"
+                    "--repair has no effect without --sidekick: choose --sidekick receive"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
             Sidekick::On(mode) => {
                 ensure!(
                     self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
-                    "--repair is of no use with --sidekick {mode}: choose receive or auto"
+                    "--repair has no effect with --sidekick {mode}: choose receive or auto"
                 );
                 let ms = Duration::from_millis(self.quack_every_ms.into());
                 let every = (!ms.is_zero()).then_some(ms);

@@ -1,4 +1,4 @@
-// A client on quic-go: uploads zeros to a URL, and prints what that took as JSON.
+// A client on quic-go. It uploads zeros to a URL, and prints the time and packet counts as JSON.
 package main
 
 import (
@@ -45,7 +45,7 @@ func upload(authorities, url string, length int64) error {
 	if !roots.AppendCertsFromPEM(pem) {
 		return errors.New("there is no root certificate in " + authorities)
 	}
-	// Only to read the statistics of the connection: this is what the transport does by itself.
+	// The transport dials like this by itself. The program dials to read the connection's statistics.
 	var connection *quic.Conn
 	dial := func(ctx context.Context, address string, config *tls.Config, quicConfig *quic.Config) (*quic.Conn, error) {
 		var err error

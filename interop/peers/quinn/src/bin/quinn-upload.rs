@@ -38,12 +38,12 @@ struct Cli {
     /// The file to upload
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where to: a PUT of this URL
+    /// The URL of the PUT request
     #[arg(value_name = "https://HOST[:PORT]/NAME")]
     url: Uri,
 }
 
-/// What arrived, as the server says. The program compares it with what it sent.
+/// The server's receipt. The program compares it with what it sent.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Receipt {
     bytes: u64,
