@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_done_once_and_in_order() {
+    fn all_items_run_once_and_results_keep_their_order() {
         let items: Vec<u32> = (0..100).collect();
         for jobs in [1, 7] {
             let doubled: Vec<u32> = (0..200).step_by(2).collect();

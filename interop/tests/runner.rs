@@ -111,7 +111,7 @@ fn our_own_server_is_helped_until_it_has_ended() {
 }
 
 #[test]
-fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
+fn a_failing_peer_has_reasons_in_its_cells_and_the_rest_runs() {
     let (out, peers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = r#"exec "$SIDEKICK_PROGRAMS/stock-quiche-server" "$@""#;
     // A real peer whose package index does not answer.

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_played_can_be_read_before_the_end() {
+    fn the_file_is_readable_before_the_call_ends() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut player =
             Player::new(std::io::BufWriter::new(file.reopen().unwrap()), INTERVAL).unwrap();

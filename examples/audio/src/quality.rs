@@ -80,12 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn known_ratings_come_out() {
+    fn published_ratings_are_reproduced() {
         // G.107, table B.1: R of 90, 80 and 50 are 4.34, 4.03 and 2.58.
         for (r, mos) in [(90.0, 4.34), (80.0, 4.03), (50.0, 2.58), (0.0, 1.0)] {
             assert!((opinion(r) - mos).abs() < 0.01, "{r}: {}", opinion(r));
         }
-        // Half of what is left at a loss as high as the robustness.
+        // A loss equal to the robustness halves the rest of R.
         assert!((rating(0.0, 0.0) - rating(0.0, 10.0) - (95.0 - OPUS_IE) / 2.0).abs() < 1e-9);
         assert!((rating(177.3, 0.0) - rating(277.3, 0.0) - 13.4).abs() < 1e-9);
         assert!((OPUS_IE - (55.0 - 4.6 * 96_000_f64.ln())).abs() < 0.01);
@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn the_buffer_trades_delay_against_loss() {
         let rtt = Duration::from_millis(52);
-        // Four of 100 come 52 ms late: worth waiting for. One in 10,000 comes 2 s late: not.
+        // The best buffer waits for 4 % of packets that arrive 52 ms late. It does not wait for one
+        // in 10,000 that arrives 2 s late.
         let quality = best(&lateness(&[(0, 9600), (52_000, 399), (2_000_000, 1)]), 0, rtt).unwrap();
         assert!(
             (quality.buffer_ms - 52.0).abs() < 0.1 && quality.lost_percent < 0.02,

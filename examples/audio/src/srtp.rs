@@ -242,7 +242,7 @@ mod tests {
         for number in 0..200_000_u32 {
             let sequence = u16::try_from((number + 30_000) % 65_536).unwrap();
             let sealed = from.rtp(&rtp(5, sequence)).unwrap();
-            // Some are lost, and the listener is not there from the beginning.
+            // Some packets are lost, and the listener joins after the first ones.
             if number > 20 && number % 7 != 0 {
                 assert_eq!(to.rtp(&sealed, 5), Ok(rtp(5, sequence)), "{number}");
             }
@@ -272,8 +272,8 @@ mod tests {
         assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
     }
 
-    /// The context takes even a forged packet's number for the latest, if it is the first of its
-    /// SSRC and protocol.
+    /// The context accepts even a forged packet's number as the latest, if the packet is the first
+    /// of its SSRC and protocol.
     #[test]
     fn a_forgery_before_the_first_packet_of_the_other_protocol_changes_nothing() {
         for media_first in [true, false] {
@@ -281,7 +281,7 @@ mod tests {
             let mut forged = if media_first { receiver_report(5) } else { rtp(5, 30_000) };
             if media_first {
                 assert!(to.rtp(&from.rtp(&rtp(5, 1)).unwrap(), 5).is_ok());
-                // Encrypted, and of an index far ahead.
+                // This packet claims to be encrypted, and has an index far ahead.
                 forged.extend([0xa0, 0, 0, 0]);
             } else {
                 assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok());

@@ -139,7 +139,7 @@ fn the_sender_may_make_the_session_and_others_cannot_read_it() {
 }
 
 #[test]
-fn random_bytes_are_carried_to_the_last() {
+fn all_random_bytes_arrive() {
     let mut receiver = Receiver::start(&["--raw"]);
     let output = receiver
         .sender(&["--seconds", "1", "--raw", "--interval-ms", "5", "--bytes", "100"])
@@ -259,7 +259,7 @@ fn a_receiver_that_cannot_listen_leaves_the_old_recording_alone() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_ends_it_before_the_call() {
+fn an_unwritable_file_ends_the_program_before_the_call() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
     let directory = tempfile::tempdir().unwrap();
     command.args([

@@ -20,7 +20,7 @@ pub(super) enum Arrival {
     Duplicate,
     /// It was skipped.
     TooLate,
-    /// It is too far from the others.
+    /// Its number is too far from those of the other packets.
     Implausible,
 }
 
@@ -58,18 +58,18 @@ pub(super) struct Dejitter {
     pub(super) certain_from: u32,
     /// The packet to play next.
     next: u32,
-    /// The first packet of which nothing is known.
+    /// The first packet after all that arrived or are missing.
     pub(super) end: u32,
-    /// Those between the two either wait or are missing.
+    /// Each packet from `next` to before `end` waits or is missing.
     waiting: BTreeMap<u32, Waiting>,
     missing: BTreeMap<u32, Missing>,
-    /// The latest of those skipped.
+    /// The latest skipped packets.
     skipped: BTreeSet<u32>,
     /// The last packet that was too far ahead.
     stray: Option<u32>,
     total: Option<u32>,
-    /// How long the first request of a packet waits, for each packet that is missing, and at most.
-    /// With more missing packets, none waits.
+    /// How long the first request of a packet waits. It does not wait if this time, multiplied by
+    /// the number of missing packets, exceeds `most_patience`.
     pub(super) patience: Duration,
     pub(super) most_patience: Duration,
     /// How long packets waited, in microseconds.
@@ -79,7 +79,7 @@ pub(super) struct Dejitter {
 }
 
 impl Dejitter {
-    /// `plays`: frames are kept until they are taken.
+    /// A buffer. If `plays` is true, it keeps frames until the caller plays them.
     pub(super) fn new(playout_limit: Duration, plays: bool) -> Result<Self, CreationError> {
         // A packet may wait for one that became missing later, but never longer than this.
         let longest = micros(playout_limit).saturating_mul(2).max(2);

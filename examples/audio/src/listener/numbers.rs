@@ -10,7 +10,7 @@ pub(super) const LOOKBACK: u32 = 3;
 /// The numbers of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
-    /// Those of the first packet that arrived.
+    /// The number and the place of the first packet that arrived.
     sequence: u16,
     pub(super) place: u32,
     /// The highest place so far.

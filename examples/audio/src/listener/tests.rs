@@ -8,7 +8,7 @@ const MS: Duration = Duration::from_millis(1);
 const MEDIA: u32 = 1;
 const RTX: u32 = 2;
 
-/// A listener, and what is at the other end: the same key.
+/// A listener, and the other end's key, which is the same.
 struct Call {
     listener: Listener,
     now: Instant,
@@ -252,7 +252,7 @@ fn packets_from_before_a_listener_joined_do_not_count_as_late() {
     assert_eq!(call.received().missing, [497, 498, 499]);
     call.listener.on_timeout(call.now + 1000 * MS);
     assert_eq!((call.listener.report().played, call.listener.report().late), (2, 0));
-    // Then the count is impossible, and the last packet is the end.
+    // The BYE's count is impossible, so the stream ends with the last packet that arrived.
     let bye = call.report(502, None, true);
     call.gets(&bye, 1020);
     let report = call.listener.report();

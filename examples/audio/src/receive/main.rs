@@ -264,7 +264,7 @@ mod tests {
     use audio::{Talker, TalkerConfig};
 
     #[test]
-    fn a_call_under_another_key_is_named_until_a_packet_opens() {
+    fn the_hint_about_another_key_ends_with_an_authentic_packet() {
         let now = clock();
         let ours = TalkerConfig::of_simulation(1);
         let session = Session::new(ours.session.key.clone(), Encoding::Random);

@@ -52,7 +52,7 @@ fn feedback_reads_back_and_is_short() {
 }
 
 #[test]
-fn every_kind_of_run_of_duplicates_is_understood() {
+fn every_kind_of_duplicate_run_is_parsed() {
     let block = DuplicateRle::builder()
         .ssrc(1)
         .begin(65_530)

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_read_and_its_address_taken() {
+    fn the_address_of_a_description_is_the_default() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("call.sdp");
         let file = path.to_str().unwrap();

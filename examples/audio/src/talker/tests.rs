@@ -42,7 +42,7 @@ impl Call {
             .collect()
     }
 
-    /// Of these, the media: their headers and contents.
+    /// The headers and contents of the media packets among these datagrams.
     fn media(&mut self, now: Instant) -> Vec<(Header, Vec<u8>)> {
         let datagrams: Vec<_> = self.datagrams(now).into_iter().filter(|d| !is_rtcp(d)).collect();
         let open = |datagram: &Vec<u8>| {
@@ -120,7 +120,7 @@ fn repetitions_cost_no_more_than_half_of_the_stream() {
     for number in 0..2000 {
         let now = call.now + number * 20 * MS;
         call.datagrams(now);
-        // A listener that requests everything as often as possible, and a proxy that sees nothing.
+        // The listener requests every packet as often as possible, and the proxy sees none.
         let earliest = number.saturating_sub(100);
         call.nack(&(earliest..number).collect::<Vec<_>>(), now);
         for place in earliest..=number {
@@ -145,7 +145,7 @@ fn a_seed_gives_the_same_packets() {
 }
 
 #[test]
-fn a_nack_is_followed_once_a_round_trip_with_a_retransmission() {
+fn a_nack_causes_at_most_one_retransmission_a_round_trip() {
     let mut call = start(500);
     let first = call.media(call.now);
     let at = call.now + 60 * MS;
@@ -207,7 +207,7 @@ fn only_a_duplicate_of_a_repaired_packet_is_spurious() {
 }
 
 #[test]
-fn a_bye_without_an_answer_is_repeated_so_often() {
+fn an_unanswered_bye_is_repeated_a_limited_number_of_times() {
     let mut call = start(3);
     let (mut ends, mut now) = (0, call.now);
     while let Some(deadline) = call.talker.poll_timeout() {
@@ -342,7 +342,7 @@ fn a_source_that_ends_ends_the_stream() {
 }
 
 #[test]
-fn settings_out_of_range_are_named() {
+fn errors_name_settings_out_of_range() {
     let now = start(1).now;
     let of = |config| {
         Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap_err().to_string()

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn one_loss_is_not_losses() {
+    fn one_loss_is_singular() {
         assert_eq!(losses(0), "0 losses found early");
         assert_eq!(losses(1), "1 loss found early");
         assert_eq!(gaps(1), "1 gap repaired near");

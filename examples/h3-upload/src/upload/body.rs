@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_known_by_heart() {
+    fn the_hash_of_abc_is_the_published_one() {
         let (_, done) = sent(b"abc", None);
         assert_eq!(
             done.unwrap().unwrap().sha256,

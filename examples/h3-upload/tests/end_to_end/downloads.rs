@@ -37,7 +37,7 @@ fn the_fields_are_documented() {
 }
 
 #[test]
-fn files_of_all_sizes_arrive_as_they_are() {
+fn files_of_all_sizes_arrive_unchanged() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     for len in [0, 1, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024] {

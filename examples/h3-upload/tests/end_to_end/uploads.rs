@@ -17,7 +17,7 @@ fn report(output: &std::process::Output) -> Value {
 }
 
 #[test]
-fn files_of_all_sizes_arrive_as_they_are() {
+fn files_of_all_sizes_arrive_unchanged() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     for len in [0, 1, 64 * 1024, 3 * 1024 * 1024] {

@@ -9,8 +9,9 @@ fn start() -> (Dejitter, Instant) {
     (Dejitter::new(LIMIT, true).unwrap(), Instant::now())
 }
 
-/// By the definition: a packet is playable when it and every packet before it have arrived. The
-/// longest wait and how many waited, of packets that arrive a millisecond apart in this order.
+/// The longest wait, and the number of packets that waited, if packets arrive a millisecond apart
+/// in this order. By the definition, a packet is playable when it and every packet before it have
+/// arrived.
 fn waits(order: &[u32]) -> (u64, usize) {
     let arrived = |sequence: u32| order.iter().position(|&s| s == sequence).unwrap();
     let all = (0..u32::try_from(order.len()).unwrap()).map(|sequence| {
@@ -38,13 +39,13 @@ proptest! {
     }
 
     #[test]
-    fn each_packet_is_played_or_late_whatever_comes(
+    fn each_packet_is_played_or_late_whatever_arrives(
         steps in proptest::collection::vec((0..20_000_u32, 0..400_u32), 1..300),
     ) {
         let (mut dejitter, mut now) = start();
         let mut last = 0;
         for (step, wait) in steps {
-            // Now and then far off, mostly nearby; the far ones come in pairs, to be believed.
+            // Some packets are far off. The buffer accepts them only in pairs.
             let sequence = if step % 7 == 0 { step } else { last + step % 5 };
             for sequence in [sequence, sequence + 1] {
                 dejitter.arrive(sequence, &[7], now);

@@ -108,7 +108,7 @@ fn a_record_may_leave_the_host_and_the_port_as_they_are() {
 }
 
 #[test]
-fn only_http3_is_of_use() {
+fn only_http3_endpoints_are_used() {
     let no_default = (SvcParamKey::NoDefaultAlpn, SvcParamValue::NoDefaultAlpn);
     for params in [
         vec![],
@@ -129,7 +129,7 @@ fn only_http3_is_of_use() {
 }
 
 #[test]
-fn mandatory_keys_must_be_there_and_be_understood() {
+fn mandatory_keys_must_be_present_and_known() {
     use SvcParamKey::{
         Alpn as AlpnKey, EchConfigList as EchKey, Mandatory as MandatoryKey, Port,
         Unknown as UnknownKey,
@@ -208,7 +208,7 @@ fn an_alias_is_followed_without_a_prefix() {
 }
 
 #[test]
-fn what_an_alias_leads_to_needs_no_record() {
+fn an_alias_target_needs_no_record() {
     let mut discovery = discovery();
     assert_eq!(discovery.answered(&[alias(HOST, "svc.test.")], &mut |_| 0), Step::Ask);
     assert_eq!(discovery.answered(&[], &mut |_| 0), Step::Try(vec![ep("svc.test.", 443)]));
@@ -301,7 +301,7 @@ fn a_link_local_address_keeps_its_scope() {
 }
 
 #[test]
-fn hints_are_for_want_of_addresses() {
+fn hints_replace_missing_addresses() {
     let endpoint = Endpoint { hints: vec![ip(7).ip()], ..ep("a.test.", 1) };
     let with = |found: &[SocketAddr]| at(&routes(&[(endpoint.clone(), found.to_vec())], &[], 443));
     assert_eq!(with(&[ip(1)]), ["192.0.2.1:1 https-record 0"]);
