@@ -238,7 +238,7 @@ impl FromStr for Case {
         Self::ALL
             .into_iter()
             .find(|case| case.name() == name)
-            .ok_or_else(|| format!("choose of {}", Self::ALL.map(Self::name).join(", ")))
+            .ok_or_else(|| format!("choose one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

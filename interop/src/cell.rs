@@ -177,7 +177,7 @@ impl Cell<'_> {
             stop_proxy(proxy)?;
             ensure!(ended.status.success(), "{}", ended.why());
             let measured: Measured = serde_json::from_str(&ended.output)
-                .context("the client printed no report that can be read")?;
+                .context("cannot read the report that the client printed")?;
             self.check(&measured, files)?;
             Ok(measured)
         };

@@ -34,7 +34,7 @@ impl NameServer {
         let record = record()?;
         let socket = receiver
             .enter(|| UdpSocket::bind((RECEIVER, 0)))?
-            .context("the name server has no socket")?;
+            .context("cannot open a socket for the name server")?;
         socket.set_read_timeout(Some(TICK))?;
         let address = socket.local_addr()?;
         let done = Arc::<AtomicBool>::default();

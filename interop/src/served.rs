@@ -180,7 +180,7 @@ impl Served {
             bail!("{}", client.why());
         }
         let mut measured: Measured = serde_json::from_str(&client.output)
-            .context("the client printed no report that can be read")?;
+            .context("cannot read the report that the client printed")?;
         ensure!(measured.sha256 == source.sha256, "the received bytes differ from the sent ones");
         // The server's connection outlives the client's by a few probe timeouts. If the client's
         // close is lost, it lasts until the idle timeout.
@@ -189,7 +189,7 @@ impl Served {
         ensure!(server.status.success(), "the server failed: {}", server.why());
         let report = server.output.lines().last().unwrap_or_default();
         let report: SenderReport = serde_json::from_str(report)
-            .context("the server printed no report that can be read")?;
+            .context("cannot read the report that the server printed")?;
         measured.assisted = report.assisted;
         measured.assistance = report.assistance;
         measured.packets = report.packets;

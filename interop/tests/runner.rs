@@ -174,7 +174,7 @@ fn errors_name_unknown_peers_cases_and_senders() {
     let out = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (&["--peer", "nobody"][..], "there is no peer nobody"),
-        (&["--case", "everything"], "choose of upload, download"),
+        (&["--case", "everything"], "choose one of upload, download"),
         (&["--near-loss", "200"], "between 0 and 100"),
         (&["--peer", "quinn", "--case", "small", "--sender", "bbr2"], "there is nothing to try"),
         (&["--case", "download", "--sender", "pacubic"], "only auto and receive run the case"),

@@ -220,7 +220,9 @@ impl Session {
         // The server needs another connection ID for another path.
         while self.conn.scids_left() > 0 {
             let id = connection_id(self.cid_length)?;
-            self.conn.new_scid(&id, reset_token()?, false).context("no other connection ID")?;
+            self.conn
+                .new_scid(&id, reset_token()?, false)
+                .context("cannot issue another connection ID")?;
         }
         while let Some(event) = self.conn.path_event_next() {
             match event {
