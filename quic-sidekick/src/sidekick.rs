@@ -148,19 +148,14 @@ impl Sidekick {
         // packet: a server that does not know the client takes a marker for its first packet.
         let may_ask = || self.config.proxy.is_some() || conn.stats().recv > 0;
         if self.path.current().is_none() && !self.stopped && may_ask() {
-            self.path.start(conn, &mut self.sender, now);
-            self.receiver.on_sender_changed();
+            self.start(conn, now);
         }
-        loop {
-            let next = conn.sidekick_drain().next();
-            let Some(packet) = next else { break };
-            self.record(&packet, conn, now);
+        for packet in conn.sidekick_logged() {
+            self.record(packet, conn, now);
         }
+        conn.sidekick_clear_log();
         for datagram in conn.sidekick_drain_side_channel() {
-            if let Err(error) = self.sender.handle_on_path(&datagram, now) {
-                tracing::debug!(%error, "dropped an answer on the path");
-            }
-            self.receiver.on_sender_changed();
+            self.handle_on_path(&datagram, now);
         }
         let path_id = self.path.current().map(|path| path.id);
         let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
@@ -176,7 +171,24 @@ impl Sidekick {
         again
     }
 
+    /// Requests assistance for the connection's path.
+    #[cold]
+    fn start<F: BufFactory>(&mut self, conn: &Connection<F>, now: Instant) {
+        self.path.start(conn, &mut self.sender, now);
+        self.receiver.on_sender_changed();
+    }
+
+    /// Handles a proxy's answer on the connection's path.
+    #[cold]
+    fn handle_on_path(&mut self, datagram: &[u8], now: Instant) {
+        if let Err(error) = self.sender.handle_on_path(datagram, now) {
+            tracing::debug!(%error, "dropped an answer on the path");
+        }
+        self.receiver.on_sender_changed();
+    }
+
     /// Records a packet of the connection's log.
+    #[inline]
     fn record<F: BufFactory>(&mut self, packet: &SentPacket, conn: &Connection<F>, now: Instant) {
         // A probe of another path does not belong to the flow that the proxy counts.
         if self.stopped || !packet.active_path {

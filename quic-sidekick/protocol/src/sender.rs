@@ -242,6 +242,7 @@ impl Sender {
     /// may have one tag, but then [`Sender::drain_lost`] and [`Sender::drain_received`] do not
     /// distinguish them. With several proxies, `drain_lost` returns a tag once, even if both
     /// transmissions are lost.
+    #[inline]
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));

@@ -2,7 +2,7 @@
 //!
 //! A proxy near the sender reports which datagrams it saw. To use its reports, a sender needs two
 //! features that quiche does not offer: the bytes of each datagram on the wire
-//! ([`Connection::sidekick_drain`]), and a way to declare a packet lost before the receiver's
+//! ([`Connection::sidekick_logged`]), and a way to declare a packet lost before the receiver's
 //! acknowledgements show the loss ([`Connection::sidekick_early_lost`]).
 //!
 //! The hook can also carry datagrams that are not QUIC on the connection's own path, to find a
@@ -25,9 +25,9 @@
 //! of insertions): there, a stream blocks all others when the data that it must resend is
 //! acknowledged first.
 //!
-//! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
-//! send again, because the lost frames wait to be resent. Every call takes the time as an argument;
-//! none reads a clock.
+//! Order of calls: send until quiche has no more to send, read and empty the log, later declare
+//! losses, then send again, because the lost frames wait to be resent. Every call takes the time as
+//! an argument; none reads a clock.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -213,7 +213,7 @@ impl<F: BufFactory> Connection<F> {
 
     /// Logs the datagram that was just encrypted. The number of its 1-RTT packet is the last one
     /// assigned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
@@ -222,8 +222,7 @@ impl<F: BufFactory> Connection<F> {
         } else {
             self.sidekick.frequency.sent(now);
             if self.sidekick.log.is_on() {
-                let packet_number = self.next_pkt_num.saturating_sub(1);
-                self.sidekick_log_datagram(path_id, packet_number, datagram, false, now);
+                self.sidekick_log_sent(path_id, datagram, now);
             }
         }
     }

@@ -71,7 +71,9 @@ impl Assist for Reinjector {
     }
 
     fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, at_proxy: Option<u64>) {
-        let Some(packet) = client.sidekick_drain().next() else { return };
+        let next = client.sidekick_logged().first().copied();
+        client.sidekick_clear_log();
+        let Some(packet) = next else { return };
         let number = packet.packet_number;
         if packet.again {
             assert_eq!(self.kept[&number], datagram, "the same bytes as before");
@@ -167,7 +169,9 @@ fn what_is_not_outstanding_is_not_sent_again() {
             client.sidekick_keep_datagrams(KEPT);
         }
         fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, _: Option<u64>) {
-            let Some(packet) = client.sidekick_drain().last() else { return };
+            let last = client.sidekick_logged().last().copied();
+            client.sidekick_clear_log();
+            let Some(packet) = last else { return };
             let number = packet.packet_number;
             assert!(!packet.again, "it was not asked for");
             let kept = |number| client.sidekick_kept(0, number).map(|(len, _)| len);

@@ -59,7 +59,9 @@ impl Assist for Proxy {
     }
 
     fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, at_proxy: Option<u64>) {
-        let Some(packet) = client.sidekick_drain().next() else { return };
+        let next = client.sidekick_logged().first().copied();
+        client.sidekick_clear_log();
+        let Some(packet) = next else { return };
         let head = &datagram[..HEAD_LEN.min(datagram.len())];
         assert_eq!(packet.head[..head.len()], *head, "the log and the wire agree");
         let wrong = at_proxy.is_some() && self.random(1000) < self.wrong;
@@ -169,7 +171,8 @@ impl Assist for Chaos {
 
     fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, at_proxy: Option<u64>) {
         if self.past.len() < 5000 {
-            self.past.extend(client.sidekick_drain());
+            self.past.extend(client.sidekick_logged());
+            client.sidekick_clear_log();
         } else {
             self.proxy.sent(client, datagram, now, at_proxy);
         }

@@ -108,7 +108,9 @@ impl Assist for Listener {
         _now: u64,
         _at_proxy: Option<u64>,
     ) {
-        let Some(packet) = client.sidekick_drain().last() else { return };
+        let last = client.sidekick_logged().last().copied();
+        client.sidekick_clear_log();
+        let Some(packet) = last else { return };
         self.seen += 1;
         if self.report && self.seen == 100 {
             let numbers = [packet.packet_number];

@@ -100,7 +100,9 @@ impl Assist for Proxy {
     }
 
     fn sent(&mut self, client: &mut Connection, _: &[u8], now: u64, at_proxy: Option<u64>) {
-        let Some(packet) = client.sidekick_drain().next() else { return };
+        let next = client.sidekick_logged().first().copied();
+        client.sidekick_clear_log();
+        let Some(packet) = next else { return };
         if at_proxy.is_none() {
             self.reports.insert(now + 10_000_000, packet.packet_number);
         }

@@ -51,9 +51,27 @@ impl AssistedPath {
     }
 
     /// Requests assistance for the path of a sent packet, unless the sender did before.
+    #[inline]
     pub(super) fn follow<F: BufFactory>(
         &mut self,
         path_id: usize,
+        conn: &Connection<F>,
+        sender: &mut Sender,
+        now: Instant,
+    ) -> Followed {
+        let migrated = self.current.is_none_or(|current| current.id != path_id);
+        if self.has_sent && !migrated {
+            return Followed::Same;
+        }
+        self.ask(path_id, migrated, conn, sender, now)
+    }
+
+    /// As [`follow`](Self::follow), for a connection's first packet and for another path.
+    #[cold]
+    fn ask<F: BufFactory>(
+        &mut self,
+        path_id: usize,
+        migrated: bool,
         conn: &Connection<F>,
         sender: &mut Sender,
         now: Instant,
@@ -63,7 +81,6 @@ impl AssistedPath {
         let unanswered =
             !self.has_sent && sender.assistance() == Assistance::Unassisted(Reason::NoAnswer);
         self.has_sent = true;
-        let migrated = self.current.is_none_or(|current| current.id != path_id);
         if !migrated && !unanswered {
             return Followed::Same;
         }

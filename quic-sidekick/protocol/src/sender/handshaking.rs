@@ -131,6 +131,7 @@ impl Handshaking {
     }
 
     /// Records a packet. `most` are remembered.
+    #[inline(never)]
     pub(super) fn on_sent(&mut self, most: usize, tag: u64, identifier: u32, now: Instant) {
         self.history.push_within(most, identifier, tag, now);
     }

@@ -69,8 +69,7 @@ impl History {
         self.last_sent = Some(now);
         let full = self.pending.len() >= most;
         if full {
-            self.pending.pop_front();
-            self.suspects = self.suspects.saturating_sub(1);
+            self.drop_oldest();
         }
         self.pending.push_back(Entry {
             identifier,
@@ -80,6 +79,12 @@ impl History {
             later_seen_at: None,
         });
         full
+    }
+
+    #[cold]
+    fn drop_oldest(&mut self) {
+        self.pending.pop_front();
+        self.suspects = self.suspects.saturating_sub(1);
     }
 
     /// Keeps a packet that was declared lost for as long as the proxy may still report it.

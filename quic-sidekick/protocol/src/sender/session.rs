@@ -108,6 +108,7 @@ impl ProxySession {
     }
 
     /// Records a datagram of the flow with this identifier, which was sent.
+    #[inline]
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         let most = self.config.unanswered;
         match &mut self.state {

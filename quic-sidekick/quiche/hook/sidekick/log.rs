@@ -3,7 +3,6 @@
 //! Each datagram is copied once, into a buffer that an earlier one leaves. So a packet allocates
 //! nothing.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -14,6 +13,9 @@ pub const HEAD_LEN: usize = 32;
 /// The most bytes of datagrams that are kept. A datagram is not kept if so many of its length would
 /// take more.
 const MAX_BYTES: usize = 1 << 20;
+
+/// A full log drops the oldest packet, and this part of all others.
+const DROPPED_PART: usize = 8;
 
 /// A datagram that begins with a 1-RTT packet, as the event loop received it.
 ///
@@ -38,10 +40,10 @@ pub struct SentPacket {
     pub again: bool,
 }
 
-/// The packets sent since the application drained the log.
+/// The packets sent since the application emptied the log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    packets: VecDeque<SentPacket>,
+    packets: Vec<SentPacket>,
     capacity: usize,
     dropped: u64,
     kept: Kept,
@@ -57,10 +59,16 @@ impl Log {
     #[inline]
     fn push(&mut self, packet: SentPacket) {
         if self.packets.len() >= self.capacity {
-            self.packets.pop_front();
-            self.dropped += 1;
+            self.make_room();
         }
-        self.packets.push_back(packet);
+        self.packets.push(packet);
+    }
+
+    /// Drops the oldest packets, some at a time: the others move.
+    #[cold]
+    fn make_room(&mut self) {
+        let oldest = self.packets.drain(..1 + self.capacity / DROPPED_PART);
+        self.dropped += oldest.len() as u64;
     }
 }
 
@@ -120,8 +128,8 @@ impl<F: BufFactory> Connection<F> {
     /// the datagrams that are kept.
     ///
     /// The log keeps at most `capacity` packets between two calls of
-    /// [`sidekick_drain`](Self::sidekick_drain). Past that it drops the oldest, which
-    /// [`sidekick_dropped`](Self::sidekick_dropped) counts.
+    /// [`sidekick_clear_log`](Self::sidekick_clear_log). Past that it drops the oldest, a few at a
+    /// time. [`sidekick_dropped`](Self::sidekick_dropped) counts them.
     pub fn sidekick_log(&mut self, capacity: usize) {
         let dropped = self.sidekick.log.dropped;
         self.sidekick.log = Log { capacity, dropped, ..Log::default() };
@@ -149,10 +157,17 @@ impl<F: BufFactory> Connection<F> {
         Some(self.sidekick.log.kept.get(path_id, packet_number)?.datagram.clone())
     }
 
-    /// Removes each packet that the iterator returns from the log, in order of sending.
+    /// The packets in the log, in order of sending. Read them where they are: to move each costs
+    /// more than all that a sender does with most.
     #[inline]
-    pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
-        std::iter::from_fn(|| self.sidekick.log.packets.pop_front())
+    pub fn sidekick_logged(&self) -> &[SentPacket] {
+        &self.sidekick.log.packets
+    }
+
+    /// Empties the log, for the packets of the next rounds.
+    #[inline]
+    pub fn sidekick_clear_log(&mut self) {
+        self.sidekick.log.packets.clear();
     }
 
     /// The number of packets that the log dropped since the connection began.
@@ -166,6 +181,18 @@ impl<F: BufFactory> Connection<F> {
         Some((path.local_addr(), path.peer_addr()))
     }
 
+    /// Logs the datagram that was just made. The number of its packet is the last one assigned.
+    #[inline(never)]
+    pub(super) fn sidekick_log_sent(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
+        let packet_number = self.next_pkt_num.saturating_sub(1);
+        let active_path = self.sidekick_log_datagram(path_id, packet_number, datagram, false, now);
+        if active_path {
+            self.sidekick.log.kept.push(path_id, packet_number, datagram, now);
+        }
+    }
+
+    /// Logs a datagram. Returns whether its path is active, if the log is on.
+    #[inline]
     pub(super) fn sidekick_log_datagram(
         &mut self,
         path_id: usize,
@@ -173,18 +200,16 @@ impl<F: BufFactory> Connection<F> {
         datagram: &[u8],
         again: bool,
         now: Instant,
-    ) {
+    ) -> bool {
         let log = &mut self.sidekick.log;
+        let Ok(path) = self.paths.get(path_id) else { return false };
         if !log.is_on() {
-            return;
+            return false;
         }
-        let Ok(path) = self.paths.get(path_id) else { return };
         let active_path = path.active();
         let head = datagram.first_chunk().copied().unwrap_or_else(|| padded(datagram));
         let (size, time_sent) = (datagram.len(), now);
         log.push(SentPacket { path_id, packet_number, size, time_sent, head, active_path, again });
-        if active_path && !again {
-            log.kept.push(path_id, packet_number, datagram, now);
-        }
+        active_path
     }
 }

@@ -117,11 +117,15 @@ impl Established {
 
     /// Notes a packet that is being sent. One that is sent again keeps to no interval. One soon
     /// after another may arrive in its place.
+    #[inline]
     pub(super) fn note_unexpected(&mut self, identifier: u32, now: Instant) {
+        // This runs for every packet, and few flows are steady.
+        if !self.epoch.steady.holds() {
+            return;
+        }
         let soon = self.epoch.steady.agreed / 2;
         let is_soon = self.history.last_sent().is_some_and(|sent| now < sent + soon);
-        let holds = self.epoch.steady.holds();
-        if holds && (is_soon || self.history.is_declared_lost(identifier)) {
+        if is_soon || self.history.is_declared_lost(identifier) {
             self.epoch.steady.unexpected = Some(now);
         }
     }

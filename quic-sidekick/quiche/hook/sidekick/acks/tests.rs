@@ -1,6 +1,7 @@
 //! A receiver that acknowledges less often, and a sender that uses a proxy's reports instead.
 #![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
 
+use super::super::tests::drain;
 use super::*;
 use crate::recovery::{Recovery, RecoveryOps};
 use crate::test_utils::{self, Pipe};
@@ -101,7 +102,7 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
         let content = vec![7; BULK];
         let mut written = client.stream_send(0, &content, true).unwrap();
         let first = test_utils::emit_flight(client).unwrap();
-        let numbers: Vec<_> = client.sidekick_drain().map(|packet| packet.packet_number).collect();
+        let numbers: Vec<_> = drain(client).map(|packet| packet.packet_number).collect();
         let figures = |client: &Connection| {
             let recovery = &client.paths.get_active().unwrap().recovery;
             (recovery.cwnd(), recovery.bytes_in_flight(), recovery.in_flight_count(Epoch::Application))
@@ -157,7 +158,7 @@ fn a_silent_receiver_ends_the_trust_in_the_proxy() {
     let mut pipe = pipe("cubic");
     pipe.client.stream_send(0, &vec![7; BULK], true).unwrap();
     test_utils::emit_flight(&mut pipe.client).unwrap();
-    let numbers: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.packet_number).collect();
+    let numbers: Vec<_> = drain(&mut pipe.client).map(|packet| packet.packet_number).collect();
     let (early, late) = numbers.split_at(numbers.len() / 2);
     let now = Instant::now();
     assert_eq!(pipe.client.sidekick_received(0, early, now), early.len());
@@ -171,6 +172,6 @@ fn bbr2_heeds_acknowledgements_alone() {
     let mut pipe = pipe("bbr2_gcongestion");
     pipe.client.stream_send(0, &vec![7; BULK], true).unwrap();
     test_utils::emit_flight(&mut pipe.client).unwrap();
-    let numbers: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.packet_number).collect();
+    let numbers: Vec<_> = drain(&mut pipe.client).map(|packet| packet.packet_number).collect();
     assert_eq!(pipe.client.sidekick_received(0, &numbers, Instant::now()), 0);
 }
