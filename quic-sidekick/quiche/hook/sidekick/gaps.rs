@@ -112,6 +112,17 @@ impl Gaps {
         self.next = self.next.max(next);
     }
 
+    /// Notes an arrival as [`arrive`](Self::arrive) would, if its packet number is the next one, no
+    /// gap is open, and no acknowledgement waits. Otherwise it does nothing, and returns false.
+    #[inline]
+    pub(super) fn arrive_in_order(&mut self, packet_number: u64, identifier: u32) -> bool {
+        let in_order = packet_number == self.next && self.is_empty();
+        if in_order {
+            (self.next, self.latest) = (packet_number + 1, Some(identifier));
+        }
+        in_order
+    }
+
     /// Notes an arrival, which must not be a duplicate. `next_id` numbers a gap that it shows.
     pub(super) fn arrive(
         &mut self,
