@@ -162,12 +162,16 @@ impl<S: AdjacentSocket> Driver<S> {
     /// `Connection::send`.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.sidekick.on_sent(conn, now);
-        self.transmit();
+        // Seldom a message waits, and to ask for it takes longer.
+        if !self.sidekick.is_silent() {
+            self.transmit();
+        }
         again
     }
 
     /// Sends the waiting messages to proxies. The protocol recovers from a message that the system
     /// does not send as from one that the network loses.
+    #[cold]
     fn transmit(&mut self) {
         let Some(socket) = &self.socket else { return };
         while let Some(transmit) = self.sidekick.poll_transmit(self.buffer.as_mut_slice()) {

@@ -375,6 +375,12 @@ impl Sidekick {
         }
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) certainly has nothing.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.sender.is_silent()
+    }
+
     /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes,
     /// and returns its destination and size. The adjacent socket sends it.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {

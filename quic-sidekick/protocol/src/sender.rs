@@ -425,6 +425,14 @@ impl Sender {
         self.transmit_to_proxies(out).or_else(|| self.transmit_on_path(out))
     }
 
+    /// Whether [`Sender::transmit_to_proxies`] certainly has nothing to write, as after most calls.
+    /// To ask it takes longer. If this is false, there may be nothing all the same.
+    #[inline]
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.sessions.iter().all(ProxySession::is_silent)
+    }
+
     /// As [`Sender::poll_transmit`], but only for datagrams to proxies, for a caller that sends
     /// from two places.
     pub fn transmit_to_proxies(&mut self, out: &mut [u8]) -> Option<Transmit> {

@@ -421,6 +421,16 @@ impl Established {
         }
     }
 
+    /// Whether no message waits.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        let waits = self.new_epoch_waits
+            || self.poll_waits.is_some()
+            || self.steady_waits.is_some()
+            || self.pace_waits.is_some();
+        !waits && self.keeping.is_silent()
+    }
+
     /// Writes the waiting message to `out` and returns the datagram's length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut asked = None;

@@ -160,6 +160,15 @@ impl ProxySession {
         self.apply(effects, now);
     }
 
+    /// Whether no datagram waits, as at most times. If false, none may wait all the same.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        match &self.state {
+            State::Established(state) => self.bye.is_none() && state.is_silent(),
+            State::Closed | State::Handshaking(_) => false,
+        }
+    }
+
     /// Writes the next waiting datagram to `out` and returns its length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if let Some(bye) = self.bye.take() {

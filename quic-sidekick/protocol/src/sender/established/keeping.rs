@@ -101,6 +101,12 @@ impl Keeping {
         }
     }
 
+    /// Whether no message waits to be sent.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        self.keep_waits.is_none() && !self.protection.waits() && self.requests.is_empty()
+    }
+
     /// The next message that waits to be sent. A request is lent from `asked`.
     pub(super) fn next_message<'a>(&mut self, asked: &'a mut Option<Asked>) -> Option<Message<'a>> {
         if let Some((keep, times)) = self.keep_waits.take() {

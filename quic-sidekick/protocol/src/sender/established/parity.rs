@@ -46,6 +46,12 @@ impl ReceivedParity {
         latest.is_some_and(|latest| again <= latest + ACTIVE).then_some(again)
     }
 
+    /// Whether a PROTECT waits to be sent.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// The PROTECT that waits to be sent.
     pub(super) fn take_message(&mut self) -> Option<Protect> {
         std::mem::take(&mut self.waits).then_some(())?;
