@@ -85,7 +85,7 @@ impl Keeping {
         let mut passed = self.protection.on_kept(datagram.len(), &self.copies, now);
         // Where datagrams are far apart, a short silence shows nothing.
         self.spacing.note(now);
-        let least = self.spacing.least();
+        let least = self.spacing.least_above(SILENCES[0]);
         let usual = SILENCES.iter().take_while(|silence| **silence < least).count();
         self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { usual };
         let due = now + SILENCES.get(self.tails).copied().unwrap_or(MAX_AGE);

@@ -50,6 +50,7 @@ impl Sender {
 
     /// Notes the newest datagram of the reverse flow that arrived, original or copy, by its
     /// identifier: its last four bytes. The newest is the one with the highest packet number.
+    #[inline]
     pub fn on_progress(&mut self, identifier: u32, now: Instant) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {

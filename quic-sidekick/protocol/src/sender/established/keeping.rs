@@ -78,7 +78,7 @@ impl Keeping {
     /// When the near RTT is to be measured again, if the latest sample or poll was at `last`.
     pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
         let (latest, _) = self.latest?;
-        let few = self.spacing.least() * MEASURED;
+        let few = self.spacing.least_above(MEASURE / MEASURED) * MEASURED;
         let at = last + MEASURE.max(few);
         (self.is_kept() && at <= latest + ACTIVE.max(few)).then_some(at)
     }
