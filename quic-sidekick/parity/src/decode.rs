@@ -17,7 +17,7 @@ use crate::{
 };
 use core::fmt;
 use equations::{Equations, Rank};
-use positions::{Columns, Covered, Positions, REMEMBERED, columns, each};
+use positions::{Columns, Covered, Positions, REMEMBERED, columns, each, only};
 use ring::Ring;
 use waiting::{Queue, Window};
 
@@ -145,7 +145,7 @@ impl Decoder {
         let mut new = 0;
         for (position, &identifier) in positions::positions(first).zip(list) {
             if self.positions.is_new(position) {
-                self.rebuilt &= !columns(position, 1);
+                self.rebuilt &= !only(position);
                 let found = self.ring.find(identifier);
                 self.positions.list(position, identifier, found);
                 new += 1;
@@ -202,7 +202,13 @@ impl Decoder {
     ///
     /// Take them until there is none, after each call. They are forgotten with their positions, or
     /// when 256 datagrams have followed.
+    #[inline]
     pub fn rebuilt(&mut self) -> Option<&[u8]> {
+        // Usually nothing is.
+        if self.rebuilt == 0 { None } else { self.oldest_rebuilt() }
+    }
+
+    fn oldest_rebuilt(&mut self) -> Option<&[u8]> {
         let oldest = self.positions.oldest();
         while self.rebuilt != 0 {
             let age = self.rebuilt.rotate_right(oldest % REMEMBERED).trailing_zeros();
@@ -288,8 +294,12 @@ impl Decoder {
     }
 
     /// A datagram is known from now on.
+    #[inline]
     fn learn(&mut self, identifier: u32, sequence: u64, original: bool) {
         let filled = self.positions.learn(identifier, sequence, original);
+        if filled == 0 {
+            return;
+        }
         let Some(symbol) = self.ring.symbol(sequence) else { return };
         let oldest = column(self.positions.oldest());
         for column in each(filled) {
@@ -300,7 +310,14 @@ impl Decoder {
     }
 
     /// Takes datagrams out of the equations that determine them.
+    #[inline]
     fn collect(&mut self) {
+        if self.equations.has_changed() {
+            self.collect_solved();
+        }
+    }
+
+    fn collect_solved(&mut self) {
         while let Some((column, symbol)) = self.equations.solved() {
             let listed = self.positions.identifier(column);
             let Some(datagram) = check(symbol, listed) else {

@@ -154,6 +154,7 @@ pub const fn coefficient(number: u16, position: u32) -> u8 {
 /// assert_eq!(sidekick_parity::identifier(&[9, 9, 0, 0, 1, 2]), Some(258));
 /// assert_eq!(sidekick_parity::identifier(&[1, 2, 3]), None);
 /// ```
+#[inline]
 #[must_use]
 pub fn identifier(datagram: &[u8]) -> Option<u32> {
     let bytes = datagram.last_chunk().filter(|_| datagram.len() <= MAX_DATAGRAM_LEN)?;

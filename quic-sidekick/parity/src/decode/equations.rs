@@ -228,6 +228,12 @@ impl Equations {
         }
     }
 
+    /// Whether a row may contain one position only.
+    #[inline]
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed != 0
+    }
+
     /// Removes a row that contains one position only. Returns its column, and its source symbol.
     pub(super) fn solved(&mut self) -> Option<(usize, &[u8])> {
         while self.changed != 0 {

@@ -34,6 +34,12 @@ pub(super) fn columns(first: u32, count: u32) -> Columns {
     ones.rotate_left(first % REMEMBERED)
 }
 
+/// The column of one position.
+#[inline]
+pub(super) fn only(position: u32) -> Columns {
+    1 << column(position)
+}
+
 /// How the positions of a repair symbol stand to the lists.
 pub(super) enum Covered {
     /// Some were forgotten.
@@ -81,11 +87,12 @@ impl Positions {
     pub(super) fn check(&self, first: u32, identifiers: &[u32]) -> Result<(), ListError> {
         let mut old = !identifiers.is_empty();
         for (position, &identifier) in positions(first).zip(identifiers) {
-            if self.age(position).is_some_and(|age| age >= REMEMBERED) {
+            let age = self.age(position);
+            if age.is_some_and(|age| age >= REMEMBERED) {
                 continue;
             }
-            let listed = self.age(position).is_some() && self.listed & columns(position, 1) != 0;
-            if listed && self.identifiers[column(position)] != identifier {
+            let differs = age.is_some() && self.identifiers[column(position)] != identifier;
+            if differs && self.listed & only(position) != 0 {
                 return Err(ListError::Contradiction { position });
             }
             old = false;
@@ -111,40 +118,46 @@ impl Positions {
         if by >= 1 << 31 {
             return 0;
         }
-        let mut forgotten = 0;
-        // After that many steps nothing is remembered.
-        for position in positions(newest.wrapping_add(1)).take(by.min(REMEMBERED) as usize) {
-            let reused = columns(position, 1);
-            forgotten |= self.missing & reused;
-            self.listed &= !reused;
-            self.missing &= !reused;
-            self.lost &= !reused;
-            self.judge(position.wrapping_sub(JUDGED));
-        }
+        let next = newest.wrapping_add(1);
+        // Those between were never listed.
+        self.judge(next.wrapping_sub(JUDGED), by.min(JUDGED));
+        self.run &= by <= JUDGED;
+        // After that many nothing is remembered.
+        let reused = columns(next, by.min(REMEMBERED));
+        let forgotten = self.missing & reused;
+        self.listed &= !reused;
+        self.missing &= !reused;
+        self.lost &= !reused;
         self.newest = Some(last);
         forgotten
     }
 
-    /// Judges a position that leaves the latest ones.
-    fn judge(&mut self, position: u32) {
-        let this = columns(position, 1);
-        let lost = self.lost & this != 0;
-        self.counts.judged += u64::from(self.listed & this != 0);
-        self.counts.lost += u64::from(lost);
-        self.counts.runs += u64::from(lost && !self.run);
-        self.run = lost;
+    /// Judges some positions that leave the latest ones.
+    fn judge(&mut self, first: u32, count: u32) {
+        let these = columns(first, count);
+        self.counts.judged += u64::from((self.listed & these).count_ones());
+        if self.lost & these == 0 {
+            self.run &= count == 0;
+            return;
+        }
+        for position in positions(first).take(count as usize) {
+            let lost = self.lost & only(position) != 0;
+            self.counts.lost += u64::from(lost);
+            self.counts.runs += u64::from(lost && !self.run);
+            self.run = lost;
+        }
     }
 
     /// Whether a position is remembered and not listed.
     pub(super) fn is_new(&self, position: u32) -> bool {
         let remembered = self.age(position).is_some_and(|age| age < REMEMBERED);
-        remembered && self.listed & columns(position, 1) == 0
+        remembered && self.listed & only(position) == 0
     }
 
     /// Lists a new position. `found` is its datagram's sequence number, and whether it arrived as
     /// an original.
     pub(super) fn list(&mut self, position: u32, identifier: u32, found: Option<(u64, bool)>) {
-        let this = columns(position, 1);
+        let this = only(position);
         self.listed |= this;
         self.identifiers[column(position)] = identifier;
         match found {
@@ -160,7 +173,13 @@ impl Positions {
 
     /// Notes a datagram that arrived or was rebuilt. Returns the columns of the positions that
     /// missed it.
+    #[inline]
     pub(super) fn learn(&mut self, identifier: u32, sequence: u64, original: bool) -> Columns {
+        // Most datagrams arrive before a list names them.
+        if self.lost == 0 { 0 } else { self.learn_lost(identifier, sequence, original) }
+    }
+
+    fn learn_lost(&mut self, identifier: u32, sequence: u64, original: bool) -> Columns {
         let mut filled = 0;
         // What is missing is also lost, until it arrives.
         for column in each(self.lost) {
@@ -205,8 +224,7 @@ impl Positions {
     fn find(&self, identifier: u32) -> Option<u32> {
         let newest = self.newest?;
         (0..REMEMBERED).map(|age| newest.wrapping_sub(age)).find(|&position| {
-            self.identifiers[column(position)] == identifier
-                && self.listed & columns(position, 1) != 0
+            self.identifiers[column(position)] == identifier && self.listed & only(position) != 0
         })
     }
 
@@ -217,7 +235,7 @@ impl Positions {
             Some(identifier) => self.find(identifier)?.wrapping_add(1),
             None => {
                 let mut remembered = positions(self.oldest()).take(COLUMNS);
-                remembered.find(|&position| self.listed & columns(position, 1) != 0)?
+                remembered.find(|&position| self.listed & only(position) != 0)?
             }
         };
         // They passed the proxy the other way round.
