@@ -58,6 +58,8 @@ pub(super) struct NearRtt {
     /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
     last: VecDeque<Nanos>,
+    /// The least of them.
+    least_of_last: Nanos,
     jitter: Jitter,
 }
 
@@ -130,8 +132,7 @@ impl NearRtt {
             if let Some(before) = self.last.front() {
                 self.jitter.note(*before, sample, now);
             }
-            self.last.truncate(LAST - 1);
-            self.last.push_front(sample);
+            self.note_last(sample);
         }
         self.smoothed = Some(match self.smoothed {
             None => {
@@ -143,6 +144,18 @@ impl NearRtt {
                 scale(smoothed, 7, 8) + sample / 8
             }
         });
+    }
+
+    /// Records one of the last samples, in place of the oldest.
+    fn note_last(&mut self, sample: Nanos) {
+        let oldest = if self.last.len() < LAST { None } else { self.last.pop_back() };
+        self.last.push_front(sample);
+        let stays = self.last.len() > 1 && oldest != Some(self.least_of_last);
+        self.least_of_last = if stays {
+            self.least_of_last.min(sample)
+        } else {
+            self.last.iter().min().copied().unwrap_or(sample)
+        };
     }
 
     /// Records a rough value: the time to an answer since the last of several messages that it may
@@ -175,7 +188,7 @@ impl NearRtt {
     /// The least excess of the last samples over the shortest recent one.
     pub(super) fn standing(&self) -> Option<Duration> {
         let least = self.recent_quacks.least()?;
-        let latest = self.last.iter().min()?;
+        let latest = self.last.front().map(|_| self.least_of_last)?;
         Some(Duration::from_nanos(latest.saturating_sub(least)))
     }
 
