@@ -38,13 +38,31 @@ struct Planned {
     plan: Plan,
 }
 
+impl Planned {
+    /// Whether the plan is for this round trip of the whole path.
+    #[inline]
+    fn is_for(&self, whole: Option<Duration>) -> bool {
+        self.rtts.whole() == whole
+    }
+}
+
+/// What the sender's measurements led to. A packet changes none of them, and to ask takes long.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// They may have changed since.
+    Nothing,
+    /// No proxy keeps copies, or will soon.
+    NoKeeper,
+    /// The latest plan.
+    Plan(Planned),
+}
+
 /// Replaces what a connection lacks.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     state: ReceiveState,
     planner: Planner,
-    /// The latest plan. `None` if the near round-trip times may have changed since.
-    planned: Option<Planned>,
+    known: Known,
     protection: Protection,
     /// The connection keeps what arrives, for parity.
     collecting: bool,
@@ -68,7 +86,7 @@ impl Receiver {
         Self {
             state,
             planner: Planner::new(repair),
-            planned: None,
+            known: Known::Nothing,
             protection: Protection::default(),
             collecting: false,
             gaps: 0,
@@ -143,46 +161,90 @@ impl Receiver {
         if self.state == ReceiveState::Off {
             return false;
         }
+        let rebuilt = self.collecting
+            // An input of the sender may also have rebuilt something.
+            && (matches!(self.known, Known::Nothing) || conn.sidekick_has_arrivals())
+            && self.pass_arrivals(conn, sender);
+        let whole = || path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
+        if !conn.sidekick_has_gaps() {
+            match &self.known {
+                Known::NoKeeper => return rebuilt,
+                Known::Plan(planned) if self.is_settled(planned) && planned.is_for(whole()) => {
+                    note_progress(conn, sender, now);
+                    return rebuilt;
+                }
+                Known::Nothing | Known::Plan(_) => {}
+            }
+        }
+        let whole = whole();
+        self.update_slowly(conn, sender, whole, now) || rebuilt
+    }
+
+    /// Whether a packet that shows no gap leaves all as it is, while this plan holds.
+    #[inline]
+    fn is_settled(&self, Planned { plan, parity, .. }: &Planned) -> bool {
+        // Congestion ends by itself. Without a keeper, progress is not to be noted: the sender
+        // would take it for old when there is one.
+        let may_change = matches!(plan.state, ReceiveState::Congested | ReceiveState::NotKept);
+        // The proxy's answer to the request for parity is an input of the sender, but that there is
+        // none is not.
+        let same = || self.protection.is_answered() && self.protection.state() == *parity;
+        !may_change && self.open.is_empty() && (!plan.parity || same())
+    }
+
+    /// Passes what arrived to the sender, and feeds what parity rebuilds to the connection. Returns
+    /// whether there was anything.
+    #[inline(never)]
+    fn pass_arrivals<F: BufFactory>(
+        &mut self,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
+    ) -> bool {
+        conn.sidekick_take_arrivals(|datagram| {
+            self.protection.note_arrival();
+            sender.on_arrival(datagram);
+        });
+        self.take_rebuilt(conn, sender)
+    }
+
+    /// As [`update`](Self::update), if there is a gap, or another plan may be due.
+    #[inline(never)]
+    fn update_slowly<F: BufFactory>(
+        &mut self,
+        conn: &mut Connection<F>,
+        sender: &mut Sender,
+        whole: Option<Duration>,
+        now: Instant,
+    ) -> bool {
         self.request_at = None;
         if self.state == ReceiveState::NotKept
             && sender.future_keeper_rtt().is_none()
             && !conn.sidekick_has_gaps()
         {
+            self.known = Known::NoKeeper;
             self.collect(false, conn);
             return false;
         }
-        self.update_with_keeper(conn, sender, path_id, now)
+        self.update_with_keeper(conn, sender, whole, now)
     }
 
     /// As [`update`](Self::update), if a proxy keeps copies or will, or there is a gap.
-    #[inline(never)]
     fn update_with_keeper<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
         sender: &mut Sender,
-        path_id: Option<usize>,
+        whole: Option<Duration>,
         now: Instant,
     ) -> bool {
         let held = conn.sidekick_held();
-        let mut rebuilt = false;
-        if self.collecting {
-            conn.sidekick_take_arrivals(|datagram| {
-                self.protection.note_arrival();
-                sender.on_arrival(datagram);
-            });
-            rebuilt = self.take_rebuilt(conn, sender);
-        }
-        let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
         let (plan, is_new) = self.plan(sender, whole, now);
-        // Otherwise the sender is in this state already. What parity is wanted can change any time.
-        if is_new || plan.parity {
+        // Otherwise the sender is in this state already.
+        if is_new || plan.parity && !self.protection.is_answered() {
             self.follow(plan, sender, now);
             self.collect(sender.collects_arrivals(), conn);
         }
         conn.sidekick_hold(plan.hold, now);
-        if let Some(newest) = conn.sidekick_newest() {
-            sender.on_progress(newest, now);
-        }
+        note_progress(conn, sender, now);
         while let Some(event) = conn.sidekick_gap_event() {
             match event {
                 GapEvent::Found(gap) => self.begin(gap, plan, conn, sender, now),
@@ -194,32 +256,31 @@ impl Receiver {
         for gap in self.unfilled.drain(..) {
             conn.sidekick_release_gap(gap, now);
         }
-        rebuilt || conn.sidekick_held() < held
+        conn.sidekick_held() < held
     }
 
     /// Notes that the sender had an input, a timeout, or another flow. They alone change its
     /// measurements.
     pub(crate) fn on_sender_changed(&mut self) {
-        self.planned = None;
+        self.known = Known::Nothing;
     }
 
-    /// The plan for now, and whether it is a new one. It runs for every packet, and measurements
-    /// take long.
+    /// The plan for now, and whether it is a new one.
     fn plan(&mut self, sender: &Sender, whole: Option<Duration>, now: Instant) -> (Plan, bool) {
         let parity = self.protection.state();
-        let rtts = match self.planned {
+        let rtts = match self.known {
             // Congestion ends by itself.
-            Some(last)
+            Known::Plan(last)
                 if (last.rtts.whole(), last.parity) == (whole, parity)
                     && last.plan.state != ReceiveState::Congested =>
             {
                 return (last.plan, false);
             }
-            Some(Planned { rtts, .. }) => rtts.with_whole(whole),
-            None => RoundTrips::of(sender, whole),
+            Known::Plan(Planned { rtts, .. }) => rtts.with_whole(whole),
+            Known::Nothing | Known::NoKeeper => RoundTrips::of(sender, whole),
         };
         let plan = self.planner.plan(rtts, parity, now);
-        self.planned = Some(Planned { rtts, parity, plan });
+        self.known = Known::Plan(Planned { rtts, parity, plan });
         (plan, true)
     }
 
@@ -337,6 +398,14 @@ impl Receiver {
                 conn.sidekick_release_gap(gap.id, now);
             }
         }
+    }
+}
+
+/// Tells the sender which datagram is the newest.
+#[inline]
+fn note_progress<F: BufFactory>(conn: &Connection<F>, sender: &mut Sender, now: Instant) {
+    if let Some(newest) = conn.sidekick_newest() {
+        sender.on_progress(newest, now);
     }
 }
 

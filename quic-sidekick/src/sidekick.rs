@@ -18,7 +18,7 @@ use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
-    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Selection, Sender, SenderStats,
+    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Selection, Sender, SenderStats,
     Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
@@ -159,13 +159,13 @@ impl Sidekick {
         }
         let path_id = self.path.current().map(|path| path.id);
         let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
-        let assistance = self.sender.assistance();
         // Without a proxy's reports the sender depends on frequent acknowledgements.
-        if self.stopped || assistance != Assistance::Assisted {
+        if self.ack_reduction.has_requested()
+            && (self.stopped || self.sender.assistance() != Assistance::Assisted)
+        {
             again |= self.ack_reduction.request_usual_acks(conn, now);
         }
-        let stood_down = assistance == Assistance::Unassisted(Reason::StoodDown);
-        if stood_down && !std::mem::replace(&mut self.stopped, true) {
+        if self.sender.has_stood_down() && !std::mem::replace(&mut self.stopped, true) {
             conn.sidekick_log(0);
         }
         again

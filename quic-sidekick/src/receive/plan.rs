@@ -87,6 +87,7 @@ impl RoundTrips {
     }
 
     /// The round trip of the whole path.
+    #[inline]
     pub(super) fn whole(self) -> Option<Duration> {
         self.whole
     }

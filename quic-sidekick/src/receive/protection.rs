@@ -129,6 +129,14 @@ impl Protection {
         (self.arrivals, self.arrivals_since) = (0, None);
     }
 
+    /// Whether the proxy has answered by a list. The parity to ask for follows from the losses and
+    /// the near round trip alone then.
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.latest.listed > 0
+    }
+
+    #[inline]
     pub(super) fn state(&self) -> ParityState {
         if self.unanswered {
             ParityState::Unanswered

@@ -86,6 +86,12 @@ impl AckReduction {
         offered
     }
 
+    /// Whether the connection requested fewer acknowledgements.
+    #[inline]
+    pub(super) fn has_requested(&self) -> bool {
+        self.requested
+    }
+
     /// Requests the usual acknowledgements, if the connection requested fewer. Returns whether it
     /// has a request to send.
     pub(super) fn request_usual_acks<F: BufFactory>(

@@ -44,6 +44,13 @@ impl Sender {
         }
     }
 
+    /// Whether [`Sender::assistance`] is [`Reason::StoodDown`], which is final.
+    #[inline]
+    #[must_use]
+    pub fn has_stood_down(&self) -> bool {
+        self.stood_down
+    }
+
     /// Counters since the sender was created.
     #[must_use]
     pub fn stats(&self) -> SenderStats {

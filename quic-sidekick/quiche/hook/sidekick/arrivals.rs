@@ -3,13 +3,12 @@
 //! A proxy's parity rebuilds a lost datagram from those around it. So it needs their ciphertext,
 //! and `recv` decrypts in place. While the application asks for them, this module keeps copies.
 
-use std::collections::VecDeque;
-
 use crate::{BufFactory, Connection};
 
 /// The most datagrams that wait for [`Connection::sidekick_take_arrivals`]. With more, the oldest
-/// is dropped.
+/// ones are dropped, this many at a time: the others move.
 const MAX_WAITING: usize = 1024;
+const DROPPED: usize = 64;
 /// The lengths of datagrams that parity covers, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 4..=1472;
 /// The most buffers that wait to be used again.
@@ -19,34 +18,42 @@ const MAX_SPARE: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     keeps: bool,
-    waiting: VecDeque<Vec<u8>>,
-    /// Empty buffers.
-    spare: Vec<Vec<u8>>,
+    /// The datagrams, and behind them buffers to use again.
+    buffers: Vec<Vec<u8>>,
+    /// The number of datagrams.
+    waiting: usize,
 }
 
 impl Arrivals {
-    /// Keeps a copy of a datagram.
+    /// Keeps a copy of a datagram, if any are kept.
+    #[inline]
     pub(super) fn note(&mut self, datagram: &[u8]) {
-        if !self.keeps || !LENGTHS.contains(&datagram.len()) {
-            return;
+        if self.keeps && LENGTHS.contains(&datagram.len()) {
+            self.keep(datagram);
         }
-        if self.waiting.len() >= MAX_WAITING {
-            self.pass_on(|_| {});
-        }
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.extend_from_slice(datagram);
-        self.waiting.push_back(buffer);
     }
 
-    /// Passes the oldest datagram on. Returns false if there is none.
-    fn pass_on(&mut self, use_it: impl FnOnce(&[u8])) -> bool {
-        let Some(mut buffer) = self.waiting.pop_front() else { return false };
-        use_it(&buffer);
-        if self.spare.len() < MAX_SPARE {
-            buffer.clear();
-            self.spare.push(buffer);
+    fn keep(&mut self, datagram: &[u8]) {
+        if self.waiting >= MAX_WAITING {
+            self.buffers.rotate_left(DROPPED);
+            self.waiting -= DROPPED;
         }
-        true
+        match self.buffers.get_mut(self.waiting) {
+            Some(buffer) => {
+                buffer.clear();
+                buffer.extend_from_slice(datagram);
+            }
+            None => self.buffers.push(datagram.to_vec()),
+        }
+        self.waiting += 1;
+    }
+
+    /// Passes all datagrams on, the oldest first.
+    #[inline]
+    fn pass_on(&mut self, mut use_it: impl FnMut(&[u8])) {
+        self.buffers.iter().take(self.waiting).for_each(|datagram| use_it(datagram));
+        self.waiting = 0;
+        self.buffers.truncate(MAX_SPARE);
     }
 }
 
@@ -61,9 +68,15 @@ impl<F: BufFactory> Connection<F> {
         arrivals.keeps = keep;
     }
 
+    /// Whether [`sidekick_take_arrivals`](Self::sidekick_take_arrivals) has something to pass on.
+    #[inline]
+    pub fn sidekick_has_arrivals(&self) -> bool {
+        self.sidekick.receive.arrivals.waiting > 0
+    }
+
     /// Passes on the datagrams that have arrived since the last call, in order. Copies and rebuilt
     /// datagrams ([`sidekick_recv_copy`](Self::sidekick_recv_copy)) are not among them.
-    pub fn sidekick_take_arrivals(&mut self, mut use_it: impl FnMut(&[u8])) {
-        while self.sidekick.receive.arrivals.pass_on(&mut use_it) {}
+    pub fn sidekick_take_arrivals(&mut self, use_it: impl FnMut(&[u8])) {
+        self.sidekick.receive.arrivals.pass_on(use_it);
     }
 }
