@@ -24,7 +24,7 @@ mod sidekick;
 pub use competitor::Competitor;
 pub use error::ScenarioError;
 pub use faults::{Event, Fault, Faults, Lie, Place};
-pub use flow::{Cipher, CongestionControl, Flow, FlowKind, Split};
+pub use flow::{Cipher, CongestionControl, Flow, FlowKind, Split, Tunnel};
 pub use segment::{BadState, Direction, Queue, Segment, TraceFile};
 pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};

@@ -43,13 +43,15 @@ mod split;
 mod styles;
 mod tls;
 mod transfer;
+mod tunnel;
 mod wire;
 
-use chain::{Node, Stuck, drive};
+use chain::{Node, Side, Stuck, drive};
 use faults::{Nat, Schedule};
 use proxy::Proxy;
 use split::SplitProxy;
 use styles::Tally;
+use tunnel::TunnelEnd;
 use wire::Wire;
 
 /// Why a run in virtual time came to nothing.
@@ -108,6 +110,8 @@ struct Run<'a> {
 /// The path between the hosts at its ends, the same for all flows.
 struct Path {
     nat: Option<Nat>,
+    /// The sender's end of a tunnel over the near segment.
+    tunnel: Option<TunnelEnd>,
     near: Wire,
     first: Box<dyn Node>,
     /// The middle segment and the host behind it.
@@ -138,7 +142,11 @@ impl Path {
                 ),
             })
         };
-        let first = host(ProxyPlace::First)?;
+        let tunnel_end = |outside| TunnelEnd::new(scenario.flow.tunnel, outside);
+        let first = match tunnel_end(Side::Left) {
+            Some(end) => Box::new(end),
+            None => host(ProxyPlace::First)?,
+        };
         let middle = match &scenario.middle {
             Some(segment) => {
                 let wire = wire(Place::Middle, segment, streams::MIDDLE)?;
@@ -148,6 +156,7 @@ impl Path {
         };
         Ok(Self {
             nat: Nat::new(&schedule),
+            tunnel: tunnel_end(Side::Right),
             near: wire(Place::Near, &scenario.near, streams::NEAR)?,
             first,
             middle,
@@ -188,9 +197,10 @@ impl Path {
         receiver: &mut dyn Node,
         limit: Option<Duration>,
     ) -> Result<Duration, SimError> {
-        let Self { nat, near, first, middle, far } = self;
+        let Self { nat, tunnel, near, first, middle, far } = self;
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
+        nodes.extend(tunnel.as_mut().map(|end| end as &mut dyn Node));
         nodes.extend([near as &mut dyn Node, &mut **first]);
         if let Some((middle, second)) = middle {
             nodes.extend([middle as &mut dyn Node, &mut **second]);

@@ -28,7 +28,7 @@ const MEGABYTE: &str = "flow.bytes=1000000";
 
 #[test]
 fn a_seed_gives_one_run_on_whatever_thread() {
-    let cases: [(&str, &[&str]); 6] = [
+    let cases: [(&str, &[&str]); 7] = [
         ("upload-paper", &[MEGABYTE, "sidekick.mode=pacubic", "near.loss_percent=4"]),
         ("upload-paper", &[MEGABYTE, "sidekick.mode=path-aware-bbr", "near.loss_percent=15"]),
         ("upload-paper", &[MEGABYTE, "flow.split=near", "far.queue=codel", "near.jitter_ms=3"]),
@@ -38,6 +38,7 @@ fn a_seed_gives_one_run_on_whatever_thread() {
             &["flow.kind=requests", "flow.bytes=5000", "flow.requests=5", "flow.zero_rtt=on"],
         ),
         ("audio-paper", &["flow.seconds=10", "sidekick.mode=reinject"]),
+        ("packrat-wifi", &[MEGABYTE, "flow.tunnel=ordered"]),
     ];
     for (scenario, settings) in cases {
         let here = run(scenario, settings, 7);

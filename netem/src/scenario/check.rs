@@ -3,6 +3,7 @@
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
 use super::{
     Flow, FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split,
+    Tunnel,
 };
 
 /// Two settings that contradict each other, and what to do.
@@ -43,6 +44,7 @@ impl Scenario {
         if splits && mode != Mode::Off {
             return clash(of_split, of_mode, "set one of them to off");
         }
+        self.check_tunnel(&of_mode, &of_split)?;
         if splits && let Some(setting) = self.not_of_a_split() {
             let instead = "the splitting proxy stands in the other's place; leave one of them out";
             return clash(setting, of_split, instead);
@@ -111,6 +113,29 @@ impl Scenario {
         clash(format!("flow.cc = {}", cc.name()), of_mode, instead)
     }
 
+    /// Checks that nothing else stands in the place of a tunnel's end.
+    fn check_tunnel(&self, of_mode: &str, of_split: &str) -> Result<(), ScenarioError> {
+        let Self { flow, sidekick, .. } = self;
+        if flow.tunnel == Tunnel::Off {
+            return Ok(());
+        }
+        let of_tunnel = format!("flow.tunnel = {}", flow.tunnel.name());
+        for (other, is_off) in
+            [(of_mode, sidekick.mode == Mode::Off), (of_split, flow.split == Split::Off)]
+        {
+            if !is_off {
+                return clash(of_tunnel, other, "set one of them to off");
+            }
+        }
+        match self.not_without_a_proxy() {
+            Some(setting) => {
+                let instead = "the tunnel ends in the proxy's place; leave one of them out";
+                clash(setting, of_tunnel, instead)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Checks what needs a middle segment, and what does not go with two proxies.
     fn check_segments(&self) -> Result<(), ScenarioError> {
         let Self { flow, sidekick, .. } = self;
@@ -160,11 +185,15 @@ impl Scenario {
 
     /// A setting that is about a proxy which only listens, or about a flow that is not split.
     fn not_of_a_split(&self) -> Option<String> {
+        self.not_without_a_proxy().or_else(|| self.competitor_setting())
+    }
+
+    /// A setting that is about a proxy which only listens.
+    fn not_without_a_proxy(&self) -> Option<String> {
         if self.sidekick.proxy != ProxyFate::OnPath {
             return Some(format!("sidekick.proxy = {}", self.sidekick.proxy.name()));
         }
-        let fault = || Some(format!("faults.events with {}", self.faults.of_the_proxy()?));
-        self.competitor_setting().or_else(fault)
+        Some(format!("faults.events with {}", self.faults.of_the_proxy()?))
     }
 
     /// A setting that says nothing to an audio call, and what to do about it.
@@ -228,6 +257,7 @@ impl Scenario {
             ("flow.ack_packets", flow.ack_packets != usual.ack_packets),
             ("flow.zero_rtt", flow.zero_rtt),
             ("flow.split", flow.split != Split::Off),
+            ("flow.tunnel", flow.tunnel != Tunnel::Off),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
             (
                 "sidekick.parity_percent",
@@ -259,6 +289,7 @@ mod tests {
             ("flow.kind=page", "flow.kind = page"),
             ("flow.whole_packets=on", "flow.whole_packets"),
             ("flow.split=near", "flow.split"),
+            ("flow.tunnel=ordered", "flow.tunnel"),
             ("middle.delay_ms=5", "a middle segment"),
             ("flow.seconds=5", "flow.seconds of a transfer"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
@@ -305,6 +336,10 @@ mod tests {
             ["flow.split=near", "faults.events=proxy-restart at 500"],
             ["flow.split=near", "faults.events=quack-loss 50 at 0"],
             ["flow.split=near", "faults.events=migration at 5"],
+            ["flow.tunnel=ordered", "sidekick.mode=pacubic"],
+            ["flow.tunnel=ordered", "sidekick.proxy=absent"],
+            ["flow.tunnel=unordered", "flow.split=near"],
+            ["flow.tunnel=unordered", "faults.events=quack-loss 50 at 0"],
         ] {
             let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
@@ -321,8 +356,10 @@ mod tests {
         let controller = ["flow.split=near", "flow.split_cc=reno"];
         let error = Scenario::load("upload-paper").unwrap().apply(&controller).unwrap_err();
         assert!(error.to_string().contains("set flow.split to both"), "{error}");
-        let fine = ["flow.split=near", "faults.events=near-outage at 500 for 5"];
-        Scenario::load("upload-paper").unwrap().apply(&fine).unwrap();
+        for rival in ["flow.split=near", "flow.tunnel=ordered"] {
+            let fine = [rival, "faults.events=near-outage at 500 for 5"];
+            Scenario::load("upload-paper").unwrap().apply(&fine).unwrap();
+        }
     }
 
     #[test]

@@ -77,6 +77,18 @@ named! {
     }
 }
 
+named! {
+    /// Whether a tunnel over the near segment resends what the segment loses.
+    pub enum Tunnel {
+        /// There is none.
+        Off = "off",
+        /// It hands packets on as they come.
+        Unordered = "unordered",
+        /// Packets wait for those before them, 32 at most.
+        Ordered = "ordered",
+    }
+}
+
 /// What is carried, and how the endpoints behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
@@ -120,6 +132,8 @@ pub struct Flow {
     /// The controller of the two proxies of [`Split::Both`] over the middle segment; `None` takes
     /// that of the data sender.
     pub split_cc: Option<CongestionControl>,
+    /// Whether a tunnel over the near segment resends what the segment loses.
+    pub tunnel: Tunnel,
     /// How often the congestion window is written down; `None` for never.
     pub sample: Option<Duration>,
     /// Time between two messages, or two packets of an audio flow.
@@ -177,6 +191,7 @@ impl Default for Flow {
             replayable: true,
             split: Split::Off,
             split_cc: None,
+            tunnel: Tunnel::Off,
             sample: None,
             frame_interval: Duration::from_millis(20),
             frame_bytes: 240,
@@ -230,6 +245,9 @@ settings! { Flow, value;
         "which proxies terminate the connection and relay its bytes" => split = Split::of_name(value);
     "split_cc", CONTROLLERS, "the controller of proxies that split the connection twice, between them" =>
         split_cc = CongestionControl::of_name(value).map(Some);
+    "tunnel", "off, unordered or ordered (packets wait for those before them)",
+        "a tunnel over the near segment, which resends what the segment loses" =>
+        tunnel = Tunnel::of_name(value);
     "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
         "how often the congestion window is written down" => sample = sample(value);
     "frame_ms", "milliseconds from 1 to 1000",

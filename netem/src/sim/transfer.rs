@@ -181,9 +181,11 @@ fn splice(
 ) -> Result<Spliced, String> {
     let (client, server) = addresses(number);
     let mut config = tls::config(flow, Role::Server, near_cc)?;
-    let near = Quic::accept(Half, server, client, &mut config, begin)?;
+    let mut near = Quic::accept(Half, server, client, &mut config, begin)?;
     let mut config = tls::config(flow, Role::Client, far_cc)?;
-    let far = Quic::connect(Half, client, server, &mut config, None, begin)?;
+    let mut far = Quic::connect(Half, client, server, &mut config, None, begin)?;
+    near.conn.sidekick_whole_packets(flow.whole_packets);
+    far.conn.sidekick_whole_packets(flow.whole_packets);
     // Both halves receive data for somebody, and acknowledge as a receiver does.
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
     let window = flow.window_bytes.into();

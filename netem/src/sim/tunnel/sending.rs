@@ -1,0 +1,120 @@
+//! The sending half of an end of a tunnel: what is under way, and what is sent again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::wire::{Block, Message};
+use super::{ACK_DELAY, MOST_RESENDS};
+use crate::sim::packet::Packet;
+
+/// What is assumed of the round trip before it is measured.
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// A packet that is under way.
+#[derive(Debug)]
+struct Sent {
+    packet: Packet,
+    /// The number of its last transmission, and when that was.
+    transmission: u32,
+    at: Instant,
+    resends: u8,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// By the number of the packet.
+    under_way: BTreeMap<u32, Sent>,
+    next_number: u32,
+    next_transmission: u32,
+    /// Numbers of packets that are to be sent again.
+    due: VecDeque<u32>,
+    /// Smoothed as in RFC 9002, section 5.3, with what the other end holds back.
+    round_trip: Option<Duration>,
+    last_sent: Option<Instant>,
+}
+
+impl Sending {
+    /// The message that carries a packet for the first time.
+    pub(super) fn send(&mut self, packet: Packet, now: Instant) -> Message {
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        let message = self.message(number, packet.clone(), now);
+        let Message::Data { transmission, .. } = message else { return message };
+        self.under_way.insert(number, Sent { packet, transmission, at: now, resends: 0 });
+        message
+    }
+
+    fn message(&mut self, number: u32, packet: Packet, now: Instant) -> Message {
+        let transmission = self.next_transmission;
+        self.next_transmission = transmission.wrapping_add(1);
+        self.last_sent = Some(now);
+        Message::Data { number, transmission, packet }
+    }
+
+    /// The segment keeps packets in order: of what was sent before the newest transmission that
+    /// came in, all that the block does not acknowledge is lost.
+    pub(super) fn acknowledge(&mut self, block: &Block, now: Instant) {
+        let newest = self.under_way.values().find(|sent| sent.transmission == block.newest);
+        if let Some(sent) = newest {
+            let sample = now - sent.at;
+            let smooth = |before: Duration| (before * 7 + sample) / 8;
+            self.round_trip = Some(self.round_trip.map_or(sample, smooth));
+        }
+        self.under_way = self.under_way.split_off(&block.next);
+        let received = (block.next..).zip(&block.received).filter(|(_, received)| **received);
+        for (number, _) in received {
+            self.under_way.remove(&number);
+        }
+        let lost = self.under_way.iter().filter(|(_, sent)| sent.transmission < block.newest);
+        let lost: Vec<u32> = lost.map(|(&number, _)| number).collect();
+        for number in lost {
+            self.lose(number);
+        }
+    }
+
+    /// Sends a packet again if it may.
+    fn lose(&mut self, number: u32) {
+        let Some(sent) = self.under_way.get_mut(&number) else { return };
+        if sent.resends == MOST_RESENDS {
+            self.under_way.remove(&number);
+        } else {
+            self.due.push_back(number);
+        }
+    }
+
+    /// The next message that is sent again.
+    pub(super) fn poll_resend(&mut self, now: Instant) -> Option<Message> {
+        loop {
+            let number = self.due.pop_front()?;
+            let Some(packet) = self.under_way.get(&number).map(|sent| sent.packet.clone()) else {
+                continue;
+            };
+            let message = self.message(number, packet, now);
+            if let (Message::Data { transmission, .. }, Some(sent)) =
+                (&message, self.under_way.get_mut(&number))
+            {
+                (sent.transmission, sent.at) = (*transmission, now);
+                sent.resends += 1;
+            }
+            return Some(message);
+        }
+    }
+
+    /// When the last packets under way are taken for lost: nothing after them tells.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let patience = 2 * self.round_trip.unwrap_or(FIRST_ROUND_TRIP) + ACK_DELAY;
+        let last = self.last_sent.filter(|_| !self.under_way.is_empty())?;
+        Some(last + patience)
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|at| at <= now)
+            && let Some(&number) = self.under_way.keys().next()
+        {
+            // One is enough: its acknowledgement tells of the others.
+            self.lose(number);
+            self.last_sent = Some(now);
+        }
+    }
+}
