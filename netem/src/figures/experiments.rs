@@ -14,6 +14,7 @@ mod download;
 mod fairness;
 mod first_byte;
 mod heat;
+mod packrat;
 mod parity;
 mod quack_bytes;
 mod sec_quic;
@@ -42,12 +43,16 @@ impl Scope {
 
 /// All experiments, in the order of the page. `others` are records of other backends.
 pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
+    let [wifi, cellular, satellite] =
+        packrat::NETWORKS.map(|network| packrat::experiment(scope, network));
     vec![
         upload::by_loss(scope),
         upload::by_size(scope),
         download::by_loss(scope),
         download::by_size(scope),
-        download::packrat(scope),
+        wifi,
+        cellular,
+        satellite,
         parity::experiment(scope),
         audio::experiment(scope),
         ack_reduction::experiment(scope),

@@ -6,6 +6,8 @@ const UPLOAD_BY_SIZE: &str = include_str!("../../reference/nsdi24-upload-by-size
 const UPLOAD_BY_LOSS: &str = include_str!("../../reference/nsdi24-upload-by-loss.csv");
 const ACK_REDUCTION: &str = include_str!("../../reference/nsdi24-ack-reduction.csv");
 const DOWNLOAD_BY_LOSS: &str = include_str!("../../reference/packrat26-download-by-loss.csv");
+const DOWNLOAD_BY_BURST: &str =
+    include_str!("../../reference/packrat26-download-by-burst-length.csv");
 
 /// De-jitter delay in milliseconds by percentile. Series: `base`, `sidekick_2p_t8`,
 /// `sidekick_4p_t16`, `sidekick_8p_t32`.
@@ -38,6 +40,14 @@ pub fn ack_reduction(series: &str, column: &str) -> Vec<(f64, f64)> {
 pub fn download_by_loss(network: &str, controller: &str, series: &str) -> Vec<(f64, f64)> {
     let rows = [("network", network), ("server_cc", controller), ("series", series)];
     read(DOWNLOAD_BY_LOSS, &rows, "near_loss_percent", "goodput_mbit_s_median")
+}
+
+/// Goodput in Mbit/s of a download at 10 % near loss by the mean length of the bad state in
+/// packets. Networks: `wifi`, `cellular`. The server has CUBIC. Series: `packrat`, `end_to_end`,
+/// `split`.
+pub fn download_by_burst(network: &str, controller: &str, series: &str) -> Vec<(f64, f64)> {
+    let rows = [("network", network), ("server_cc", controller), ("series", series)];
+    read(DOWNLOAD_BY_BURST, &rows, "mean_bad_state_packets", "goodput_mbit_s_median")
 }
 
 /// The columns `x` and `y` of those rows that have `wanted` in other columns. The files are ours,
@@ -92,5 +102,12 @@ mod tests {
             assert_eq!(curve.len(), points, "{network} {controller} {series}");
         }
         assert!(download_by_loss("wifi", "cubic", "packrat").contains(&(10.0, 17.174)));
+        for network in ["wifi", "cellular"] {
+            for series in ["packrat", "end_to_end", "split"] {
+                let points = download_by_burst(network, "cubic", series).len();
+                assert_eq!(points, 12, "{network} {series}");
+            }
+        }
+        assert!(download_by_burst("wifi", "cubic", "packrat").contains(&(5.092, 8.692)));
     }
 }

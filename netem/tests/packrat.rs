@@ -1,0 +1,177 @@
+//! The networks of Packrat, in virtual time: what help for a client gains beside its rivals, and
+//! beside what Packrat's authors published. `docs/results.md` has the figures.
+//!
+//! The runs are some of those of `sidekick-lab figures`. `INSTA_UPDATE=always` takes a new table
+//! over, as for `tables.rs`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+#[path = "support/many.rs"]
+mod many;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+use sidekick_netem::figures::experiments::{Scope, all};
+use sidekick_netem::figures::job::{Job, Outcome};
+use sidekick_netem::figures::model::{Curve, Part, Plot, Points};
+use sidekick_netem::figures::quantity::{Quantity, Results};
+use sidekick_netem::sim;
+
+virtual_time::in_force!();
+
+const NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
+/// The servers: their names in plots and here.
+const SERVERS: [(&str, &str, &[&str]); 2] = [
+    (
+        "cubic",
+        "CUBIC",
+        &["no help", "split proxy", "tunnel", "tunnel in order", "requests", "parity", "auto"],
+    ),
+    ("bbr2", "BBR2", &["no help", "split proxy", "auto"]),
+];
+/// The columns: the plot, and where in it.
+const COLUMNS: [(&str, f64); 6] = [
+    ("loss", 0.0),
+    ("loss", 4.0),
+    ("loss", 10.0),
+    ("loss", 20.0),
+    ("bursts", 5.092),
+    ("bursts", 22.272),
+];
+const NAMES: usize = 34;
+
+fn plots() -> Vec<Plot> {
+    let parts = all(Scope::Whole, &[]).into_iter().flat_map(|experiment| experiment.parts);
+    let plots = parts.filter_map(|part| match part {
+        Part::Plot(plot) if plot.id.starts_with("packrat-") => Some(plot),
+        _ => None,
+    });
+    plots.collect()
+}
+
+fn curve<'a>(plot: &'a Plot, name: &str) -> Option<&'a Curve> {
+    plot.curves.iter().find(|curve| curve.name == name)
+}
+
+/// The published curve that belongs to one of ours. That of `auto` is Packrat's.
+fn published<'a>(plot: &'a Plot, name: &str) -> Option<&'a Curve> {
+    let name = if name == "auto" { "Packrat" } else { name };
+    curve(plot, &format!("published: {name}"))
+}
+
+fn jobs_at(curve: &Curve, x: f64) -> Vec<Job> {
+    let Points::Measured(points) = &curve.points else { return Vec::new() };
+    let here = points.iter().filter(|(at, _)| at.total_cmp(&x).is_eq());
+    here.flat_map(|(_, quantity)| quantity.cases()).flat_map(|case| case.jobs()).collect()
+}
+
+/// The median of a curve at a place, if it has one there.
+fn at(curve: &Curve, results: &Results, x: f64) -> Option<f64> {
+    let points = match &curve.points {
+        Points::Published(points) => points.clone(),
+        Points::Measured(points) => {
+            let figure =
+                |(x, quantity): &(f64, Quantity)| Some((*x, quantity.summary(results)?.median));
+            points.iter().filter_map(figure).collect()
+        }
+        _ => Vec::new(),
+    };
+    points.into_iter().find(|(at, _)| at.total_cmp(&x).is_eq()).map(|(_, y)| y)
+}
+
+/// Where Packrat's authors published a figure, as far as ours is run there.
+fn published_places(plot: &Plot) -> Vec<f64> {
+    match published(plot, "auto").map(|curve| &curve.points) {
+        Some(Points::Published(points)) => points.iter().map(|(x, _)| *x).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn run(job: &Job) -> Outcome {
+    let scenario = job.load().unwrap();
+    let record = sim::run(&scenario, job.seed(), None, &mut |_: Duration, _| {});
+    Ok(record.unwrap_or_else(|error| panic!("{}: {error}", job.command())))
+}
+
+/// Mbit/s of ours, and in parentheses what was published. Below the table are the places where
+/// Packrat has more than `auto`.
+#[test]
+fn goodput_over_the_networks_of_packrat() {
+    let plots = plots();
+    let plot = |network: &str, of: &str, server: &str| {
+        let id = format!("packrat-{network}-{of}-{server}");
+        plots.iter().find(|plot| plot.id == id).unwrap()
+    };
+    let mut jobs = BTreeSet::new();
+    for network in NETWORKS {
+        for (server, _, names) in SERVERS {
+            for (of, x) in COLUMNS {
+                let plot = plot(network, of, server);
+                jobs.extend(names.iter().flat_map(|name| jobs_at(curve(plot, name).unwrap(), x)));
+            }
+        }
+    }
+    for plot in &plots {
+        let auto = curve(plot, "auto").unwrap();
+        jobs.extend(published_places(plot).into_iter().flat_map(|x| jobs_at(auto, x)));
+    }
+    let outcomes = many::run(jobs.iter().collect(), |job| run(job));
+    let results: Results = jobs.iter().cloned().zip(outcomes).collect();
+
+    let mut table = format!("{:NAMES$}", "near loss or mean burst");
+    for (of, x) in COLUMNS {
+        write!(table, "{:>15}", format!("{of} {x}")).unwrap();
+    }
+    for network in NETWORKS {
+        for (server, server_name, names) in SERVERS {
+            for name in names {
+                write!(table, "\n{:NAMES$}", format!("{network}, {server_name}, {name}")).unwrap();
+                for (of, x) in COLUMNS {
+                    let plot = plot(network, of, server);
+                    let figure = |curve: Option<&Curve>| at(curve?, &results, x);
+                    let theirs = figure(published(plot, name)).map(|y| format!("({y:.2})"));
+                    let ours = figure(curve(plot, name)).map(|y| format!("{y:.2}"));
+                    let both: Vec<_> = [ours, theirs].into_iter().flatten().collect();
+                    let both = if both.is_empty() { "-".to_owned() } else { both.join(" ") };
+                    write!(table, "{both:>15}").unwrap();
+                }
+            }
+        }
+    }
+    let mut places = 0;
+    for plot in &plots {
+        for x in published_places(plot) {
+            let (ours, theirs) = (curve(plot, "auto"), published(plot, "auto"));
+            let [ours, theirs] = [ours, theirs].map(|curve| at(curve.unwrap(), &results, x));
+            let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+            places += 1;
+            if ours <= theirs {
+                write!(table, "\nbelow: {}, {x}: {ours:.2} ({theirs:.2})", plot.id).unwrap();
+            }
+        }
+    }
+    write!(table, "\n{places} published places").unwrap();
+    insta::assert_snapshot!(table);
+}
+
+/// The rows of the table in docs/results.md.
+#[test]
+fn the_document_shows_the_table_as_it_is() {
+    let snapshot = include_str!("snapshots/packrat__goodput_over_the_networks_of_packrat.snap");
+    let results = include_str!("../../docs/results.md");
+    let lines = snapshot.lines().filter_map(|line| line.split_at_checked(NAMES));
+    let rows = lines.filter(|(name, _)| NETWORKS.iter().any(|network| name.starts_with(network)));
+    let mut shown = 0;
+    for (name, figures) in rows {
+        let columns = figures.as_bytes().chunks(15);
+        let figures: Vec<_> =
+            columns.map(|column| std::str::from_utf8(column).unwrap().trim()).collect();
+        let row = format!("| {} | {} |\n", name.trim(), figures.join(" | "));
+        assert!(results.contains(&row), "docs/results.md lacks {row}");
+        shown += 1;
+    }
+    assert_eq!(shown, 3 * (7 + 3));
+}
