@@ -379,9 +379,12 @@ impl Receiver {
                     conn.sidekick_release_gap(gap.id, now);
                     continue;
                 }
+                // Lists are rare then.
+                Between::Unlisted if plan.state == ReceiveState::Watching => (true, patience),
                 // The proxy may send no parity.
                 Between::Unlisted => (true, patience.min(UNLISTED)),
                 Between::Nothing => {
+                    self.protection.note_nothing();
                     conn.sidekick_release_gap(gap.id, now);
                     continue;
                 }

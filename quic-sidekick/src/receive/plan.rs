@@ -151,14 +151,16 @@ impl Planner {
         let for_one = longest_hold(near, whole, HOLD_SHARE);
         let after_one = || for_one.checked_sub(copy).map(|after| (for_one, after));
         let requests = after_two.map(|after| (for_two, after)).or_else(after_one);
-        let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity);
+        // A gap where nothing else was lost is often a number that the peer skipped.
+        let is_quiet = parity == ParityState::Quiet;
+        let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity && !is_quiet);
         let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
         let step_interval = LONG_STEP_INTERVAL;
         let hold = Hold { limit, step_packets: STEP_PACKETS, step_interval };
         // To wait for what parity cannot rebuild is of no use.
         let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {
-            state: ReceiveState::Protected,
+            state: if is_quiet { ReceiveState::Watching } else { ReceiveState::Protected },
             hold: waits.then_some(hold),
             request_after: requests.map(|(_, after)| after),
             parity: true,
@@ -269,10 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn without_losses_nothing_waits() {
+    fn with_losses_before_the_proxy_alone_nothing_waits() {
         let watching = plan(ReceiveRepair::Auto, 20, 80, ParityState::Lossless);
         assert_eq!((watching.state, watching.parity), (ReceiveState::Watching, true));
         assert!(watching.hold.is_none() && watching.request_after.is_none());
+    }
+
+    #[test]
+    fn the_first_loss_waits_for_parity_and_is_not_requested() {
+        let quiet = plan(ReceiveRepair::Auto, 20, 80, ParityState::Quiet);
+        assert_eq!((quiet.state, quiet.parity), (ReceiveState::Watching, true));
+        assert_eq!((quiet.hold.unwrap().limit, quiet.request_after), (ms(40), None));
     }
 
     #[test]

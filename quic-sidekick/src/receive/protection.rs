@@ -14,6 +14,10 @@ const SAMPLES: usize = 16;
 /// So many datagrams without a loss show that there are none, and so many after one.
 const LOSSLESS: u64 = 64;
 const LOSSLESS_AGAIN: u64 = 512;
+/// Two gaps without a datagram are losses before the proxy if fewer are listed in between.
+const SKIPPED: u64 = 32;
+/// Such losses count while no more datagrams than these are listed. A full queue comes back.
+const LOST_BEFORE: u64 = 4096;
 /// Parity in proportion to the loss, and the least.
 const FACTOR: f64 = 2.75;
 const MARGIN: f64 = 0.01;
@@ -89,9 +93,12 @@ impl Sample {
 pub(super) enum ParityState {
     /// The proxy sends none.
     Unanswered,
-    /// The near segment has lost none of the latest datagrams. Then gaps are losses before the
-    /// proxy, and the peer must hear of them at once.
+    /// The near segment has lost none of the latest datagrams, and the path before the proxy has.
+    /// Then gaps are losses there, and the peer must hear of them at once.
     Lossless,
+    /// Neither has lost any. A gap may be the near segment's first loss, or a number that the peer
+    /// skipped.
+    Quiet,
     /// It has lost some, or nothing is known.
     Lossy,
     /// It loses more than the usual share of parity rebuilds.
@@ -111,11 +118,19 @@ pub(super) struct Protection {
     latest: NearLosses,
     /// How many datagrams were listed when a list last showed one that had not arrived.
     shown: Option<u64>,
+    /// How many datagrams were listed at the latest gap in which the proxy had nothing, and at the
+    /// latest losses before the proxy.
+    nothing: Option<u64>,
+    lost_before_proxy: Option<u64>,
     /// The datagrams that arrived while parity was wanted and no list came, and since when.
     arrivals: u64,
     arrivals_since: Option<Instant>,
     unanswered: bool,
     flush: Duration,
+    /// No parity was wanted since the latest counts.
+    paused: bool,
+    /// Samples begin when so many datagrams are judged.
+    judged_from: u64,
 }
 
 impl Protection {
@@ -127,6 +142,7 @@ impl Protection {
     /// Notes that no parity is wanted now, so that the proxy owes none.
     pub(super) fn pause(&mut self) {
         (self.arrivals, self.arrivals_since) = (0, None);
+        self.paused = true;
     }
 
     /// Whether the proxy has answered by a list. The parity to ask for follows from the losses and
@@ -141,12 +157,27 @@ impl Protection {
         if self.unanswered {
             ParityState::Unanswered
         } else if self.is_lossless() {
-            ParityState::Lossless
+            if self.loses_before_proxy() { ParityState::Lossless } else { ParityState::Quiet }
         } else if self.all.datagrams >= FIRST && self.all.loss() > OVERWHELMED {
             ParityState::Overwhelmed
         } else {
             ParityState::Lossy
         }
+    }
+
+    /// Notes a gap in which the proxy had nothing: a loss before the proxy, or a number that the
+    /// peer skipped. Peers skip numbers seldom, so a second such gap soon after shows losses.
+    pub(super) fn note_nothing(&mut self) {
+        let listed = self.latest.listed;
+        let before = self.nothing.replace(listed);
+        if before.is_some_and(|before| listed.saturating_sub(before) < SKIPPED) {
+            self.lost_before_proxy = Some(listed);
+        }
+    }
+
+    fn loses_before_proxy(&self) -> bool {
+        let since = |lost| self.latest.listed.saturating_sub(lost);
+        self.lost_before_proxy.is_some_and(|lost| since(lost) < LOST_BEFORE)
     }
 
     fn is_lossless(&self) -> bool {
@@ -166,6 +197,14 @@ impl Protection {
         if counts.judged < self.counts.judged {
             // Another session counts from 0.
             (self.counts, self.latest, self.shown) = Default::default();
+            (self.nothing, self.lost_before_proxy, self.judged_from) = Default::default();
+        }
+        if std::mem::take(&mut self.paused) {
+            // A queue dropped what was listed last. Parity for that would fill it again.
+            (self.latest, self.judged_from) = (counts, counts.listed);
+        }
+        if counts.judged < self.judged_from {
+            self.counts = counts;
         }
         if counts.absent > self.latest.absent {
             self.shown = Some(counts.listed);
@@ -279,6 +318,50 @@ mod tests {
         (counts.listed, counts.absent) = (counts.listed + 1, counts.absent + 1);
         protection.wanted(counts, NEAR, now());
         assert!(!protection.is_lossless());
+    }
+
+    #[test]
+    fn gaps_close_together_are_losses_before_the_proxy() {
+        let mut protection = Protection::default();
+        after(&mut protection, 1000, 1, 0);
+        assert_eq!(protection.state(), ParityState::Quiet);
+        // Numbers that the peer skips are far apart.
+        for _ in 0..3 {
+            protection.note_nothing();
+            after(&mut protection, SKIPPED, 1, 0);
+            assert_eq!(protection.state(), ParityState::Quiet);
+        }
+        protection.note_nothing();
+        assert_eq!(protection.state(), ParityState::Quiet);
+        protection.note_nothing();
+        assert_eq!(protection.state(), ParityState::Lossless);
+        after(&mut protection, LOST_BEFORE - 1, 1, 0);
+        assert_eq!(protection.state(), ParityState::Lossless);
+        after(&mut protection, 1, 1, 0);
+        assert_eq!(protection.state(), ParityState::Quiet);
+    }
+
+    #[test]
+    fn what_a_queue_dropped_before_a_pause_asks_for_no_parity() {
+        for pauses in [false, true] {
+            let mut protection = Protection::default();
+            after(&mut protection, 1000, 1, 0);
+            let mut counts = protection.latest;
+            // A third of the last datagrams is lost. Not all are judged yet.
+            (counts.listed, counts.judged) = (counts.listed + 300, counts.judged + 300);
+            (counts.absent, counts.lost, counts.runs) = (100, 90, 90);
+            if pauses {
+                protection.pause();
+            }
+            protection.wanted(counts, NEAR, now());
+            (counts.listed, counts.judged) = (counts.listed + 64, counts.judged + 64);
+            (counts.lost, counts.runs) = (100, 100);
+            let wanted = protection.wanted(counts, NEAR, now());
+            assert_eq!(share(wanted) > 0.3, !pauses, "{wanted:?}");
+            protection.latest = counts;
+            let later = after(&mut protection, 1000, 25, 1);
+            assert!(share(later) > 0.1, "losses count again: {later:?}");
+        }
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub enum ReceiveState {
     TooFar,
     /// The configuration wants parity alone, and the proxy sends none.
     NoParity,
-    /// A little parity shows that nothing is lost before the proxy. Nothing is held.
+    /// A little parity shows that nothing is lost before the proxy. Acknowledgements behind a gap
+    /// wait until parity shows the cause, unless the path behind the proxy loses datagrams.
     Watching,
     /// Losses before the proxy are repaired by requests.
     Repairing,
