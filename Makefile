@@ -23,7 +23,7 @@ help:
 	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
 	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); prints the tables of docs/agent-results.md"
-	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
+	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (30 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
@@ -91,6 +91,8 @@ bench: build-deps
 	$(CARGO) bench --locked -p sidekick-proxy --bench flood
 	$(CARGO) bench --locked -p quic-sidekick --bench sender
 	$(CARGO) bench --locked -p quic-sidekick --bench memory
+	$(CARGO) build --locked --release -p h3-upload -p sidekick-proxy -p sidekick-netem --bins
+	quic-sidekick/benches/processor-time --programs $(BUILT)/release --json $(BUILT)/bench.json
 
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run
