@@ -11,8 +11,8 @@ use crate::peer::{OURS, Peer};
 /// and without a Sidekick proxy.
 ///
 /// Each peer is installed from its registry at a pinned version into the output directory, and runs
-/// in a network namespace of its own. Like sidekick-lab, the program needs the right to make network
-/// namespaces. It leaves nothing behind but its files.
+/// in a network namespace of its own. Like sidekick-lab, the program needs the right to make
+/// network namespaces. It leaves nothing behind but its files.
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-interop", version)]
 pub(crate) struct Cli {

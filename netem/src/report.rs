@@ -164,12 +164,13 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)>
     Some(((lower + upper) / 2.0, least, most))
 }
 
-/// The figure above so many percent of the others. `None` without figures.
+/// The least figure that at least so many percent of the figures do not exceed (the nearest rank).
+/// `None` without figures.
 pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Option<f64> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    let last = figures.len().checked_sub(1)?;
-    figures.get((figures.len() * percent / 100).min(last)).copied()
+    let rank = (figures.len() * percent).div_ceil(100);
+    figures.get(rank.saturating_sub(1)).copied()
 }
 
 /// The share of packets that this machine delayed, in percent. It counts only for a call, whose

@@ -80,6 +80,8 @@ pub struct Sidekick {
     known_refuted: u64,
     known_undecided: u64,
     stopped: bool,
+    /// The connection logs the packets that it sends.
+    logs: bool,
     other_controller: Option<&'static str>,
     logged_assistance: Assistance,
     logged_selection: Option<Selection>,
@@ -113,6 +115,7 @@ impl Sidekick {
             known_refuted: 0,
             known_undecided: 0,
             stopped: false,
+            logs: false,
             other_controller: None,
             logged_assistance: Assistance::Seeking,
             logged_selection: None,
@@ -126,6 +129,7 @@ impl Sidekick {
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         self.other_controller = controller::other_controller(self.config.mode, conn);
         conn.sidekick_log(LOG_CAPACITY);
+        self.logs = true;
         if self.config.reinjects() {
             Reinjection::attach(conn);
         }
@@ -165,7 +169,8 @@ impl Sidekick {
         {
             again |= self.ack_reduction.request_usual_acks(conn, now);
         }
-        if self.sender.has_stood_down() && !std::mem::replace(&mut self.stopped, true) {
+        self.stopped |= self.sender.has_stood_down();
+        if self.stopped && std::mem::take(&mut self.logs) {
             conn.sidekick_log(0);
         }
         again

@@ -282,6 +282,28 @@ fn only_a_client_receives_help() {
     }
 }
 
+/// What it logs takes memory, which help alone uses.
+#[test]
+fn a_connection_logs_no_packets_once_help_has_ended() {
+    let ends: [Option<fn(&mut Sidekick)>; 3] =
+        [None, Some(Sidekick::stop), Some(Sidekick::abandon)];
+    for end in ends {
+        let _world = World::enter(1).unwrap();
+        let (mut config, _) = configs("cubic");
+        let (local, peer) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
+        let id = quiche::ConnectionId::from_vec(vec![1; 16]);
+        let mut conn = quiche::connect(None, &id, local, peer, &mut config).unwrap();
+        let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
+        sidekick.attach(&mut conn);
+        if let Some(end) = end {
+            end(&mut sidekick);
+        }
+        sidekick.on_sent(&mut conn, Instant::now());
+        conn.send(&mut [0; 1350]).unwrap();
+        assert_eq!(conn.sidekick_logged().is_empty(), end.is_some());
+    }
+}
+
 #[test]
 fn a_controller_that_does_not_suit_the_mode_is_named() {
     for (mode, controller, expected) in [

@@ -254,8 +254,8 @@ impl Observer {
             Message::Keep(keep) => self.on_keep(number, &keep, now),
             Message::Request(request) => self.on_request(number, request, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
-            Message::Steady(steady) => self.on_steady(number, steady, now),
-            Message::Pace(pace) => self.on_pace(number, pace, now),
+            Message::Steady(steady) => self.on_steady(number, steady, sealed.sequence, now),
+            Message::Pace(pace) => self.on_pace(number, pace, sealed.sequence, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -310,32 +310,42 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, silence is reported.
+    /// Answers as if it were a poll. From then on, silence is reported. The network may deliver the
+    /// message after a later one, which then holds.
     fn on_steady(
         &mut self,
         number: SessionNumber,
         steady: Steady,
+        sequence: u32,
         now: Instant,
     ) -> Result<(), HandleError> {
         let Steady { epoch, token, .. } = steady;
         self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        session.counter.watch(steady);
-        self.table.reschedule(number);
+        if sequence >= session.latest_steady {
+            session.latest_steady = sequence;
+            session.counter.watch(steady);
+            self.table.reschedule(number);
+        }
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, quACKs leave less often, or as often again.
+    /// Answers as if it were a poll. From then on, quACKs leave less often, or as often again. The
+    /// network may deliver the message after a later one, which then holds.
     fn on_pace(
         &mut self,
         number: SessionNumber,
         pace: Pace,
+        sequence: u32,
         now: Instant,
     ) -> Result<(), HandleError> {
         let Pace { epoch, token, .. } = pace;
         self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        session.counter.pace(pace);
+        if sequence >= session.latest_pace {
+            session.latest_pace = sequence;
+            session.counter.pace(pace);
+        }
         Ok(())
     }
 

@@ -114,8 +114,11 @@ fn pages(scope: Scope) -> Part {
     let rows = orbits.iter().flat_map(|&(orbit, scenario)| {
         losses.iter().flat_map(move |&loss| {
             DOWNLOADS.iter().map(move |sender| {
-                let case = case(scenario, loss, scope.pick(2, 20))
-                    .with(&["flow.kind=page", "flow.bytes=2000000"]);
+                let case = case(scenario, loss, scope.pick(2, 20)).with(&[
+                    "flow.kind=page",
+                    "flow.bytes=2000000",
+                    "flow.seconds=600",
+                ]);
                 let at = |percent| {
                     let (of, measure) = (sender.of(&case), measures::SECONDS);
                     Entry::Figure(Quantity::Percentile { of, percent, measure }, 2)

@@ -145,6 +145,20 @@ impl Bench {
         self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
+    /// Delivers messages in the reverse of their order.
+    fn send_reversed(&mut self, number: u32, messages: &[Message<'_>]) {
+        let (session, seal) = self.seals.get_mut(&number).unwrap();
+        let mut sealed = |message| {
+            let mut buffer = [0; MAX_DATAGRAM_LEN];
+            let len = seal.seal(*session, message, &mut buffer).unwrap();
+            buffer[..len].to_vec()
+        };
+        let datagrams: Vec<_> = messages.iter().map(&mut sealed).collect();
+        for datagram in datagrams.iter().rev() {
+            self.observer.handle_input(peer(), datagram, self.now).unwrap();
+        }
+    }
+
     fn send(&mut self, number: u32, message: Message<'_>) -> Result<(), HandleError> {
         self.send_from(peer(), number, message)
     }

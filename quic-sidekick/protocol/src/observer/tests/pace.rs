@@ -56,6 +56,25 @@ fn quacks_leave_as_often_as_their_sender_asks() {
     }
 }
 
+#[test]
+fn the_latest_request_holds_whatever_the_order_of_arrival() {
+    let pace = |every_us| Message::Pace(Pace { epoch: 1, token: 9, every_packets: 0, every_us });
+    let steady = |interval_us| {
+        Message::Steady(Steady { epoch: 1, token: 9, interval_us, every_packets: 100 })
+    };
+    for (messages, quacks) in [
+        ([pace(20_000), pace(0)], 119),
+        ([pace(0), pace(20_000)], 29),
+        ([steady(1000), steady(0)], 119),
+        ([steady(0), steady(1000)], 6),
+    ] {
+        let mut timed = Paced::new(0, Some(5 * MS));
+        timed.bench.send_reversed(1, &messages);
+        while timed.bench.next_sent().is_some() {}
+        assert_eq!(timed.quacks(600), quacks, "{messages:?}");
+    }
+}
+
 /// A sender cannot make a proxy work more than the terms say.
 #[test]
 fn quacks_never_leave_more_often_than_the_terms_say() {
