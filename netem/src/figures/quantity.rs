@@ -171,7 +171,7 @@ mod tests {
             let quantity = Quantity::Percentile { of: case.clone(), percent, measure };
             quantity.summary(&results).map(|summary| (summary.median, summary.runs))
         };
-        assert_eq!((of(50), of(95)), (Some((11.0, 20)), Some((20.0, 20))));
+        assert_eq!((of(50), of(95)), (Some((10.0, 20)), Some((19.0, 20))));
     }
 
     #[test]

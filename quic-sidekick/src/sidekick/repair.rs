@@ -120,7 +120,9 @@ mod tests {
         ] {
             let mut policy = auto();
             assert_eq!(policy.chosen().unwrap().why, Why::NoLoss);
-            policy.observe(Some(measured), now);
+            for round_trips in 0..3 {
+                policy.observe(Some(measured), now + round_trips * measured.whole);
+            }
             let later = now + 3 * measured.whole;
             assert_eq!(mode_of(&mut policy, Some(measured), later), mode, "{measured:?}");
             assert_eq!(policy.chosen(), Some(Chosen { mode, why }), "{measured:?}");
@@ -144,9 +146,13 @@ mod tests {
         let (queued, empty) = (Some(measured(50, 48, 100)), Some(measured(3, 1, 53)));
         for (after, measured, mode) in [
             (0, queued, Mode::Reinject),
+            (100, queued, Mode::Reinject),
+            (200, queued, Mode::Reinject),
             (299, queued, Mode::Reinject),
             (300, empty, Mode::Reinject),
             (310, queued, Mode::Reinject),
+            (410, queued, Mode::Reinject),
+            (510, queued, Mode::Reinject),
             (609, queued, Mode::Reinject),
             (610, queued, Mode::EarlyLoss),
         ] {
@@ -164,7 +170,9 @@ mod tests {
     fn congestion_is_remembered_for_three_round_trips() {
         let (begin, mut policy) = (start(), auto());
         let (queued, now) = (Some(measured(50, 48, 100)), begin + 300 * MS);
-        mode_of(&mut policy, queued, begin);
+        for after in [0, 100, 200] {
+            mode_of(&mut policy, queued, begin + after * MS);
+        }
         assert_eq!(mode_of(&mut policy, queued, now), Mode::EarlyLoss);
         let later = Some(measured(3, 1, 53));
         assert_eq!(mode_of(&mut policy, later, now + 299 * MS), Mode::EarlyLoss);

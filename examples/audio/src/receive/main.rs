@@ -279,7 +279,7 @@ mod tests {
             }
             let text = status_line(&listener.report());
             assert_eq!(
-                text.contains("2 datagrams came") && text.contains("another call"),
+                text.contains("2 datagrams arrived") && text.contains("another call"),
                 wanted,
                 "{text}"
             );
