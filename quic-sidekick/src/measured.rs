@@ -19,6 +19,8 @@ const PROMPT: f64 = 1.25;
 /// searches for bandwidth, and drains it within them. A random loss meanwhile is no congestion.
 /// After a loss in a queue that stands, the near segment counts as congested for as long.
 const ROUND_TRIPS: u32 = 3;
+/// quACKs that are further apart than this, and than a round trip, show no queue that stands.
+const IDLE: Duration = Duration::from_millis(100);
 /// How long a loss in a queue that overflows counts for CUBIC. It fills the queue again later.
 const MEMORY: Duration = Duration::from_secs(1);
 
@@ -83,10 +85,10 @@ pub(crate) struct NearQueue {
 impl NearQueue {
     /// Notes the measurements at `now`, whether packets were lost or not.
     pub(crate) fn observe(&mut self, measured: Measured, now: Instant) {
-        // After a round trip without measurements, as of a connection that was idle, the queue of
-        // before may have drained.
+        // While a connection is idle, nothing measures the queue, and it may drain.
         let before = self.observed.replace(now);
-        let is_fresh = before.is_some_and(|at| now.saturating_duration_since(at) <= measured.whole);
+        let idle = measured.whole.max(IDLE);
+        let is_fresh = before.is_some_and(|at| now.saturating_duration_since(at) <= idle);
         let since = self.standing_since.filter(|_| is_fresh).unwrap_or(now);
         self.standing_since = measured.is_queued().then_some(since);
     }
@@ -132,7 +134,7 @@ pub(crate) mod tests {
     #[allow(clippy::disallowed_methods, reason = "any instant will do")]
     fn a_queue_stands_only_while_it_is_measured() {
         let begun = Instant::now();
-        for (idle, is_congested) in [(0, true), (30, true), (2000, false)] {
+        for (idle, is_congested) in [(0, true), (60, true), (2000, false)] {
             let mut queue = NearQueue::default();
             let standing = measured(30, 25, 50);
             let (first, second) = ((0..10).map(|n| n * 20), (10..15).map(|n| n * 20 + idle));

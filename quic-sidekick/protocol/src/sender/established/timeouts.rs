@@ -88,9 +88,11 @@ impl Established {
         let renewing = self.renewing.as_ref().map(|request| request.since);
         let asked = earlier(self.epoch.probe.unheard_since, renewing);
         let patience = SILENCE.max(self.near_rtt.retry_interval());
+        // Lost packets are never reported. Without polls, only a steady flow knows that in time.
+        let is_told = self.every().is_some() || self.epoch.steady.holds();
         let owed = self
             .owed_since()
-            .filter(|_| !config.poll)
+            .filter(|_| !config.poll && is_told)
             .map(|(since, every)| since + patience.max(scale(every, 10, 1)));
         earlier(asked.map(|at| at + patience), owed)
     }
