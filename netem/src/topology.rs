@@ -38,7 +38,7 @@ pub const PROXY_FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 1);
 pub const RECEIVER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 2);
 
 /// An address on the near segment that no host has.
-pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
+pub const UNUSED_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
 
 /// The port of the receiver's server.
 pub const SERVER_PORT: u16 = 4433;

@@ -264,17 +264,23 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
 }
 
 /// The connection works with any controller. Its status names one that does not suit the mode.
+/// A client's and a server's connection before the handshake.
+fn client_and_server() -> (quiche::Connection, quiche::Connection) {
+    let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
+    let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
+    let (mut client_config, mut server_config) = configs("cubic");
+    let client =
+        quiche::connect(None, &id(1), client_addr, server_addr, &mut client_config).unwrap();
+    let server =
+        quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+    (client, server)
+}
+
 /// The hook shows no gaps to a server.
 #[test]
 fn only_a_client_receives_help() {
     let _world = World::enter(1).unwrap();
-    let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
-    let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
-    let (mut client_config, mut server_config) = configs("cubic");
-    let mut client =
-        quiche::connect(None, &id(1), client_addr, server_addr, &mut client_config).unwrap();
-    let mut server =
-        quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+    let (mut client, mut server) = client_and_server();
     for (conn, state) in [(&mut client, ReceiveState::NotKept), (&mut server, ReceiveState::Off)] {
         let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
         sidekick.attach(conn);
@@ -295,13 +301,7 @@ fn a_connection_logs_no_packets_once_help_has_ended() {
         [None, Some(Sidekick::stop), Some(Sidekick::abandon)];
     for end in ends {
         let _world = World::enter(1).unwrap();
-        let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
-        let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
-        let (mut client_config, mut server_config) = configs("cubic");
-        let mut client =
-            quiche::connect(None, &id(1), client_addr, server_addr, &mut client_config).unwrap();
-        let mut server =
-            quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+        let (mut client, mut server) = client_and_server();
         let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
         sidekick.attach(&mut client);
         while !(client.is_established() && server.is_established()) {

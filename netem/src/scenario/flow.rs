@@ -80,7 +80,7 @@ named! {
 named! {
     /// Whether a tunnel over the near segment resends what the segment loses.
     pub enum Tunnel {
-        /// There is none.
+        /// The path has no tunnel.
         Off = "off",
         /// It hands packets on as they come.
         Unordered = "unordered",

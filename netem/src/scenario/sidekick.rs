@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::setting::{SWITCH, named, settings, switch, whole};
-use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, SECOND_PROXY};
+use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY, UNUSED_ADDRESS};
 
 named! {
     /// What the sender does with a quACK.
@@ -118,7 +118,7 @@ impl Sidekick {
     /// The address at which the sender expects the proxy, unless it must discover it.
     pub fn proxy_address(&self) -> SocketAddr {
         let host = match (self.proxy, self.at) {
-            (ProxyFate::WrongAddress, _) => NOBODY,
+            (ProxyFate::WrongAddress, _) => UNUSED_ADDRESS,
             (_, ProxyPlace::Second) => SECOND_PROXY,
             (_, ProxyPlace::First | ProxyPlace::Both) => PROXY_NEAR,
         };

@@ -13,7 +13,7 @@ use super::packet::Packet;
 use super::seed_bytes;
 use super::styles::Tally;
 use crate::record::{FaultCounts, HEADERS, QuackStyles};
-use crate::topology::NOBODY;
+use crate::topology::UNUSED_ADDRESS;
 
 /// The number that the proxy gives to its one capturing interface.
 const NEAR_INTERFACE: u32 = 0;
@@ -208,7 +208,7 @@ impl Node for Proxy {
                 }
             }
             // There is no such host.
-            Side::Left if packet.destination.ip() == IpAddr::from(NOBODY) => {}
+            Side::Left if packet.destination.ip() == IpAddr::from(UNUSED_ADDRESS) => {}
             Side::Left => {
                 self.observe(&packet, now);
                 out.push((Side::Right, packet));

@@ -7,10 +7,11 @@ use sidekick_protocol::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most re-injections of a packet: one for each report of a proxy that misses it (a burst of
-/// losses takes several in a row). There is none after the age: a listener has usually skipped the
-/// packet. One that still needs it sends a NACK.
+/// The most re-injections of a packet. A burst of losses may drop several in a row, and the proxy
+/// reports each.
 const MAX_REINJECTED: u8 = 6;
+/// The talker re-injects no packet that is older: most listeners have skipped it. One that still
+/// needs it sends a NACK.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The largest budget, in bytes.
 const MAX_ALLOWANCE: usize = 64 * 1024;

@@ -7,7 +7,7 @@ use super::wire::Block;
 use super::{ACK_DELAY, ACK_PACKETS, REORDER_DELAY, REORDER_PACKETS};
 use crate::sim::packet::Packet;
 
-/// The most packets that a block tells of.
+/// The most packets that a block acknowledges.
 const BLOCK_PACKETS: usize = 1024;
 
 /// In which order packets are handed on.

@@ -112,7 +112,7 @@ impl Sending {
         if self.poll_timeout().is_some_and(|at| at <= now)
             && let Some(&number) = self.under_way.keys().next()
         {
-            // One is enough: its acknowledgement tells of the others.
+            // One is enough: its acknowledgement covers the others.
             self.lose(number);
             self.last_sent = Some(now);
         }
