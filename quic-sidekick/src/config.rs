@@ -25,7 +25,7 @@ pub enum Mode {
     /// The connection re-injects the lost packets: it sends their datagrams another time, with the
     /// same ciphertext. Congestion control does not learn of the loss. While a queue stands on the
     /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms
-    /// or more often, and fewer while nothing is lost ([`Config::sparse`]).
+    /// or more often, and fewer while nothing is lost ([`sparse`](field@Config::sparse)).
     Reinject,
     /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
     /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
