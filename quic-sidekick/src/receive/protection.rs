@@ -37,8 +37,8 @@ const MAX_WINDOW: f64 = 64.0;
 /// A window is at least so many times as long as the interval between two repair symbols.
 const LISTED: f64 = 1.25;
 const BURST: f64 = 2.0;
-/// While acknowledgements are held, the proxy lists what passed after so many datagrams. A loss
-/// before the proxy is then soon known as one.
+/// Unless the near segment loses nothing, the proxy lists what passed after so many datagrams. A
+/// loss before the proxy is then soon known as one.
 const LIST: u8 = 8;
 /// After so many datagrams without a list, and this time, the proxy sends none.
 const UNANSWERED: u64 = 64;
@@ -203,7 +203,7 @@ impl Protection {
             // A queue dropped what was listed last. Parity for that would fill it again.
             (self.latest, self.judged_from) = (counts, counts.listed);
         }
-        if counts.judged < self.judged_from {
+        if self.counts.judged < self.judged_from {
             self.counts = counts;
         }
         if counts.absent > self.latest.absent {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn without_losses_little_is_asked_for_and_nothing_is_held() {
+    fn without_losses_little_is_asked_for() {
         let mut protection = Protection::default();
         assert!(!protection.is_lossless(), "nothing is known");
         let little = after(&mut protection, 2000, 1, 0);
@@ -358,6 +358,7 @@ mod tests {
             (counts.lost, counts.runs) = (100, 100);
             let wanted = protection.wanted(counts, NEAR, now());
             assert_eq!(share(wanted) > 0.3, !pauses, "{wanted:?}");
+            assert_eq!(protection.all.lost == 0, pauses, "{:?}", protection.all);
             protection.latest = counts;
             let later = after(&mut protection, 1000, 25, 1);
             assert!(share(later) > 0.1, "losses count again: {later:?}");
