@@ -86,6 +86,8 @@ pub(super) struct Handshaking {
     /// The proxy had reported, and fell silent.
     missed: bool,
     hello_sent: Option<Instant>,
+    /// The HELLO before that one, with the same cookie.
+    earlier_hello_sent: Option<Instant>,
     /// A HELLO waits to be sent.
     pub(super) hello_waits: bool,
     pub(super) near_rtt: NearRtt,
@@ -118,6 +120,7 @@ impl Handshaking {
             retried: false,
             missed,
             hello_sent: None,
+            earlier_hello_sent: None,
             hello_waits: false,
             near_rtt,
             history: History::default(),
@@ -188,7 +191,7 @@ impl Handshaking {
             return Ok(());
         }
         self.sample_hello(context.now);
-        self.hello_sent = Some(context.now);
+        (self.hello_sent, self.earlier_hello_sent) = (Some(context.now), None);
         self.hello_waits = true;
         // The proxy exists: retransmit quickly if the path loses the next messages.
         (self.attempts, self.retried) = (1, true);
@@ -200,11 +203,12 @@ impl Handshaking {
     /// unclear which HELLO the answer belongs to, and the time is only a guess.
     fn sample_hello(&mut self, now: Instant) {
         let Some(sent) = self.hello_sent else { return };
-        let time = now.saturating_duration_since(sent);
+        let since = |sent| now.saturating_duration_since(sent);
         if self.attempts == 1 {
-            self.near_rtt.sample(Sample::Handshake(time), now);
+            self.near_rtt.sample(Sample::Handshake(since(sent)), now);
         } else {
-            self.near_rtt.guess(time);
+            let earlier = self.earlier_hello_sent.unwrap_or(sent);
+            self.near_rtt.guess(since(sent), since(earlier));
         }
     }
 
@@ -297,7 +301,7 @@ impl Handshaking {
         if self.attempts > HELLO_ATTEMPTS + quick || self.attempts == 1 {
             self.history.clear();
         }
-        self.hello_sent = Some(now);
+        self.earlier_hello_sent = self.hello_sent.replace(now);
         self.hello_waits = true;
         if self.offer.is_none() {
             self.number = SessionNumber(numbers.next_u32().max(1));

@@ -18,7 +18,7 @@ impl Sender {
     /// flow's datagrams; `None` if none does. Until the first measurement this is a rough value.
     #[must_use]
     pub fn keeper_rtt(&self) -> Option<Duration> {
-        self.keeper().map(|rtt| rtt.smoothed().unwrap_or_else(|| rtt.rough()))
+        self.keeper().map(|rtt| rtt.smoothed().unwrap_or_else(|| rtt.rough_at_most()))
     }
 
     /// The rough round-trip time to a proxy that keeps copies, or will when its sender's proof
@@ -26,7 +26,9 @@ impl Sender {
     #[must_use]
     pub fn future_keeper_rtt(&self) -> Option<Duration> {
         let mut established = self.sessions.iter().filter_map(|session| session.established());
-        established.find(|session| session.may_keep()).map(|session| session.near_rtt.rough())
+        established
+            .find(|session| session.may_keep())
+            .map(|session| session.near_rtt.rough_at_most())
     }
 
     /// Whether a queue grows before the proxy that keeps copies, as [`Sender::near_queue_grows`]

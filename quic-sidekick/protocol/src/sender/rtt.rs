@@ -41,6 +41,16 @@ fn scale(time: Nanos, numerator: Nanos, denominator: Nanos) -> Nanos {
     time.saturating_mul(numerator) / denominator
 }
 
+/// The time to an answer to one of several messages.
+#[derive(Clone, Copy, Debug)]
+struct Guess {
+    /// Since the last of them.
+    least: Nanos,
+    /// Since the one before. A path that is longer than their interval answers that one, or an
+    /// earlier one.
+    long: Nanos,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct NearRtt {
     smoothed: Option<Nanos>,
@@ -50,8 +60,7 @@ pub(super) struct NearRtt {
     /// The shortest time to an answer. A proxy can delay answers but not hasten them, while it can
     /// claim any waiting time.
     least: Option<Nanos>,
-    /// From a retransmitted message to an answer that may belong to an earlier one: a rough value.
-    guess: Option<Nanos>,
+    guess: Option<Guess>,
     recent: Recent,
     /// When a quACK last gave a sample.
     sampled: Option<Instant>,
@@ -158,10 +167,10 @@ impl NearRtt {
         };
     }
 
-    /// Records a rough value: the time to an answer since the last of several messages that it may
-    /// answer.
-    pub(super) fn guess(&mut self, time: Duration) {
-        self.guess = Some(nanos(time));
+    /// Records rough values: the time to an answer since the last of several messages that it may
+    /// answer, and since the one before.
+    pub(super) fn guess(&mut self, least: Duration, long: Duration) {
+        self.guess = Some(Guess { least: nanos(least), long: nanos(long) });
     }
 
     /// Whether a measured or a rough value exists.
@@ -215,12 +224,22 @@ impl NearRtt {
     }
 
     fn rough_nanos(&self) -> Nanos {
-        self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
+        let guess = self.guess.map_or(INITIAL, |guess| guess.least);
+        self.smoothed.map_or(guess, |_| self.bound())
     }
 
     /// The larger of the smoothed and the latest value, or the rough one if nothing was measured.
     pub(super) fn rough(&self) -> Duration {
         Duration::from_nanos(self.rough_nanos())
+    }
+
+    /// As [`rough`](Self::rough), but a guess is rather too long than too short. Use it where a
+    /// proxy that is far away must not pass for a near one.
+    pub(super) fn rough_at_most(&self) -> Duration {
+        match (self.smoothed, self.guess) {
+            (None, Some(guess)) => Duration::from_nanos(guess.long),
+            _ => self.rough(),
+        }
     }
 
     /// How long a packet may trail a later one before it is declared lost: 9/8 of the near RTT

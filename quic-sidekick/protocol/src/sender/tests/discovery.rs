@@ -39,6 +39,23 @@ fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
 }
 
+/// The path is longer than the intervals of HELLOs, so their answers cannot be told apart.
+#[test]
+fn the_first_guess_of_a_long_near_rtt_is_most_of_it() {
+    for delay in [15, 30, 55, 100, 290] {
+        let mut s = discovering(near(delay, 0), 1);
+        let rough = loop {
+            s.stream(1, MS);
+            let mut established = s.sender.sessions.iter().filter_map(|it| it.established());
+            if let Some(established) = established.next() {
+                break established.near_rtt.rough_at_most();
+            }
+        };
+        let rtt = 2 * delay * MS;
+        assert!((rtt / 2..=rtt + MS).contains(&rough), "{rough:?} of {rtt:?}");
+    }
+}
+
 /// The NAT translates the flow and the adjacent socket, and admits only answers.
 #[test]
 fn a_proxy_beyond_a_nat_is_found() {
