@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::PathCounters;
 use crate::relay::SegmentCounters;
-use crate::scenario::{FlowKind, Scenario, Split};
+use crate::scenario::{FlowKind, Scenario, Split, Tunnel};
 
 mod call;
 
@@ -290,8 +290,8 @@ pub struct RunRecord {
     pub settings: Vec<String>,
     /// The kind of the flow.
     pub flow: String,
-    /// The Sidekick mode; `split` where the proxy terminated the connection, and `split twice`
-    /// where two did.
+    /// The Sidekick mode; `split` where the proxy terminated the connection, `split twice` where two
+    /// did, and `tunnel` or `tunnel in order` where the near segment had one.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
     /// downloads, and of `quinn-upload`.
@@ -370,10 +370,12 @@ impl RunRecord {
         };
         // The acknowledgements of the data, where its receiver sends them.
         let acks = if down { near.to_receiver } else { far.to_sender };
-        let mode = match scenario.flow.split {
-            Split::Off => scenario.sidekick.mode.name(),
-            Split::Near => "split",
-            Split::Both => "split twice",
+        let mode = match (scenario.flow.split, scenario.flow.tunnel) {
+            (Split::Near, _) => "split",
+            (Split::Both, _) => "split twice",
+            (Split::Off, Tunnel::Unordered) => "tunnel",
+            (Split::Off, Tunnel::Ordered) => "tunnel in order",
+            (Split::Off, Tunnel::Off) => scenario.sidekick.mode.name(),
         };
         let cc = match kind {
             // The rate is constant.

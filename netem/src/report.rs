@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 
 use crate::record::{Percentiles, RunRecord};
-use crate::scenario::{FlowKind, Scenario, Split};
+use crate::scenario::{FlowKind, Scenario};
 
 /// The largest share of packets that may leave a link late, in percent. A larger one spoils the
 /// delays of a run: a call's 99th percentile depends on one packet in a hundred.
@@ -85,15 +85,10 @@ fn waits(run: &RunRecord) -> Percentiles {
 
 /// The runs of one scenario: a table, and for transfers the median.
 pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
-    let mode = match scenario.flow.split {
-        Split::Off => scenario.sidekick.mode.name(),
-        Split::Near => "split proxy",
-        Split::Both => "two split proxies",
-    };
     let lost = [LOST_NEAR, LOST_MIDDLE, LOST_FAR];
     let lost = if scenario.middle.is_some() { &lost[..] } else { &[LOST_NEAR, LOST_FAR] };
     let name = &scenario.name;
-    let cc = records.first().map_or("", |record| &record.cc);
+    let (mode, cc) = records.first().map_or(("", ""), |record| (&record.mode, &record.cc));
     let print = |title: String, columns: &[Column<RunRecord>]| {
         format!("{name}: {title}\n{}\n", table_of(columns, records, 0))
     };
