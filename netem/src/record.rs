@@ -290,8 +290,8 @@ pub struct RunRecord {
     pub settings: Vec<String>,
     /// The kind of the flow.
     pub flow: String,
-    /// The Sidekick mode; `split` where the proxy terminated the connection, `split twice` where two
-    /// did, and `tunnel` or `tunnel in order` where the near segment had one.
+    /// The Sidekick mode; `split` where the proxy terminated the connection, `split twice` where
+    /// two did, and `tunnel` or `tunnel in order` where the near segment had one.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
     /// downloads, and of `quinn-upload`.
