@@ -11,7 +11,7 @@ export RUST_BACKTRACE ?= 1
 .PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio \
 	demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
 	without-portable deb test-deb test-netem-vm format lint clippy lint-features document unit \
-	upstream clean
+	upstream package docs clean
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
@@ -27,6 +27,8 @@ help:
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
+	@echo "make package      pack the crates for crates.io in $(BUILT)/package"
+	@echo "make docs         build the book of docs/ in book/ (mdBook, which cargo installs in $(BUILT)/tools)"
 	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-portable  build the quACK, the parity and the protocol for Windows and WebAssembly"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
@@ -164,6 +166,19 @@ deb: build-deps
 test-deb: deb
 	proxy/packaging/test-deb $(BUILT)/deb
 
+# The crates that do not depend on the hooked quiche, which cannot be published.
+PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
+
+# This publishes nothing. It checks the manifests, and lists what cargo would upload.
+package:
+	$(CARGO) package --locked --no-verify --allow-dirty $(PUBLISHED)
+
+MDBOOK = $(or $(shell command -v mdbook),$(abspath $(BUILT))/tools/bin/mdbook)
+
+docs:
+	@test -x $(MDBOOK) || $(CARGO) install --locked --root $(BUILT)/tools mdbook@0.5.4
+	$(MDBOOK) build docs
+
 # Many tests wait for time to pass. The second list compiles meanwhile.
 test: deps format build
 	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
@@ -182,7 +197,7 @@ check: format clippy
 format: build-deps
 	$(CARGO) fmt --all --check
 
-lint: clippy lint-features document
+lint: clippy lint-features document package
 
 clippy: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
