@@ -1,4 +1,4 @@
-//! An agent helps the UDP flows of programs that know nothing of it.
+//! An agent helps the UDP flows of unmodified programs.
 //!
 //! It captures what leaves by an interface, looks for a proxy on the path of each flow, and sends
 //! again what was lost before the proxy, byte for byte.

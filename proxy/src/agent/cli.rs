@@ -45,12 +45,11 @@ Examples:
   The status of the running agent:
       sidekick-agent status
 
-Name the interfaces by which packets leave over the lossy link. A proxy (sidekick-proxy) runs at the
-other end of that link. The agent delays and alters no packet. It sends only to the destinations of
-the flows, and to their proxies: copies of what was lost before the proxy, markers that look for a
-proxy, and messages to proxies. It helps no flow to a multicast or broadcast address. Nor does it
-help DNS, DHCP, NTP, SSDP, multicast DNS and the messages of other programs to proxies, unless
---only names their ports.
+Name the interfaces of the lossy link. A proxy (sidekick-proxy) runs at the other end of that link.
+The agent delays and alters no packet. To the destinations of flows it sends copies of packets that
+were lost before the proxy, and markers that search for a proxy. To proxies it sends messages. It
+helps no flow to a multicast or broadcast address. It helps DNS, DHCP, NTP, SSDP, multicast DNS and
+the messages of other programs to proxies only if --only names their ports.
 
 A SELECTOR is a destination of flows:
       443                         a port
@@ -67,9 +66,8 @@ root, or grant the capabilities once:
 On SIGINT or SIGTERM the agent ends its sessions, prints a summary and exits with 0. The flows go on
 without help. On SIGHUP it rereads the file of --config. Without a file, SIGHUP ends it, too.";
 
-/// Helps the UDP flows of programs that know nothing of it: QUIC, calls, tunnels. If a packet is
-/// lost between this host and a Sidekick proxy on the path, the agent sends it again at once, byte
-/// for byte.
+/// Helps the UDP flows of unmodified programs: QUIC, calls, tunnels. If a packet is lost between
+/// this host and a Sidekick proxy on the path, the agent retransmits it at once, unchanged.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "sidekick-agent",
@@ -88,7 +86,7 @@ struct Options {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Interface by which the packets leave that may be lost. Repeat the flag, or separate names by
+    /// Interface of a lossy link, by which packets leave. Repeat the flag, or separate names by
     /// commas, for several
     #[arg(
         short,
@@ -99,14 +97,13 @@ struct Options {
     )]
     interfaces: Vec<String>,
 
-    /// TUN device by which this host gets copies of what was lost on its way here, of calls and
-    /// WireGuard, or `off`. The agent creates it [default: sidekick0, or none without the privilege
-    /// to create it]
+    /// TUN device by which this host receives copies of lost packets of calls and WireGuard, or
+    /// `off`. The agent creates it [default: sidekick0, or none without the privilege to create it]
     #[arg(long, value_name = "IF|off")]
     tun: Option<TunName>,
 
-    /// Address and UDP port of the proxy of all flows; those that a router forwards as they are
-    /// have to find it on their path [default: look for a proxy on the path of each flow]
+    /// Address and UDP port of the proxy of all flows. For flows that a router forwards, the agent
+    /// must find this proxy on their path [default: search the path of each flow for a proxy]
     #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
     proxy: Option<SocketAddr>,
 
