@@ -64,7 +64,7 @@ interop-agent: programs
 	interop/unmodified/measure --programs $(BUILT)/debug --cache $(BUILT)/interop $(AGENT)
 
 demo: programs
-	@$(BUILT)/debug/sidekick-lab demo
+	@$(BUILT)/debug/sidekick-lab demo --out $(BUILT)/demo
 
 # The demo writes the received sound and the plot to demo-audio in the target directory.
 demo-audio: programs

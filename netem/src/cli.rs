@@ -41,8 +41,7 @@ pub(crate) enum Command {
     DemoAudio(DemoAudio),
     /// Download a file over a lossy satellite path, with and without a Sidekick proxy
     DemoSatellite(DemoPath),
-    /// Upload a file and make a call by programs that know nothing of a Sidekick, without an agent
-    /// and with one
+    /// Upload a file and make a call by unmodified programs, without an agent and with one
     DemoAgent(DemoPath),
     /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///
@@ -219,6 +218,9 @@ pub(crate) struct Demo {
     /// Upload and download this file instead of 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
+    /// Also write the figures as a picture to DIR/summary.svg; overwrite a file that exists
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

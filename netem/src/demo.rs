@@ -1,5 +1,5 @@
-//! The demonstration: one file, several senders, the same path, and in plain words what came of it.
-//! Two tables are of uploads, the third is of downloads. Demonstrations of their own show downloads
+//! The demonstration: one file, several senders, and the same path. Two tables show uploads, and the
+//! third shows downloads. Sentences below each table explain it. Other demonstrations show downloads
 //! over a satellite, a call, and an agent.
 
 use std::io;
@@ -9,6 +9,7 @@ pub mod agent;
 pub mod call;
 mod download;
 mod satellite;
+pub mod summary;
 mod waits;
 
 use serde::Serialize;
@@ -257,6 +258,15 @@ fn compare(
     Ok(Comparison { near_loss_percent, rows, columns: plan.columns, says, check })
 }
 
+impl Comparison {
+    /// What was transferred, and over which path.
+    fn title(&self) -> String {
+        let down = self.rows.iter().any(|row| row.record.is_download());
+        let what = if down { "Download" } else { "Upload" };
+        format!("{what} at {} % near loss", self.near_loss_percent)
+    }
+}
+
 impl Row {
     /// The row of a sender's runs; a run that did not bring the whole file comes before the median,
     /// so that it is seen.
@@ -315,9 +325,9 @@ fn beside(figure: f64, other: f64) -> &'static str {
 fn first_sentence(rows: &[Row]) -> String {
     let (helped, plain) = (goodput(rows, PACUBIC), goodput(rows, BBR2));
     format!(
-        "Told by the proxy which packets were lost before it, PACUBIC is {:.1} times as fast as CUBIC of RFC 9438 and \
-         {:.1} times as fast as quiche's own CUBIC; {}. Plain BBR2, which needs no proxy, {} at this loss: {plain:.2} \
-         against {helped:.2} Mbit/s.",
+        "The proxy reports to PACUBIC which packets were lost before it. PACUBIC is {:.1} times as fast as CUBIC of \
+         RFC 9438, and {:.1} times as fast as quiche's own CUBIC.{} Plain BBR2 needs no proxy. It {} at this loss: \
+         {plain:.2} against {helped:.2} Mbit/s.",
         ratio(rows, PACUBIC, RFC_CUBIC),
         ratio(rows, PACUBIC, STOCK_CUBIC),
         early_share(rows, PACUBIC),
@@ -328,8 +338,8 @@ fn first_sentence(rows: &[Row]) -> String {
 fn second_sentence(rows: &[Row]) -> String {
     let (plain, helped) = (goodput(rows, BBR2), goodput(rows, PATH_AWARE_BBR2));
     format!(
-        "At this loss BBR2 by itself comes to {plain:.2} Mbit/s, and path-aware BBR2, which keeps losses before the \
-         proxy out of its loss signal, to {helped:.2}: {:.1} times as fast; {}.",
+        "At this loss BBR2 alone has {plain:.2} Mbit/s. Path-aware BBR2 does not count losses before the proxy as \
+         congestion. It has {helped:.2} Mbit/s, {:.1} times as much.{}",
         ratio(rows, PATH_AWARE_BBR2, BBR2),
         early_share(rows, PATH_AWARE_BBR2),
     )
@@ -340,7 +350,7 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
     let packets = &row.record.packets;
     let Some(end_to_end) = packets.lost_end_to_end else { return String::new() };
     let all = packets.lost_early + end_to_end;
-    format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
+    format!(" It detected {} of its {all} losses by the proxy's reports.", packets.lost_early)
 }
 
 const COLUMNS: [Column<Row>; 8] = [
@@ -348,16 +358,15 @@ const COLUMNS: [Column<Row>; 8] = [
     ("time", |row| seconds(row.record.time_s)),
     ("Mbit/s", Row::goodput),
     ("packets sent", |row| row.record.packets.sent.to_string()),
-    ("losses found early", |row| row.record.packets.lost_early.to_string()),
-    ("losses end to end", |row| or_dash(row.record.packets.lost_end_to_end)),
+    ("losses detected early", |row| row.record.packets.lost_early.to_string()),
+    ("detected end to end", |row| or_dash(row.record.packets.lost_end_to_end)),
     ("quACKs", |row| row.record.quacks.received.to_string()),
     ("SHA-256", |row| short_hash(&row.record.sha256)),
 ];
 
 /// The table of a comparison, with the sentences below it.
 pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
-    let is_download =
-        comparison.rows.iter().any(|row| row.record.flow == FlowKind::Download.name());
+    let is_download = comparison.rows.iter().any(|row| row.record.is_download());
     let what = if is_download { " downloaded" } else { "" };
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
     let Check { claim, measured, passed, .. } = &comparison.check;
@@ -378,6 +387,22 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
     }
     text += &format!("Check: {claim}: {measured:.2} times, {verdict}.\n");
     text
+}
+
+/// The other demonstrations, each with its command. `lab` is the path of this program.
+#[must_use]
+pub fn others(lab: &str) -> String {
+    let of = |what: &str, command: &str| format!("  {what}\n      {lab} {command}\n");
+    [
+        "\nThe other demonstrations:\n".to_owned(),
+        of(
+            "A satellite: parity repairs a download where a request takes too long.",
+            "demo-satellite",
+        ),
+        of("A call: re-injection repairs audio before its time is over.", "demo-audio"),
+        of("Unmodified programs: an agent repairs an upload and a call.", "demo-agent"),
+    ]
+    .concat()
 }
 
 /// Whether a file serves for the demonstration; if not, a sentence why.

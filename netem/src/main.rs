@@ -331,6 +331,9 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
 }
 
 fn check_file(demo: &cli::Demo) -> Result<()> {
+    if let Some(out) = &demo.out {
+        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    }
     let objection = demo.file.as_deref().and_then(demo::objection);
     objection.map_or(Ok(()), |objection| bail!(objection))
 }
@@ -366,7 +369,27 @@ fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
 fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
     let Common { seed, json, .. } = demo.common;
     let file = source(demo.file.as_deref(), bench.directory, demo::DEFAULT_BYTES, seed)?;
-    show_tables(json, |show| demo::run(bench, &file, seed, show))
+    let mut drawn = Ok(());
+    let passed = show_tables(json, |show| {
+        let result = demo::run(bench, &file, seed, show)?;
+        drawn = draw_summary(demo, &result);
+        Ok(result)
+    })?;
+    drawn?;
+    if !json {
+        let lab = std::env::args().next().unwrap_or_else(|| "sidekick-lab".to_owned());
+        print(&demo::others(&lab))?;
+    }
+    Ok(passed)
+}
+
+fn draw_summary(demo: &cli::Demo, result: &Demo) -> Result<()> {
+    let Some(out) = &demo.out else { return Ok(()) };
+    let path = out.join("summary.svg");
+    let picture = demo::summary::draw(&result.comparisons)?;
+    std::fs::write(&path, picture).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("The picture of all tables is {}", path.display());
+    Ok(())
 }
 
 fn do_demo_satellite(common: &Common, bench: &Bench<'_>) -> Result<bool> {

@@ -61,7 +61,7 @@ const LOST_MIDDLE: Column<RunRecord> =
     ("lost in the middle", |run| or_dash(run.packets.lost_middle));
 const LOST_FAR: Column<RunRecord> = ("lost far", |run| run.packets.lost_far.to_string());
 const FOUND: [Column<RunRecord>; 4] = [
-    ("found early", |run| run.packets.lost_early.to_string()),
+    ("detected early", |run| run.packets.lost_early.to_string()),
     ("found end to end", |run| or_dash(run.packets.lost_end_to_end)),
     ("spurious", |run| run.packets.spurious.to_string()),
     ("quACKs", |run| run.quacks.received.to_string()),

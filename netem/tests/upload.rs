@@ -48,7 +48,7 @@ fn every_mode_finds_losses_early() {
             (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
         // The sender's messages to the proxy are lost there as well, and so is what went before the
         // proxy was found.
-        assert!(early >= near / 3 && early <= near, "{early} found early of {near} lost near");
+        assert!(early >= near / 3 && early <= near, "{early} detected early of {near} lost near");
         assert!(number(&record, "/packets/spurious") <= early / 10, "{record}");
     }
 }

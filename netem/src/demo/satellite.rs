@@ -1,4 +1,4 @@
-//! A download over a satellite, from a server that knows nothing of a Sidekick. Copies cost a near
+//! A download over a satellite, from an unmodified server. Copies cost a near
 //! round trip, which is long here; parity costs none.
 
 use super::download::{PLAIN, repeats};
@@ -31,9 +31,9 @@ fn sentence(rows: &[Row]) -> String {
     let rebuilt = helped.map_or(0, |row| repeats(row).parity_rebuilt);
     let extra = helped.map_or(0.0, |row| repeats(row).near_overhead_percent);
     format!(
-        "The server is the same, and knows nothing of the proxy. Alone it reaches {plain:.2} \
-         Mbit/s. With a client that gets parity from the proxy it reaches {parity:.2}, {:.1} times \
-         as much. A request would cost a round trip to the proxy, which takes 60 ms. Parity \
+        "The server is the same, and unmodified. To a client without help it sends {plain:.2} \
+         Mbit/s. The other client receives parity from the proxy, and has {parity:.2} Mbit/s, \
+         {:.1} times as much. A request would cost a round trip to the proxy, which takes 60 ms. Parity \
          rebuilt {rebuilt} datagrams at once, for {extra:.0} % more bytes on the near segment.",
         ratio(rows, PARITY, PLAIN),
     )
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn the_words_follow_the_figures() {
         let said = sentence(&rows(0.5, 5.0));
-        assert!(said.contains("Alone it reaches 0.50 Mbit/s"), "{said}");
-        assert!(said.contains("it reaches 5.00, 10.0 times as much"), "{said}");
+        assert!(said.contains("it sends 0.50 Mbit/s."), "{said}");
+        assert!(said.contains("has 5.00 Mbit/s, 10.0 times as much"), "{said}");
         assert!(said.contains("rebuilt 41 datagrams at once, for 20 % more"), "{said}");
     }
 
