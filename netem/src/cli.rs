@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use sidekick_netem::figures::plan::Shard;
 
-/// Run transports over an emulated path of two segments, with and without a Sidekick proxy
+/// Run transports over an emulated path of two or three segments, with and without a Sidekick
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-lab", version)]
 pub(crate) struct Cli {
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// below 0.98 runs 20 seeds.
     ///
     /// It runs in virtual time, so a seed gives the same figures on every machine. With the
-    /// defaults it takes about half an hour on two cores. It prints the distribution of the ratios,
+    /// defaults and a release build it takes about five minutes on two cores. It prints the distribution of the ratios,
     /// and the worst topologies with the command lines that repeat them. A run that fails, for
     /// example because the connection times out in a burst of loss, counts as no goodput.
     Sweep(Sweep),

@@ -25,6 +25,8 @@ pub const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
 pub const SUSPICIOUS: f64 = 0.98;
 /// The number of seeds of a suspicious topology.
 pub const MORE_SEEDS: u64 = 20;
+/// The shares of the topologies that the summary shows, in percent.
+const SHARES: [usize; 8] = [0, 1, 5, 25, 50, 75, 95, 100];
 /// The most topologies that the summary lists.
 const LISTED: usize = 10;
 
@@ -168,6 +170,13 @@ impl Topology {
     }
 }
 
+impl Reach {
+    /// `auto` divided by BBR2 without help, which may fail on a path that `auto` can use.
+    fn over_bbr2(&self) -> f64 {
+        if self.bbr2 > 0.0 { self.auto / self.bbr2 } else { f64::INFINITY }
+    }
+}
+
 /// The distribution in words, and the worst topologies with the command lines that repeat them.
 pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
     let Distribution { topologies, failed, repeated, median, first_percentile, worst } =
@@ -186,7 +195,8 @@ pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
         "auto divided by the best of BBR2, path-aware BBR2 and re-injection over BBR2:\n\
          median {median:.3}, first percentile {first_percentile:.3}, worst {worst:.3} \
          ({topologies} topologies, {repeated} of them with {MORE_SEEDS} seeds; {failed} runs failed).\n\
-         The worst, in Mbit/s:\n{}\n",
+         {}\nThe worst, in Mbit/s:\n{}\n",
+        shares(reached),
         report::table_of(&columns, worst_of_all, 0)
     );
     for reach in worst_of_all {
@@ -194,6 +204,28 @@ pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
         text += &format!("{}: {auto}\n", reach.topology);
     }
     text
+}
+
+/// What so many percent of the topologies do not exceed: the ratio, and `auto` divided by BBR2.
+fn shares(reached: &[Reach]) -> String {
+    let row = |name: &str, ratio: fn(&Reach) -> f64| {
+        let at = |percent| report::percentile(reached.iter().map(ratio), percent);
+        let cells = SHARES.map(|percent| at(percent).unwrap_or(f64::NAN));
+        (name.to_owned(), cells)
+    };
+    let rows =
+        [row("ratio, at most", |reach| reach.ratio), row("auto / BBR2, at most", Reach::over_bbr2)];
+    let mut text = format!("{:30}", "share of the topologies, %");
+    for percent in SHARES {
+        text += &format!("{percent:>8}");
+    }
+    for (name, cells) in rows {
+        text += &format!("\n{name:30}");
+        for cell in cells {
+            text += &format!("{cell:>8.3}");
+        }
+    }
+    text + "\n"
 }
 
 /// The ratios by the share of topologies that have no higher one, as an SVG.

@@ -52,6 +52,9 @@ fn a_suspicious_topology_runs_more_seeds_and_none_twice() {
     assert!(
         text.contains("median 0.950, first percentile 0.950, worst 0.950 (40 topologies, 40 of")
     );
+    let row = |name: &str, cell: &str| format!("{name:30}{}", format!("{cell:>8}").repeat(8));
+    assert!(text.contains(&row("ratio, at most", "0.950")), "{text}");
+    assert!(text.contains(&row("auto / BBR2, at most", "3.800")), "{text}");
     let command = &reached[0].commands[0];
     assert!(text.contains(command.as_str()) && command.ends_with(" --runs 20"), "{text}");
 }
