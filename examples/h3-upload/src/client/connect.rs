@@ -27,9 +27,10 @@ use crate::clock::now;
 use crate::discover::{Found, Route};
 use crate::options::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
+use crate::report::Measured;
 use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
-use crate::watch::{Seen, Watched};
+use crate::watch::{Counters, Seen, Watched};
 
 /// Bytes of a UDP payload. They fit every usual path, tunnels included, so path MTU discovery would
 /// only cost probes.
@@ -47,18 +48,23 @@ const LONGEST_HEADERS: u64 = 16 * 1024;
 /// How long a server may take to answer after the network reported that no program listens there.
 const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
 
+/// The application protocol (ALPN) of HTTP/3.
+pub const HTTP3: &[u8] = b"h3";
+
 /// What a program needs of its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs<'a> {
+    /// The application protocol (ALPN).
+    pub protocol: &'a [u8],
     /// The most bytes of an answer that the server may send ahead of what is read.
     pub window: u64,
     /// The files that the qlog file must not replace.
     pub files: &'a [&'a Path],
 }
 
-/// An established connection.
-pub struct Link {
-    pub(crate) controller: ClientH3Controller,
+/// An established connection. Its application runs on it, and `controller` controls that.
+pub struct Link<C = ClientH3Controller> {
+    pub(crate) controller: C,
     pub(crate) seen: Arc<Seen>,
     pub(crate) sidekick: Option<Handle>,
     pub(crate) started: Instant,
@@ -66,13 +72,44 @@ pub struct Link {
     pub(crate) found: Found,
 }
 
-impl fmt::Debug for Link {
+impl<C> fmt::Debug for Link<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl<C> Link<C> {
+    /// Separates the controller from the connection.
+    #[must_use]
+    pub fn split(self) -> (Link<()>, C) {
+        let Self { controller, seen, sidekick, started, server, found } = self;
+        (Link { controller: (), seen, sidekick, started, server, found }, controller)
+    }
+
+    /// Why the connection ended, once it has; `None` if this end closed it.
+    #[must_use]
+    pub fn ending(&self) -> Option<String> {
+        self.seen.ending.get().map(ToString::to_string)
+    }
+
+    /// What the connection and the plugin have measured, once the connection has ended. `ended` is
+    /// when the transfer did.
+    #[must_use]
+    pub fn measured(&self, ended: Instant) -> Measured {
+        self.measured_with(self.seen.last.get().copied().unwrap_or_default(), ended)
+    }
+
+    pub(crate) fn measured_with(&self, counters: Counters, ended: Instant) -> Measured {
+        Measured {
+            time: ended.saturating_duration_since(self.started),
+            counters,
+            server: self.server,
+            found: self.found,
+            sidekick: self.status(),
+            socket_errors: self.sidekick.as_ref().map_or(0, |handle| handle.socket_errors()),
+        }
+    }
+
     /// When the first packet was sent.
     #[must_use]
     pub fn started(&self) -> Instant {
@@ -99,12 +136,24 @@ impl Link {
     }
 }
 
-/// Connects to the plan's server. It tries the server's addresses in turn, all of them within the
-/// plan's timeout.
+/// An HTTP/3 client, and what controls it.
+#[must_use]
+pub fn http3() -> (ClientH3Driver, ClientH3Controller) {
+    let mut settings = Http3Settings::default();
+    settings.max_header_list_size = Some(LONGEST_HEADERS);
+    ClientH3Driver::new(settings)
+}
+
+/// Connects to the plan's server, and runs the application that `begin` makes, such as [`http3`].
+/// It tries the server's addresses in turn, all of them within the plan's timeout.
 ///
 /// # Errors
-/// No address answers in time, or as an HTTP/3 server whose certificate is trusted.
-pub async fn connect(plan: &Plan, needs: Needs<'_>) -> anyhow::Result<Link> {
+/// No address answers in time, or as a server of the protocol whose certificate is trusted.
+pub async fn connect<A: ApplicationOverQuic, C>(
+    plan: &Plan,
+    needs: Needs<'_>,
+    begin: impl Fn() -> (A, C),
+) -> anyhow::Result<Link<C>> {
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
     let routes = async {
@@ -130,11 +179,12 @@ pub async fn connect(plan: &Plan, needs: Needs<'_>) -> anyhow::Result<Link> {
         let patience = until.saturating_duration_since(now()) / u32::try_from(rivals)?;
         left = others;
         let verifier = Arc::new(verifier.afresh());
-        let error =
-            match attempt(plan, needs, Arc::clone(&verifier), route, &proxies, patience).await {
-                Ok(link) => return Ok(link),
-                Err(error) => error,
-            };
+        let attempted =
+            attempt(plan, needs, Arc::clone(&verifier), route, &proxies, patience, begin());
+        let error = match attempted.await {
+            Ok(link) => return Ok(link),
+            Err(error) => error,
+        };
         debug!(?route, "{error:#}");
         let refused = verifier.refusal().is_some();
         if refused {
@@ -207,18 +257,16 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
         .context("cannot find the proxy: check --proxy, or leave out --sidekick")
 }
 
-async fn attempt(
+async fn attempt<A: ApplicationOverQuic, C>(
     plan: &Plan,
     needs: Needs<'_>,
     verifier: Arc<Verifier>,
     route: &Route,
     proxies: &[SocketAddr],
     patience: Duration,
-) -> anyhow::Result<Link> {
+    (driver, controller): (A, C),
+) -> anyhow::Result<Link<C>> {
     let &Route { address: server, found, .. } = route;
-    let mut settings = Http3Settings::default();
-    settings.max_header_list_size = Some(LONGEST_HEADERS);
-    let (driver, controller) = ClientH3Driver::new(settings);
     let Some(assistance) = &plan.assistance else {
         let (started, seen) = establish(plan, needs, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found });
@@ -252,7 +300,7 @@ async fn establish<A: ApplicationOverQuic>(
         files.push(cafile);
     }
     let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
-    let settings = settings(plan, needs.window, qlog.as_ref());
+    let settings = settings(plan, needs, qlog.as_ref());
     let outcome = handshake(plan, verifier, server, patience, settings, app).await;
     let kept = qlog.map_or(Ok(()), Qlog::keep);
     let established = outcome?;
@@ -325,8 +373,9 @@ fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
     }
 }
 
-fn settings(plan: &Plan, window: u64, qlog: Option<&Qlog>) -> QuicSettings {
+fn settings(plan: &Plan, needs: Needs<'_>, qlog: Option<&Qlog>) -> QuicSettings {
     let mut settings = QuicSettings::default();
+    settings.alpn = vec![needs.protocol.to_vec()];
     settings.cc_algorithm = plan.cc.quiche_name().to_owned();
     // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
     settings.enable_pacing = true;
@@ -336,6 +385,7 @@ fn settings(plan: &Plan, window: u64, qlog: Option<&Qlog>) -> QuicSettings {
     settings.max_idle_timeout = Some(IDLE_TIMEOUT);
     settings.handshake_timeout = Some(plan.timeout);
     // The server can use the whole window from the start, however long the round trip is.
+    let window = needs.window;
     let total = window + UNIDIRECTIONAL_STREAMS * UNIDIRECTIONAL_WINDOW;
     settings.initial_max_data = total;
     settings.max_connection_window = total;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_quiche::ClientH3Controller;
 use tokio_quiche::http3::driver::{
     ClientEventStream, ClientH3Event, H3Event, InboundFrame, IncomingH3Headers, NewClientRequest,
 };
@@ -21,8 +22,8 @@ use crate::words::sentence;
 const LONGEST_TEXT: usize = 64 * 1024;
 /// The longest wait until the last packets have left this machine.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// HTTP/3 error codes (RFC 9114, section 8.1).
-const H3_NO_ERROR: u64 = 0x100;
+/// The error code of a connection that ends without an error (RFC 9114, section 8.1).
+pub const H3_NO_ERROR: u64 = 0x100;
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
 
 /// The headers of a request for the plan's target.
@@ -134,12 +135,7 @@ pub async fn text(
 
 /// What the connection and the plugin have measured. `ended` is when the transfer did.
 pub async fn measure(link: &Link, ended: Instant) -> Measured {
-    let time = ended.saturating_duration_since(link.started);
-    let sidekick = link.status();
-    let socket_errors = link.sidekick.as_ref().map_or(0, |handle| handle.socket_errors());
-    let counters = counters(link).await;
-    let (server, found) = (link.server, link.found);
-    Measured { time, counters, server, found, sidekick, socket_errors }
+    link.measured_with(counters(link).await, ended)
 }
 
 /// quiche's own counters, from the connection's worker. A server may have closed the connection,
@@ -175,18 +171,22 @@ pub async fn on<T>(
     // Before the close, which would replace the server's own reason.
     let outcome = exchange(link, &mut events).await.map_err(|error| why(error, link, transfer));
     let code = if outcome.is_ok() { H3_NO_ERROR } else { H3_REQUEST_CANCELLED };
-    close(link, &mut events, code).await;
+    close(&link.controller, &mut events, code).await;
     outcome
 }
 
 /// Closes the connection, and waits until the CONNECTION_CLOSE frame has left.
-async fn close(link: &Link, events: &mut ClientEventStream, error_code: u64) {
+pub async fn close(
+    controller: &ClientH3Controller,
+    events: &mut ClientEventStream,
+    error_code: u64,
+) {
     let shutdown = ConnectionShutdownBehaviour {
         send_application_close: true,
         error_code,
         reason: Vec::new(),
     };
-    if link.controller.cmd_sender().send(QuicCommand::ConnectionClose(shutdown)).is_ok() {
+    if controller.cmd_sender().send(QuicCommand::ConnectionClose(shutdown)).is_ok() {
         // The driver's events end after its worker has flushed the last packet.
         let _ = timeout(CLOSE_TIMEOUT, async { while events.recv().await.is_some() {} }).await;
     }

@@ -39,3 +39,5 @@ mod watch;
 pub mod words;
 
 pub use clock::now;
+/// What applications of [`connect::connect`] are made of.
+pub use tokio_quiche;

@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long)]
     insecure: bool,
     /// Trust the root certificates in FILE (PEM) in addition to the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    #[arg(long, visible_alias = "ca", value_name = "FILE", conflicts_with = "insecure")]
     cafile: Option<PathBuf>,
     /// The longest wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use h3_client::connect::{self, Link, Needs};
+use h3_client::connect::{self, HTTP3, Link, Needs, http3};
 use h3_client::exchange::{self, answer, fields, lost};
 use h3_client::options::Plan;
 use h3_client::patience::{Activity, stalled};
@@ -46,9 +46,10 @@ pub(crate) async fn download(
         Place::File(path) => &[path.as_path()],
         Place::Stdout => &[],
     };
+    let needs = Needs { protocol: HTTP3, window: WINDOW, files };
     // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
-        link = connect::connect(plan, Needs { window: WINDOW, files }) => link?,
+        link = connect::connect(plan, needs, http3) => link?,
         _ = &mut stop => bail!("stopped"),
     };
     let activity = Arc::<Activity>::default();

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
+use h3_server::identity;
 
 use crate::limits::Limits;
 
@@ -22,18 +23,8 @@ pub(crate) struct Cli {
     /// The address to listen on (UDP)
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4433")]
     pub(crate) listen: SocketAddr,
-    /// The server's certificate, followed by its intermediates (PEM)
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) cert: Option<PathBuf>,
-    /// The certificate's private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    pub(crate) key: Option<PathBuf>,
-    /// Generate a certificate for this name or address; repeatable
-    #[arg(long, value_name = "NAME_OR_IP", conflicts_with_all = ["cert", "key"])]
-    pub(crate) self_signed: Vec<String>,
-    /// Write the generated root certificate to FILE, for the client's --cafile
-    #[arg(long, value_name = "FILE", requires = "self_signed")]
-    pub(crate) write_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identity: identity::Options,
     /// Drop a connection after this time without a packet
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,

@@ -5,9 +5,9 @@ use std::io::{self, Read, Seek as _};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use h3::error::Code;
-use h3::server::RequestStream;
+use h3_server::connection::Stream;
+use h3_server::quota::{Client, Place};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
 use sha2::{Digest as _, Sha256};
@@ -17,14 +17,9 @@ use tracing::{debug, info, warn};
 
 use crate::connection::Service;
 use crate::digests::{self, SMALL, Version};
-use crate::limits::{Client, Place};
 use crate::name::file_name;
 use crate::refusal::Refusal;
 use crate::store::Store;
-use crate::transport;
-
-/// A request's stream.
-pub(crate) type Stream = RequestStream<transport::BidiStream, Bytes>;
 
 /// Bytes that are read and sent at a time. A client must take as many within the stall timeout.
 const CHUNK: usize = 16 * 1024;

@@ -6,11 +6,9 @@
 //! | file | what it does |
 //! |---|---|
 //! | `cli.rs` | the command line |
-//! | `identity.rs` | certificate and key, from files or generated for a test |
+//! | `../../../h3-server/` | what it shares with other servers: identity, endpoint, HTTP/3 |
 //! | `limits.rs` | limits on what clients may use, together and each |
-//! | `endpoint.rs` | the QUIC endpoint, the admission of connections, an orderly end |
 //! | `connection.rs` | one connection, from its handshake to the end of its last request |
-//! | `transport.rs`, `frames.rs` | h3's interface to quinn, which bounds what h3 keeps |
 //! | `request.rs`, `refusal.rs` | one HTTP request, from headers to answer |
 //! | `download.rs`, `digests.rs` | the answer with a file, and the hashes of files |
 //! | `name.rs`, `../text.rs` | which names a client's file may have |
@@ -21,9 +19,6 @@ mod cli;
 mod connection;
 mod digests;
 mod download;
-mod endpoint;
-mod frames;
-mod identity;
 mod leftovers;
 mod limits;
 mod name;
@@ -32,7 +27,6 @@ mod request;
 mod store;
 #[path = "../text.rs"]
 mod text;
-mod transport;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -40,13 +34,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use h3_server::quota::Quota;
+use h3_server::{endpoint, identity};
 use tracing_subscriber::EnvFilter;
+
+const PROGRAM: &str = "h3-upload-server";
 
 fn main() -> ExitCode {
     match run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("h3-upload-server: {error:#}");
+            eprintln!("{PROGRAM}: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -54,7 +52,7 @@ fn main() -> ExitCode {
 
 fn run(cli: cli::Cli) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,h3_upload_server=info"));
+        .unwrap_or_else(|_| EnvFilter::new("warn,h3_server=info,h3_upload_server=info"));
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -63,16 +61,27 @@ fn run(cli: cli::Cli) -> anyhow::Result<()> {
         .init();
     cli.limits.provide_descriptors()?;
     let store = store::Store::new(&cli.dir, &cli.limits)?;
-    let (identity, root) = identity::load(&cli)?;
+    let (identity, root) = identity::load(PROGRAM, &cli.identity)?;
     let runtime =
         tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    let limits = &cli.limits;
+    let settings = endpoint::Settings {
+        listen: cli.listen,
+        protocols: &[b"h3"],
+        receive_window: limits.window,
+        send_window: limits.window,
+        streams: limits.max_uploads_per_connection,
+        idle: Duration::from_secs(cli.idle_timeout.into()),
+    };
+    let connections =
+        Quota::new("connections", limits.max_connections, limits.max_connections_per_client);
+    let service = connection::Service::new(cli.limits.clone(), store);
     // Dropping the runtime drops every unfinished upload, which removes its temporary file.
-    let idle = Duration::from_secs(cli.idle_timeout.into());
     runtime.block_on(endpoint::serve(
-        cli.listen,
+        settings,
         identity,
         root,
-        idle,
-        connection::Service::new(cli.limits, store),
+        &connections,
+        |incoming, client, place| connection::serve(incoming, service.clone(), client, place),
     ))
 }

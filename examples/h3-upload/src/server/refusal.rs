@@ -2,11 +2,11 @@
 
 use std::io;
 
+use h3_server::quota::Full;
 use http::StatusCode;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::limits::Full;
 use crate::name::NameError;
 use crate::store::StoreError;
 

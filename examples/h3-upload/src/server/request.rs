@@ -1,35 +1,23 @@
 //! One HTTP request, from its headers to its answer.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Buf as _;
 use h3::error::Code;
-use h3::server::RequestResolver;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use h3_server::connection::Stream;
+use h3_server::quota::Client;
+use h3_server::reply::Reply;
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::{Method, Request, StatusCode};
 use serde::Serialize;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::connection::Service;
-use crate::download::{self, Stream};
-use crate::limits::Client;
+use crate::download;
 use crate::name::file_name;
 use crate::refusal::Refusal;
 use crate::store::Upload;
-use crate::transport;
-
-/// How a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Its request was answered, or the client left.
-    Answered,
-    /// It had no request.
-    Broken,
-    /// Its headers did not end in time.
-    Endless,
-}
 
 /// The answer for a stored file.
 #[derive(Debug, Serialize)]
@@ -41,24 +29,13 @@ struct Receipt {
 
 /// Serves one request.
 pub(crate) async fn serve(
-    resolver: RequestResolver<transport::Connection, Bytes>,
+    request: Request<()>,
+    mut stream: Stream,
     service: Service,
     client: Client,
     peer: SocketAddr,
-) -> Ended {
+) {
     let patience = service.limits().request_timeout();
-    let (request, mut stream) = match timeout(patience, resolver.resolve_request()).await {
-        Ok(Ok(resolved)) => resolved,
-        Ok(Err(error)) => {
-            debug!(%peer, %error, "a stream ended without a request");
-            return Ended::Broken;
-        }
-        Err(_) => {
-            debug!(%peer, "the headers of a request did not end in time");
-            return Ended::Endless;
-        }
-    };
-    debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
     let reply = if request.method() == Method::GET && request.uri().path() == "/" {
         let usage = "h3-upload-server: PUT /NAME stores a file, GET /NAME returns it\n";
         Reply::text(StatusCode::OK, usage.to_owned())
@@ -72,36 +49,28 @@ pub(crate) async fn serve(
         match done {
             Ok(Some(receipt)) => {
                 info!(%peer, name = receipt.name, bytes = receipt.bytes, "stored");
-                Reply::receipt(&receipt)
+                let receipt = serde_json::to_string(&receipt).unwrap_or_default();
+                Reply::json(StatusCode::CREATED, receipt)
             }
             Ok(None) => {
                 debug!(%peer, path = request.uri().path(), "a download ended");
                 stream.stop_sending(Code::H3_NO_ERROR);
-                return Ended::Answered;
+                return;
             }
             Err(Refusal::Broken(error)) => {
                 info!(%peer, %error, "a transfer ended early, nothing was stored");
-                return Ended::Answered;
+                return;
             }
             Err(refusal) => {
                 warn!(%peer, path = request.uri().path(), %refusal, "refused");
-                Reply::refusal(&refusal, service.limits().stall_timeout())
+                // After the stall timeout, stalled uploads have freed their places.
+                let patience = service.limits().stall_timeout();
+                let status = refusal.status();
+                Reply::refusal(status, &refusal.to_string(), "GET, PUT, POST", patience)
             }
         }
     };
-    let answered = timeout(patience, reply.send(&mut stream)).await;
-    // The server does not need the rest of the body, which is no error (RFC 9114, section 4.1).
-    stream.stop_sending(Code::H3_NO_ERROR);
-    match answered {
-        Ok(Ok(())) => {}
-        // A client may leave without waiting for its answer.
-        Ok(Err(error)) => debug!(%peer, %error, "the client did not read the answer"),
-        Err(_) => {
-            debug!(%peer, "the client did not read the answer in time");
-            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
-        }
-    }
-    Ended::Answered
+    reply.send(&mut stream, patience).await;
 }
 
 async fn take(
@@ -183,62 +152,6 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
         announced = Some(length);
     }
     Ok(announced)
-}
-
-/// An answer.
-struct Reply {
-    status: StatusCode,
-    content_type: &'static str,
-    body: String,
-    retry_after: Option<Duration>,
-}
-
-impl Reply {
-    fn text(status: StatusCode, body: String) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body, retry_after: None }
-    }
-
-    fn receipt(receipt: &Receipt) -> Self {
-        let body = serde_json::to_string(receipt).unwrap_or_default();
-        Self {
-            status: StatusCode::CREATED,
-            content_type: "application/json",
-            body,
-            retry_after: None,
-        }
-    }
-
-    /// A refusal. After `patience`, stalled uploads have freed their places.
-    fn refusal(refusal: &Refusal, patience: Duration) -> Self {
-        let status = refusal.status();
-        let passing = matches!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS
-                | StatusCode::SERVICE_UNAVAILABLE
-                | StatusCode::INSUFFICIENT_STORAGE
-        );
-        Self {
-            retry_after: passing.then_some(patience),
-            ..Self::text(status, format!("{refusal}\n"))
-        }
-    }
-
-    async fn send(self, stream: &mut Stream) -> Result<(), h3::error::StreamError> {
-        let mut response = Response::new(());
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(self.content_type));
-        headers.insert(CONTENT_LENGTH, self.body.len().into());
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, http::HeaderValue::from_static("GET, PUT, POST"));
-        }
-        if let Some(patience) = self.retry_after {
-            headers.insert(RETRY_AFTER, patience.as_secs().into());
-        }
-        stream.send_response(response).await?;
-        stream.send_data(self.body.into()).await?;
-        stream.finish().await
-    }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload-server"));
         command.arg("--dir").arg(&stored).args(["--listen", "127.0.0.1:0"]);
         options(&mut command, scratch.path());
-        command.env("RUST_LOG", "h3_upload_server=debug");
+        command.env("RUST_LOG", "h3_server=debug,h3_upload_server=debug");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();

@@ -3,6 +3,7 @@
 //! `h3-quinn` passes all received bytes to h3 (see `frames.rs`), and panics if a stream is stopped
 //! while it is being read.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -113,7 +114,8 @@ impl quic::OpenStreams<Bytes> for Connection {
 }
 
 /// A request.
-pub(crate) struct BidiStream {
+#[derive(Debug)]
+pub struct BidiStream {
     send: SendStream,
     receive: RecvStream,
 }
@@ -169,7 +171,8 @@ impl quic::SendStream<Bytes> for BidiStream {
 }
 
 /// The client's side of a stream.
-pub(crate) struct RecvStream {
+#[derive(Debug)]
+pub struct RecvStream {
     stream: quinn::RecvStream,
     frames: Frames,
     /// Bytes from quinn that h3 has not received yet.
@@ -243,9 +246,15 @@ impl quic::RecvStream for RecvStream {
 }
 
 /// The server's side of a stream.
-pub(crate) struct SendStream {
+pub struct SendStream {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
+}
+
+impl fmt::Debug for SendStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendStream").field("stream", &self.stream).finish_non_exhaustive()
+    }
 }
 
 impl quic::SendStream<Bytes> for SendStream {
@@ -289,7 +298,8 @@ impl quic::SendStream<Bytes> for SendStream {
 }
 
 /// Encodes an error code (RFC 9114, section 8.1). All codes of HTTP/3 fit.
-pub(crate) fn wire(code: Code) -> VarInt {
+#[must_use]
+pub fn wire(code: Code) -> VarInt {
     VarInt::from_u64(code.value()).unwrap_or(VarInt::MAX)
 }
 
