@@ -1,0 +1,98 @@
+//! A connection of MQTT: moves bytes between its stream and the session.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use h3_server::quota::Client;
+use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError};
+use thiserror::Error;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::{Broker, PATIENCE};
+use crate::mqtt::session::{End, Session};
+
+/// Bytes that are read at a time, and that wait to be written before nothing more is read.
+const CHUNK: usize = 16 * 1024;
+/// The longest wait until the client has received the last packet.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Error)]
+enum Broken {
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    #[error("{0}")]
+    Write(#[from] WriteError),
+    #[error("the stream ended within a packet")]
+    Cut,
+    #[error("the client was silent for too long")]
+    Silent,
+}
+
+/// Serves the one stream of a connection.
+pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
+    let peer = quic.remote_address();
+    let (mut send, mut receive) = match timeout(PATIENCE, quic.accept_bi()).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%peer, %error, "a connection without a stream"),
+        Err(_) => return quic.close(VarInt::from_u32(0), b"no stream for too long"),
+    };
+    let mut session = Session::new(broker, client);
+    match converse(&mut session, &mut send, &mut receive).await {
+        Ok(end) => {
+            if let End::Refused(reason) = end {
+                warn!(%peer, reason, "refused");
+            }
+            let _ = send.finish();
+            // The reason must arrive before the close.
+            let _ = timeout(CLOSE_TIMEOUT, send.stopped()).await;
+        }
+        Err(error) => debug!(%peer, %error, "connection ended"),
+    }
+    quic.close(VarInt::from_u32(0), b"");
+}
+
+/// Reads, writes and waits for messages at the same time: a client that reads slowly can still
+/// acknowledge.
+async fn converse(
+    session: &mut Session<'_>,
+    send: &mut SendStream,
+    receive: &mut RecvStream,
+) -> Result<End, Broken> {
+    let mut out = BytesMut::new();
+    let mut silence = pin!(sleep(PATIENCE));
+    loop {
+        session.deliver(&mut out, CHUNK);
+        let patience = session.patience().unwrap_or(PATIENCE);
+        let waits_for_silence = session.patience().is_some() || !session.is_connected();
+        let read = out.len() < CHUNK;
+        tokio::select! {
+            written = send.write(&out), if !out.is_empty() => out.advance(written?),
+            chunk = receive.read_chunk(CHUNK, true), if read => {
+                silence.as_mut().reset(tokio::time::Instant::now() + patience);
+                let Some(chunk) = chunk? else {
+                    return if session.may_end() { Ok(End::Left) } else { Err(Broken::Cut) };
+                };
+                if let Err(end) = session.receive(&chunk.bytes, &mut out) {
+                    send.write_all(&out).await?;
+                    return Ok(end);
+                }
+            }
+            () = news(session), if read && session.may_deliver() => {}
+            () = silence.as_mut(), if waits_for_silence => return Err(Broken::Silent),
+        }
+    }
+}
+
+/// Waits for a message to any subscriber of the session.
+async fn news(session: &mut Session<'_>) {
+    let mut waits: Vec<_> = session.subscribers().map(|one| Box::pin(one.wait())).collect();
+    poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}

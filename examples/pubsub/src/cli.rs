@@ -1,0 +1,250 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::ensure;
+use bytes::Bytes;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use h3_client::options::{Options, Plan, Trust};
+use h3_client::target::{Target, parse_url};
+use h3_server::identity;
+use url::Url;
+
+use crate::broker::Limits;
+use crate::client::source::Source;
+use crate::client::speech::LONGEST_MESSAGE;
+use crate::name::TopicName;
+
+/// The program's name, for its messages.
+pub(crate) const PROGRAM: &str = "pubsub";
+
+/// What the first screen of the help has.
+const ABOUT: &str = "\
+Publish messages to topics and subscribe to them, over HTTP/3 or MQTT 5, and the broker between.
+
+To try it on one machine:
+    pubsub broker --self-signed localhost --write-ca ca.pem
+    pubsub subscribe --ca ca.pem house/kitchen
+    pubsub publish --ca ca.pem house/kitchen '21.5 degrees'
+With --sidekick auto, a Sidekick proxy on the path of a publisher or a subscriber helps.";
+
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, version, about = ABOUT, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Broker(BrokerCli),
+    Publish(PublishCli),
+    Subscribe(SubscribeCli),
+}
+
+/// Keep topics, and serve their publishers and subscribers
+///
+/// The broker speaks HTTP/3 and MQTT 5 over QUIC, at one UDP port and about the same topics. It
+/// keeps them in memory: a topic's last value, and its latest messages for subscribers that
+/// reconnect or are slow. Who can reach it may publish and subscribe.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerCli {
+    /// The address to listen on (UDP)
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4433")]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) identity: identity::Options,
+    /// Drop a connection after this time without a packet
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) idle_timeout: u16,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// Publish a message, each line of standard input, or generated messages
+///
+/// A message counts as published once the broker has acknowledged it. After a lost connection the
+/// publisher reconnects, and sends what is not acknowledged again. The broker drops what it has.
+#[derive(Debug, Args)]
+pub(crate) struct PublishCli {
+    /// The topic, such as house/kitchen/temperature
+    #[arg(value_parser = parse_topic)]
+    topic: TopicName,
+    /// The message [default: each line of standard input is one]
+    #[arg(conflicts_with = "count")]
+    message: Option<String>,
+    /// Publish N generated messages, for measurements
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// The time between generated messages; 0 for as fast as possible
+    #[arg(long, value_name = "MS", default_value_t = 100, requires = "count")]
+    interval: u32,
+    /// The size of a generated message
+    #[arg(long, value_name = "BYTES", default_value_t = 100, requires = "count")]
+    size: usize,
+    #[command(flatten)]
+    client: ClientCli,
+}
+
+/// Print the messages of a topic as they come
+///
+/// The last value comes at once, if there is one. A topic that nobody has published to yet is no
+/// error: the subscriber waits. After a lost connection it reconnects and resumes where it was. If
+/// the broker no longer has some messages, it says how many.
+#[derive(Debug, Args)]
+pub(crate) struct SubscribeCli {
+    /// The topic
+    #[arg(value_parser = parse_topic)]
+    topic: TopicName,
+    /// Begin with the message of this number, or the oldest after it that the broker has [default:
+    /// with the last value]
+    #[arg(long, value_name = "SEQUENCE")]
+    from: Option<u64>,
+    /// End after N messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    client: ClientCli,
+}
+
+/// The options of both kinds of client.
+#[derive(Debug, Args)]
+struct ClientCli {
+    /// The broker
+    #[arg(long, value_name = "URL", default_value = "https://localhost:4433/", value_parser = parse_url)]
+    broker: Url,
+    /// The protocol
+    #[arg(long, value_enum, default_value_t = Protocol::Http3)]
+    protocol: Protocol,
+    /// Try so long to reach a broker again that was lost, in seconds; 0 for not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    reconnect: u32,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// HTTP/3
+    Http3,
+    /// MQTT 5 over a QUIC stream
+    Mqtt,
+}
+
+impl Protocol {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http3 => "http3",
+            Self::Mqtt => "mqtt",
+        }
+    }
+}
+
+/// A checked command line of a client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) topic: TopicName,
+    pub(crate) protocol: Protocol,
+    pub(crate) reconnect: Duration,
+    pub(crate) plan: Plan,
+}
+
+/// A checked `pubsub publish`.
+#[derive(Debug)]
+pub(crate) struct Publish {
+    pub(crate) source: Source,
+    pub(crate) client: Client,
+}
+
+/// A checked `pubsub subscribe`.
+#[derive(Debug)]
+pub(crate) struct Subscribe {
+    pub(crate) from: Option<u64>,
+    pub(crate) count: Option<u64>,
+    pub(crate) client: Client,
+}
+
+impl PublishCli {
+    /// Checks the command line.
+    pub(crate) fn plan(self) -> anyhow::Result<Publish> {
+        let source = match (self.message, self.count) {
+            (Some(message), _) => Source::One(Bytes::from(message)),
+            (None, Some(count)) => {
+                ensure!(
+                    self.size <= LONGEST_MESSAGE,
+                    "--size is {LONGEST_MESSAGE} at most: no broker accepts more"
+                );
+                let interval = Duration::from_millis(self.interval.into());
+                Source::Generated { count, interval, size: self.size }
+            }
+            (None, None) => Source::Lines,
+        };
+        Ok(Publish { source, client: self.client.plan(self.topic)? })
+    }
+}
+
+impl SubscribeCli {
+    /// Checks the command line.
+    pub(crate) fn plan(self) -> anyhow::Result<Subscribe> {
+        let client = self.client.plan(self.topic)?;
+        Ok(Subscribe { from: self.from, count: self.count, client })
+    }
+}
+
+impl ClientCli {
+    fn plan(self, topic: TopicName) -> anyhow::Result<Client> {
+        let plan = self.options.plan(PROGRAM, Target::new(&self.broker, topic.path())?)?;
+        ensure!(
+            plan.trust != Trust::Any,
+            "pubsub always checks the broker's certificate: name its root with --ca FILE instead \
+             of --insecure"
+        );
+        let reconnect = Duration::from_secs(self.reconnect.into());
+        Ok(Client { topic, protocol: self.protocol, reconnect, plan })
+    }
+}
+
+fn parse_topic(text: &str) -> Result<TopicName, String> {
+    TopicName::new(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(arguments: &[&str]) -> anyhow::Result<Publish> {
+        let cli = Cli::try_parse_from(["pubsub", "publish"].iter().chain(arguments))?;
+        let Command::Publish(publish) = cli.command else { panic!("{cli:?}") };
+        publish.plan()
+    }
+
+    #[test]
+    fn a_message_comes_from_one_place() {
+        let source = |arguments: &[&str]| publish(arguments).map(|publish| publish.source);
+        assert_eq!(source(&["a", "21.5"]).unwrap(), Source::One(Bytes::from_static(b"21.5")));
+        assert_eq!(source(&["a"]).unwrap(), Source::Lines);
+        let generated = Source::Generated { count: 3, interval: Duration::ZERO, size: 9 };
+        let arguments = ["a", "--count", "3", "--interval", "0", "--size", "9"];
+        assert_eq!(source(&arguments).unwrap(), generated);
+        assert!(source(&["a", "21.5", "--count", "3"]).is_err());
+        assert!(source(&["a", "--size", "3"]).is_err());
+        assert!(source(&["a", "--count", "1", "--size", "99999999"]).is_err());
+        assert!(source(&["a/#"]).unwrap_err().to_string().contains("wildcard"));
+    }
+
+    #[test]
+    fn the_certificate_is_always_checked() {
+        assert!(publish(&["a", "b", "--insecure"]).unwrap_err().to_string().contains("--ca"));
+    }
+
+    #[test]
+    fn every_command_has_its_help() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        for command in Cli::command().get_subcommands() {
+            assert!(command.get_long_about().is_some(), "{}", command.get_name());
+        }
+    }
+}

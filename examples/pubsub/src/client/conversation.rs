@@ -1,0 +1,182 @@
+//! One connection to the broker, in either protocol.
+
+use bytes::BytesMut;
+use h3_client::connect::Link;
+use h3_client::exchange;
+use h3_client::options::Plan;
+use h3_client::report::Measured;
+use h3_client::tokio_quiche::http3::driver::IncomingH3Headers;
+use h3_client::tokio_quiche::quiche::h3::Header;
+use h3_client::words::sentence;
+use thiserror::Error;
+
+use super::Stopped;
+use super::pipe::{self, Received, Receiver, Sender};
+use super::speech::{Event, LONGEST_MESSAGE, Place, Speech};
+use crate::broker::http::{FIRST, INSTANCE};
+use crate::cli::Protocol;
+use crate::frame::Frames;
+use crate::mqtt::client::Client as Mqtt;
+use crate::name::{PublisherName, TopicName};
+use crate::outbox::Outgoing;
+
+/// Bytes that wait to be sent before nothing more is added.
+const ENOUGH: usize = 16 * 1024;
+
+/// What the client does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    Publisher,
+    /// It begins at this position.
+    Subscriber(Place),
+}
+
+/// The broker refuses, or speaks another protocol. To try again would not help.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
+/// A conversation.
+pub(crate) struct Conversation {
+    link: Link<()>,
+    sender: Sender,
+    receiver: Receiver,
+    speech: Speech,
+    out: BytesMut,
+    role: Role,
+}
+
+impl Conversation {
+    /// Connects, and says what this client wants.
+    pub(crate) async fn open(
+        plan: &Plan,
+        protocol: Protocol,
+        topic: &TopicName,
+        name: &PublisherName,
+        role: Role,
+    ) -> anyhow::Result<Self> {
+        let mut out = BytesMut::new();
+        let (speech, (link, sender, receiver)) = match protocol {
+            Protocol::Http3 => {
+                let headers = headers(plan, topic, name, role);
+                let publishes = matches!(role, Role::Publisher);
+                let speech = Speech::Http(Frames::new(LONGEST_MESSAGE));
+                (speech, pipe::http(plan, headers, publishes).await?)
+            }
+            Protocol::Mqtt => {
+                let place = match role {
+                    Role::Publisher => None,
+                    Role::Subscriber(place) => Some(place),
+                };
+                let speech = Speech::Mqtt(Mqtt::new(topic, name, place, &mut out));
+                (speech, pipe::mqtt(plan).await?)
+            }
+        };
+        Ok(Self { link, sender, receiver, speech, out, role })
+    }
+
+    /// Says a message.
+    pub(crate) fn publish(&mut self, message: &Outgoing) {
+        self.speech.publish(message, &mut self.out);
+    }
+
+    /// Whether it takes another message.
+    pub(crate) fn has_room(&self) -> bool {
+        self.out.len() < ENOUGH
+    }
+
+    /// Sends what was said and receives, whichever can be done first. Adds what happened to
+    /// `events`. Cancel safe.
+    ///
+    /// An error is [`Refused`], or the end of the connection.
+    pub(crate) async fn turn(&mut self, events: &mut Vec<Event>) -> anyhow::Result<Option<Head>> {
+        let received = tokio::select! {
+            // What the broker said may explain why it takes nothing more.
+            biased;
+            received = self.receiver.receive() => received?,
+            sent = self.sender.send(&mut self.out), if !self.out.is_empty() => {
+                sent?;
+                return Ok(None);
+            }
+        };
+        match received {
+            Received::Bytes(bytes) => {
+                let heard = self.speech.receive(&bytes, &mut self.out, events);
+                heard.map_err(|reason| Refused(broker_refused(&reason)))?;
+                Ok(None)
+            }
+            Received::Head(head) if exchange::status(&head.headers) == "200" => {
+                let number = |name| exchange::fields(&head.headers, name).next()?.parse().ok();
+                if let Role::Subscriber(_) = self.role {
+                    let place = Place { from: number(FIRST), instance: number(INSTANCE) };
+                    events.push(Event::Began(place));
+                }
+                self.receiver.begin(head.recv);
+                Ok(None)
+            }
+            Received::Head(head) => Ok(Some(Head(head))),
+        }
+    }
+
+    /// Why the broker refused by this head.
+    pub(crate) async fn refusal(&mut self, plan: &Plan, Head(mut head): Head) -> anyhow::Error {
+        let status = exchange::status(&head.headers);
+        match self.receiver.text(plan, &mut head).await {
+            Ok(text) => {
+                let text = format!("{} (status {status})", sentence(&text));
+                Refused(broker_refused(&text)).into()
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Closes the connection after `ended`. Returns what it measured, or why it ended.
+    pub(crate) async fn finish(self, ended: anyhow::Result<()>) -> anyhow::Result<Measured> {
+        let ended = ended.map_err(|error| {
+            let exact = error.is::<Refused>() || error.is::<Stopped>();
+            // Before the close, which would replace the broker's own reason.
+            match self.link.ending().filter(|_| !exact) {
+                Some(ending) => anyhow::anyhow!("{ending}"),
+                None => error,
+            }
+        });
+        let measured = self.close().await;
+        ended.map(|()| measured)
+    }
+
+    async fn close(mut self) -> Measured {
+        let ended = h3_client::now();
+        self.speech.end(&mut self.out);
+        // Only if there is room at once: the connection may be dead.
+        let _ = exchange::soon(self.sender.send(&mut self.out)).await;
+        drop(self.sender);
+        self.receiver.close().await;
+        self.link.measured(ended)
+    }
+}
+
+/// The head of an answer that refuses.
+pub(crate) struct Head(Box<IncomingH3Headers>);
+
+fn broker_refused(reason: &str) -> String {
+    format!("the broker refused: {}", sentence(reason))
+}
+
+fn headers(plan: &Plan, topic: &TopicName, name: &PublisherName, role: Role) -> Vec<Header> {
+    let mut plan = plan.clone();
+    plan.target.path = topic.path();
+    let (method, fields) = match role {
+        Role::Publisher => ("POST", vec![("publisher", name.as_str().to_owned())]),
+        Role::Subscriber(place) => {
+            let fields = [("from", place.from), ("instance", place.instance)];
+            let number = |(name, value): (_, Option<u64>)| Some((name, value?.to_string()));
+            ("GET", fields.into_iter().filter_map(number).collect())
+        }
+    };
+    if !fields.is_empty() {
+        let query =
+            url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        plan.target.path = format!("{}?{query}", plan.target.path);
+    }
+    exchange::headers(&plan, method)
+}

@@ -1,0 +1,72 @@
+//! How long a client tries to reach a broker again that it lost.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use h3_client::now;
+use h3_client::words::say;
+use tokio::time::sleep;
+
+use super::conversation::Refused;
+use crate::cli::PROGRAM;
+
+/// The pause before the first new attempt, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The attempts since the broker was lost.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    budget: Duration,
+    quiet: bool,
+    lost: Option<Instant>,
+    pause: Duration,
+    /// Whether a connection ever succeeded: with a mistaken address none would.
+    found: bool,
+}
+
+impl Patience {
+    /// Tries for `budget` each time the broker is lost.
+    pub(crate) fn new(budget: Duration, quiet: bool) -> Self {
+        Self { budget, quiet, lost: None, pause: FIRST_PAUSE, found: false }
+    }
+
+    /// A connection succeeded.
+    pub(crate) fn found(&mut self) {
+        self.found = true;
+    }
+
+    /// The broker did what this client wants of it.
+    pub(crate) fn served(&mut self) {
+        self.lost = None;
+        self.pause = FIRST_PAUSE;
+    }
+
+    /// Pauses before the next attempt after `error`.
+    ///
+    /// # Errors
+    /// There is no next attempt: the broker refused, was never found, or was lost for too long.
+    pub(crate) async fn pause(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
+        if error.is::<Refused>() || !self.found {
+            return Err(error);
+        }
+        let now = now();
+        let lost = *self.lost.get_or_insert(now);
+        if self.budget.is_zero() {
+            return Err(error);
+        }
+        if now.saturating_duration_since(lost) >= self.budget {
+            return Err(anyhow!(
+                "the broker was out of reach for {} s ({error:#}): check it, or wait longer with \
+                 --reconnect",
+                self.budget.as_secs_f64()
+            ));
+        }
+        if lost == now && !self.quiet {
+            say(&format!("{PROGRAM}: {error:#}; reconnecting"));
+        }
+        sleep(self.pause).await;
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! `pubsub publish`.
+
+use anyhow::{anyhow, bail, ensure};
+use bytes::Bytes;
+use h3_client::now;
+use h3_client::options::Plan;
+use h3_client::report::{self, Common, Measured};
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::conversation::{Conversation, Role};
+use super::patience::Patience;
+use super::source::Next;
+use super::speech::Event;
+use super::{Latencies, Percentiles, Stopped, wall_clock};
+use crate::cli::Publish;
+use crate::name::PublisherName;
+use crate::outbox::Outbox;
+
+/// What was published.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    topic: &'a str,
+    protocol: &'a str,
+    /// Messages that the broker acknowledged.
+    acknowledged: u64,
+    /// Connections after the first.
+    reconnections: u64,
+    /// From the publication of a message to its acknowledgement.
+    acknowledgement_ms: Percentiles,
+    time_s: f64,
+    #[serde(flatten)]
+    common: Common,
+}
+
+/// A publisher, over all its connections.
+struct Publisher<'a> {
+    publish: &'a Publish,
+    name: PublisherName,
+    messages: mpsc::Receiver<Next>,
+    /// Whether there may be more of them.
+    more: bool,
+    outbox: Outbox,
+    latencies: Latencies,
+    patience: Patience,
+}
+
+/// Publishes all messages. When `stop` fires, it closes the connection and returns an error.
+pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> anyhow::Result<()> {
+    let plan = &publish.client.plan;
+    let mut publisher = Publisher {
+        publish: &publish,
+        name: PublisherName::random()?,
+        messages: publish.source.clone().begin()?,
+        more: true,
+        outbox: Outbox::new(),
+        latencies: Latencies::new()?,
+        patience: Patience::new(publish.client.reconnect, plan.quiet),
+    };
+    let started = now();
+    let mut reconnections = 0;
+    let measured = loop {
+        let error = match publisher.connection(&mut stop).await {
+            Ok(measured) => break measured,
+            Err(error) if error.is::<Stopped>() => return Err(error),
+            Err(error) => error,
+        };
+        let pause = tokio::select! {
+            pause = publisher.patience.pause(error) => pause,
+            _ = &mut stop => return Err(Stopped.into()),
+        };
+        pause.map_err(|error| publisher.unfinished(error))?;
+        reconnections += 1;
+    };
+    let topic = publish.client.topic.as_str();
+    let report = Report {
+        topic,
+        protocol: publish.client.protocol.name(),
+        acknowledged: publisher.outbox.acknowledged(),
+        reconnections,
+        acknowledgement_ms: publisher.latencies.percentiles(),
+        time_s: now().saturating_duration_since(started).as_secs_f64(),
+        common: Common::new(plan, &measured),
+    };
+    let summary = format!(
+        "{} published to {topic}; acknowledged after {}{}",
+        messages(report.acknowledged),
+        report.acknowledgement_ms,
+        details(plan, &report.common),
+    );
+    report::show(plan, &report, &summary)
+}
+
+impl Publisher<'_> {
+    /// Publishes over one connection until all is acknowledged.
+    async fn connection(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
+        let client = &self.publish.client;
+        self.outbox.reconnected();
+        let opened = Conversation::open(
+            &client.plan,
+            client.protocol,
+            &client.topic,
+            &self.name,
+            Role::Publisher,
+        );
+        // Before the handshake there is no connection to close.
+        let mut conversation = tokio::select! {
+            opened = opened => opened?,
+            _ = &mut *stop => return Err(Stopped.into()),
+        };
+        self.patience.found();
+        let ended = tokio::select! {
+            ended = self.converse(&mut conversation) => ended,
+            _ = stop => Err(Stopped.into()),
+        };
+        conversation.finish(ended).await
+    }
+
+    async fn converse(&mut self, conversation: &mut Conversation) -> anyhow::Result<()> {
+        let plan = &self.publish.client.plan;
+        let mut events = Vec::new();
+        let mut deadline = None;
+        loop {
+            while conversation.has_room()
+                && let Some(message) = self.outbox.send()
+            {
+                conversation.publish(message);
+            }
+            if !self.more && self.outbox.len() == 0 {
+                return Ok(());
+            }
+            // Acknowledgements that stay away end the connection, not single ones that are late.
+            match self.outbox.len() {
+                0 => deadline = None,
+                _ => drop(deadline.get_or_insert_with(|| Instant::now() + plan.stall_timeout)),
+            }
+            let takes = self.more && self.outbox.has_room();
+            let stalled = deadline.unwrap_or_else(Instant::now);
+            let turned = tokio::select! {
+                turned = conversation.turn(&mut events) => turned,
+                message = self.messages.recv(), if takes => self.take(message).map(|()| None),
+                () = sleep_until(stalled), if deadline.is_some() => bail!(
+                    "the broker acknowledged nothing for {} s",
+                    plan.stall_timeout.as_secs_f64()
+                ),
+            };
+            // Those before an error count, too.
+            for event in events.drain(..) {
+                if let Event::Acknowledged(own) = event {
+                    self.acknowledged(own)?;
+                    deadline = None;
+                }
+            }
+            if let Some(head) = turned? {
+                return Err(conversation.refusal(plan, head).await);
+            }
+        }
+    }
+
+    fn take(&mut self, message: Option<anyhow::Result<Bytes>>) -> anyhow::Result<()> {
+        match message {
+            Some(message) => self.outbox.push(message?, wall_clock(), now()),
+            None => self.more = false,
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, own: u64) -> anyhow::Result<()> {
+        let took = self.outbox.acknowledge(own, now());
+        ensure!(took.is_some(), "the broker acknowledged a message that was not sent");
+        for took in took.into_iter().flatten() {
+            self.latencies.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
+        self.patience.served();
+        Ok(())
+    }
+
+    /// Adds to `error` what is acknowledged, and what is not.
+    fn unfinished(&self, error: anyhow::Error) -> anyhow::Error {
+        let waits = self.outbox.len() as u64;
+        let done = messages(self.outbox.acknowledged());
+        match waits {
+            0 => anyhow!("{error:#} ({done} published)"),
+            _ => anyhow!("{error:#} ({done} published, {waits} not acknowledged: publish again)"),
+        }
+    }
+}
+
+/// Lines about the connection, if the user asked for help with it.
+pub(super) fn details(plan: &Plan, common: &Common) -> String {
+    match plan.assistance {
+        Some(_) => format!("\n{}{}", common.packets(), common.help()),
+        None => String::new(),
+    }
+}
+
+/// A number of messages.
+pub(super) fn messages(count: u64) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        _ => format!("{count} messages"),
+    }
+}

@@ -1,0 +1,96 @@
+//! Where a publisher's messages come from.
+
+use std::io::{BufRead as _, Read as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::speech::LONGEST_MESSAGE;
+
+/// Lines that are read ahead.
+const AHEAD: usize = 16;
+
+/// The messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// One message.
+    One(Bytes),
+    /// Each line of standard input, without its end.
+    Lines,
+    /// So many messages of so many bytes, one each interval.
+    Generated { count: u64, interval: Duration, size: usize },
+}
+
+/// A message, or why there are no more.
+pub(crate) type Next = anyhow::Result<Bytes>;
+
+impl Source {
+    /// Begins to read. The receiver ends with the messages.
+    ///
+    /// # Errors
+    /// The thread that reads cannot start.
+    pub(crate) fn begin(self) -> anyhow::Result<mpsc::Receiver<Next>> {
+        let (to, messages) = mpsc::channel(AHEAD);
+        match self {
+            Self::One(message) => {
+                tokio::spawn(async move { to.send(Ok(message)).await });
+            }
+            // Reading blocks.
+            Self::Lines => {
+                std::thread::Builder::new()
+                    .name("read-lines".to_owned())
+                    .spawn(move || {
+                        if let Err(error) = lines(&to) {
+                            let _ = to.blocking_send(Err(error));
+                        }
+                    })
+                    .context("cannot start a thread to read standard input")?;
+            }
+            Self::Generated { count, interval, size } => {
+                tokio::spawn(generate(to, count, interval, size));
+            }
+        }
+        Ok(messages)
+    }
+}
+
+fn lines(to: &mpsc::Sender<Next>) -> anyhow::Result<()> {
+    let mut input = std::io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        let most = LONGEST_MESSAGE as u64 + 1;
+        let read = (&mut input).take(most).read_until(b'\n', &mut line);
+        if read.context("cannot read standard input")? == 0 {
+            return Ok(());
+        }
+        let ended = line.pop_if(|last| *last == b'\n').is_some();
+        ensure!(
+            ended || line.len() <= LONGEST_MESSAGE,
+            "a line has more than {LONGEST_MESSAGE} bytes, which no broker accepts: split it"
+        );
+        if to.blocking_send(Ok(line.into())).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn generate(to: mpsc::Sender<Next>, count: u64, every: Duration, size: usize) {
+    // Digits that one can recognise, so that a subscriber can show them.
+    let message: Bytes = (0..size).map(|n| b"0123456789"[n % 10]).collect::<Vec<_>>().into();
+    let mut ticks = (!every.is_zero()).then(|| interval(every));
+    if let Some(ticks) = &mut ticks {
+        // A sensor that could not send measures as often afterwards.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    for _ in 0..count {
+        if let Some(ticks) = &mut ticks {
+            ticks.tick().await;
+        }
+        if to.send(Ok(message.clone())).await.is_err() {
+            return;
+        }
+    }
+}

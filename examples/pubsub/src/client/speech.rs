@@ -1,0 +1,86 @@
+//! What a client says and hears, in either protocol. It does no I/O.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::frame::{Frame, Frames};
+use crate::mqtt::client::Client as Mqtt;
+use crate::outbox::Outgoing;
+
+/// The longest message that a client accepts or sends, in bytes. Brokers allow fewer by default.
+pub(crate) const LONGEST_MESSAGE: usize = 16 << 20;
+
+/// A position in a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the next message; `None` to begin with the last value.
+    pub(crate) from: Option<u64>,
+    /// The life of the broker to which the number belongs.
+    pub(crate) instance: Option<u64>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The broker accepted the subscriber. It begins there.
+    Began(Place),
+    /// The broker has all messages up to this number of the publisher's.
+    Acknowledged(u64),
+    /// A message. A broker of MQTT that is not this one numbers none.
+    Message { sequence: Option<u64>, time: u64, payload: Bytes },
+    /// So many messages are gone.
+    Missed(u64),
+}
+
+/// A client's end of a connection.
+#[derive(Debug)]
+pub(crate) enum Speech {
+    Http(Frames),
+    Mqtt(Mqtt),
+}
+
+impl Speech {
+    /// Appends a message to `out`.
+    pub(crate) fn publish(&mut self, message: &Outgoing, out: &mut BytesMut) {
+        match self {
+            Self::Http(_) => {
+                let Outgoing { own, time, payload, .. } = message.clone();
+                Frame::Message { sequence: own, time, payload }.write(out);
+            }
+            Self::Mqtt(client) => client.publish(message, out),
+        }
+    }
+
+    /// Receives bytes of the broker, appends answers to `out`, and what happened to `events`. An
+    /// error is the broker's refusal, or says what was wrong with its bytes.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        let frames = match self {
+            Self::Http(frames) => frames,
+            Self::Mqtt(client) => return client.receive(bytes, out, events),
+        };
+        frames.push(bytes);
+        while let Some(frame) = frames.next().map_err(|fault| fault.to_string())? {
+            events.push(match frame {
+                Frame::Message { sequence, time, payload } => {
+                    Event::Message { sequence: Some(sequence), time, payload }
+                }
+                Frame::Missed(count) => Event::Missed(count),
+                Frame::Acknowledged(own) => Event::Acknowledged(own),
+                Frame::Refused(reason) => return Err(reason),
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends to `out` what a client says before it leaves.
+    pub(crate) fn end(&self, out: &mut BytesMut) {
+        match self {
+            Self::Http(_) => {}
+            Self::Mqtt(client) => client.end(out),
+        }
+    }
+}

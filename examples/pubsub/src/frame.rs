@@ -1,0 +1,254 @@
+//! The frames in the bodies of requests and answers of HTTP/3.
+//!
+//! A frame is its type, the length of its content, and the content. Types, lengths and sequence
+//! numbers are variable-length integers of QUIC (RFC 9000, section 16). docs/pubsub.md has the
+//! table. These functions do no I/O.
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use octets::Octets;
+use thiserror::Error;
+
+const MESSAGE: u64 = 0;
+const MISSED: u64 = 1;
+const ACKNOWLEDGED: u64 = 2;
+const REFUSED: u64 = 3;
+
+/// The most bytes that a frame has beside its message: sequence number and time.
+const ADDED: usize = 16;
+/// The longest sentence of a refusal, in bytes, and in characters of up to four.
+const LONGEST_REFUSAL: usize = 1024;
+const REFUSAL_CHARACTERS: usize = LONGEST_REFUSAL / 4;
+/// The longest type and length of a frame, in bytes.
+const LONGEST_HEADER: usize = 16;
+/// The greatest variable-length integer.
+const GREATEST: u64 = (1 << 62) - 1;
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A message. To the broker its number is the publisher's own, from it the topic's.
+    Message { sequence: u64, time: u64, payload: Bytes },
+    /// So many messages before the next one are gone.
+    Missed(u64),
+    /// The broker has all messages up to this number of the publisher's.
+    Acknowledged(u64),
+    /// The broker refuses the rest, for this reason.
+    Refused(String),
+}
+
+/// Why bytes are no frames.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(crate) enum Fault {
+    #[error("a message has {0} bytes, and {1} are the most")]
+    TooLong(u64, usize),
+    #[error("a frame's content does not fit its type")]
+    Malformed,
+}
+
+impl Frame {
+    /// Appends the frame to `out`.
+    pub(crate) fn write(&self, out: &mut BytesMut) {
+        match self {
+            Self::Message { sequence, time, payload } => {
+                put_integer(MESSAGE, out);
+                put_integer((integer_len(*sequence) + 8 + payload.len()) as u64, out);
+                put_integer(*sequence, out);
+                out.put_u64(*time);
+                out.put_slice(payload);
+            }
+            Self::Missed(count) => put_number(MISSED, *count, out),
+            Self::Acknowledged(sequence) => put_number(ACKNOWLEDGED, *sequence, out),
+            Self::Refused(reason) => {
+                let reason: String = reason.chars().take(REFUSAL_CHARACTERS).collect();
+                put_integer(REFUSED, out);
+                put_integer(reason.len() as u64, out);
+                out.put_slice(reason.as_bytes());
+            }
+        }
+    }
+
+    /// Reads the content of a frame; `None` if its type is unknown.
+    fn read(kind: u64, content: &[u8]) -> Result<Option<Self>, Fault> {
+        let malformed = |_| Fault::Malformed;
+        let mut rest = Octets::with_slice(content);
+        let frame = match kind {
+            MESSAGE => {
+                let sequence = rest.get_varint().map_err(malformed)?;
+                let time = rest.get_u64().map_err(malformed)?;
+                // A copy, because a part of a buffer would keep all of it in memory.
+                let payload = Bytes::copy_from_slice(rest.buf().get(rest.off()..).unwrap_or(&[]));
+                return Ok(Some(Self::Message { sequence, time, payload }));
+            }
+            MISSED => Self::Missed(rest.get_varint().map_err(malformed)?),
+            ACKNOWLEDGED => Self::Acknowledged(rest.get_varint().map_err(malformed)?),
+            REFUSED => {
+                let reason = std::str::from_utf8(content).map_err(|_| Fault::Malformed)?;
+                return Ok(Some(Self::Refused(reason.to_owned())));
+            }
+            // For extensions.
+            _ => return Ok(None),
+        };
+        if rest.cap() > 0 { Err(Fault::Malformed) } else { Ok(Some(frame)) }
+    }
+}
+
+/// Splits a body into frames. It keeps one frame at most.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    buffer: BytesMut,
+    longest_message: usize,
+}
+
+impl Frames {
+    /// The frames of a body whose messages have at most so many bytes.
+    pub(crate) fn new(longest_message: usize) -> Self {
+        Self { buffer: BytesMut::new(), longest_message }
+    }
+
+    /// Adds bytes of the body. Call [`next`](Self::next) until it returns `None` after it.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether the body may end here.
+    pub(crate) fn may_end(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The next frame; `None` if that needs more bytes. It leaves out frames of unknown types.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Fault> {
+        loop {
+            let mut header = Octets::with_slice(&self.buffer);
+            let (Ok(kind), Ok(len)) = (header.get_varint(), header.get_varint()) else {
+                debug_assert!(self.buffer.len() < LONGEST_HEADER, "a header has 16 bytes at most");
+                return Ok(None);
+            };
+            let begin = header.off();
+            let longest = self.longest_message.saturating_add(ADDED).max(LONGEST_REFUSAL);
+            let len = usize::try_from(len)
+                .ok()
+                .filter(|&len| len <= longest)
+                .ok_or(Fault::TooLong(len.saturating_sub(ADDED as u64), self.longest_message))?;
+            if self.buffer.len() < begin + len {
+                return Ok(None);
+            }
+            self.buffer.advance(begin);
+            let content = self.buffer.split_to(len);
+            match Frame::read(kind, &content)? {
+                Some(Frame::Message { payload, .. }) if payload.len() > self.longest_message => {
+                    return Err(Fault::TooLong(payload.len() as u64, self.longest_message));
+                }
+                Some(frame) => return Ok(Some(frame)),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Appends a frame whose content is a number.
+fn put_number(kind: u64, number: u64, out: &mut BytesMut) {
+    put_integer(kind, out);
+    put_integer(integer_len(number) as u64, out);
+    put_integer(number, out);
+}
+
+/// The bytes of a variable-length integer.
+fn integer_len(value: u64) -> usize {
+    octets::varint_len(value.min(GREATEST))
+}
+
+fn put_integer(value: u64, out: &mut BytesMut) {
+    let value = value.min(GREATEST);
+    let mut bytes = [0; 8];
+    // Eight bytes suffice for any.
+    let len = integer_len(value);
+    if octets::OctetsMut::with_slice(&mut bytes).put_varint(value).is_ok() {
+        out.put_slice(bytes.get(..len).unwrap_or(&[]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            (0..=GREATEST, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..100)).prop_map(
+                |(sequence, time, payload)| Frame::Message {
+                    sequence,
+                    time,
+                    payload: payload.into()
+                }
+            ),
+            (0..=GREATEST).prop_map(Frame::Missed),
+            (0..=GREATEST).prop_map(Frame::Acknowledged),
+            "[a-zä€]{0,40}".prop_map(Frame::Refused),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn frames_arrive_in_any_pieces(
+            sent in proptest::collection::vec(frame(), 0..20),
+            at_once in 1..50_usize,
+        ) {
+            let mut body = BytesMut::new();
+            for frame in &sent {
+                frame.write(&mut body);
+                // An unknown frame in between.
+                body.extend_from_slice(b"\x21\x02xx");
+            }
+            let mut frames = Frames::new(100);
+            let mut received = Vec::new();
+            for piece in body.chunks(at_once) {
+                frames.push(piece);
+                while let Some(frame) = frames.next().unwrap() {
+                    received.push(frame);
+                }
+            }
+            prop_assert!(frames.may_end());
+            prop_assert_eq!(received, sent);
+        }
+
+        #[test]
+        fn any_bytes_are_frames_or_a_fault(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut frames = Frames::new(50);
+            frames.push(&bytes);
+            while let Ok(Some(frame)) = frames.next() {
+                let Frame::Message { payload, .. } = frame else { continue };
+                prop_assert!(payload.len() <= 50);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_frame_is_refused_by_its_header() {
+        let mut frames = Frames::new(2000);
+        frames.push(b"\x00\x80\x00\x07\xe1");
+        assert_eq!(frames.next(), Err(Fault::TooLong(2001, 2000)));
+        let mut frames = Frames::new(2000);
+        frames.push(&[0; 1]);
+        frames.push(&[0xff; 8]);
+        assert_eq!(frames.next(), Err(Fault::TooLong(GREATEST - 16, 2000)));
+    }
+
+    #[test]
+    fn a_number_has_no_bytes_after_it() {
+        for body in
+            [&b"\x01\x02\x05\x05"[..], b"\x01\x00", b"\x02\x01\x40", b"\x00\x03\x01\x02\x03"]
+        {
+            let mut frames = Frames::new(100);
+            frames.push(body);
+            assert_eq!(frames.next(), Err(Fault::Malformed), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn the_wire_is_as_documented() {
+        let mut out = BytesMut::new();
+        let payload = Bytes::from_static(b"21.5");
+        Frame::Message { sequence: 70, time: 0x0102_0304_0506_0708, payload }.write(&mut out);
+        assert_eq!(&out[..], b"\x00\x0e\x40\x46\x01\x02\x03\x04\x05\x06\x07\x0821.5");
+    }
+}

@@ -1,0 +1,51 @@
+//! `pubsub`: publish and subscribe over HTTP/3 or MQTT 5, with or without a Sidekick proxy's help.
+//!
+//! The broker runs on quinn, and knows nothing of Sidekick. Publishers and subscribers run on
+//! tokio-quiche with the plugin, in both protocols: a measurement compares protocols, not stacks.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `cli.rs` | the command line |
+//! | `topic.rs`, `name.rs`, `outbox.rs` | topics, names, and a publisher's unacknowledged messages |
+//! | `frame.rs` | the bodies of HTTP/3 |
+//! | `mqtt.rs`, `mqtt/` | MQTT 5 at both ends |
+//! | `broker.rs`, `broker/` | the broker's connections and its table of topics |
+//! | `client.rs`, `client/` | the publisher and the subscriber |
+//!
+//! `topic.rs`, `frame.rs`, `outbox.rs` and `mqtt/` do no I/O.
+
+mod broker;
+mod cli;
+mod client;
+mod frame;
+mod mqtt;
+mod name;
+mod outbox;
+mod topic;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use h3_client::program;
+
+use cli::{Cli, Command, PROGRAM};
+
+fn main() -> ExitCode {
+    program::exit(PROGRAM, run(Cli::parse()))
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Broker(broker) => broker::run(broker),
+        Command::Publish(publish) => {
+            program::log();
+            let publish = publish.plan()?;
+            program::run(PROGRAM, async |stop| client::publish::run(publish, stop).await)
+        }
+        Command::Subscribe(subscribe) => {
+            program::log();
+            let subscribe = subscribe.plan()?;
+            program::run(PROGRAM, async |stop| client::subscribe::run(subscribe, stop).await)
+        }
+    }
+}

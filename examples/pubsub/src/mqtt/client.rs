@@ -1,0 +1,157 @@
+//! The client's end of a connection of MQTT 5: a publisher's or a subscriber's.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use mqtt5_protocol::packet::connect::ConnectPacket;
+use mqtt5_protocol::packet::disconnect::DisconnectPacket;
+use mqtt5_protocol::packet::puback::PubAckPacket;
+use mqtt5_protocol::packet::publish::PublishPacket;
+use mqtt5_protocol::packet::suback::SubAckPacket;
+use mqtt5_protocol::packet::subscribe::SubscribePacket;
+use mqtt5_protocol::{
+    ConnectOptions, Packet, Properties, PropertyId, PropertyValue, QoS, ReasonCode,
+};
+
+use super::{FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
+use crate::client::speech::{Event, LONGEST_MESSAGE, Place};
+use crate::name::{PublisherName, TopicName};
+use crate::outbox::Outgoing;
+
+/// The identifier of the only packet SUBSCRIBE.
+const SUBSCRIPTION: u16 = 1;
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    packets: Packets,
+    topic: TopicName,
+    /// Identifiers of the packets that wait for PUBACK, and the publisher's own numbers. A broker
+    /// acknowledges in the order of arrival (MQTT 5, section 4.6).
+    in_flight: VecDeque<(u16, u64)>,
+    latest_id: u16,
+    instance: Option<u64>,
+}
+
+impl Client {
+    /// A client for one topic. Appends its first packets to `out`: MQTT allows it to go on before
+    /// the broker has answered. A subscriber begins at `place`; a publisher has none.
+    pub(crate) fn new(
+        topic: &TopicName,
+        name: &PublisherName,
+        place: Option<Place>,
+        out: &mut BytesMut,
+    ) -> Self {
+        let options = ConnectOptions::new(name.as_str())
+            .with_clean_start(true)
+            // QUIC has its own.
+            .with_keep_alive(std::time::Duration::ZERO);
+        write(&ConnectPacket::new(options), out);
+        if let Some(place) = place {
+            let mut packet =
+                SubscribePacket::new(SUBSCRIPTION).add_filter(topic.as_str(), QoS::AtLeastOnce);
+            for (name, value) in [(FROM, place.from), (INSTANCE, place.instance)] {
+                if let Some(value) = value {
+                    packet = packet.with_user_property(name.to_owned(), value.to_string());
+                }
+            }
+            write(&packet, out);
+        }
+        Self {
+            packets: Packets::new(LONGEST_MESSAGE + super::ADDED),
+            topic: topic.clone(),
+            in_flight: VecDeque::new(),
+            latest_id: SUBSCRIPTION,
+            instance: None,
+        }
+    }
+
+    /// Appends a message to `out`.
+    pub(crate) fn publish(&mut self, message: &Outgoing, out: &mut BytesMut) {
+        // Fewer wait than there are identifiers.
+        self.latest_id = self.latest_id.checked_add(1).unwrap_or(1);
+        let packet =
+            PublishPacket::new(self.topic.as_str(), message.payload.clone(), QoS::AtLeastOnce)
+                .with_packet_id(self.latest_id)
+                .with_retain(true)
+                .with_user_property(SEQUENCE.to_owned(), message.own.to_string())
+                .with_user_property(TIME.to_owned(), message.time.to_string());
+        write(&packet, out);
+        self.in_flight.push_back((self.latest_id, message.own));
+    }
+
+    /// Appends the last packet to `out`.
+    pub(crate) fn end(&self, out: &mut BytesMut) {
+        write(&DisconnectPacket::normal(), out);
+    }
+
+    /// Receives bytes of the broker, appends answers to `out`, and what happened to `events`.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        self.packets.push(bytes);
+        while let Some(packet) = self.packets.next().map_err(|error| error.to_string())? {
+            match packet {
+                Packet::ConnAck(accepted) => {
+                    if accepted.reason_code != ReasonCode::Success {
+                        return Err(reason(&accepted.properties, accepted.reason_code));
+                    }
+                    self.instance = number(&accepted.properties, INSTANCE);
+                }
+                Packet::SubAck(granted) => events.push(self.granted(&granted)?),
+                Packet::Publish(publish) => self.message(publish, out, events),
+                Packet::PubAck(acknowledged) => {
+                    if acknowledged.reason_code as u8 >= ReasonCode::UnspecifiedError as u8 {
+                        return Err(reason(&acknowledged.properties, acknowledged.reason_code));
+                    }
+                    match self.in_flight.pop_front() {
+                        Some((id, own)) if id == acknowledged.packet_id => {
+                            events.push(Event::Acknowledged(own));
+                        }
+                        _ => return Err("it acknowledged a message out of order".to_owned()),
+                    }
+                }
+                Packet::Disconnect(end) => return Err(reason(&end.properties, end.reason_code)),
+                Packet::PingResp => {}
+                other => return Err(format!("it sent {}", other.packet_type_name())),
+            }
+        }
+        Ok(())
+    }
+
+    fn granted(&self, granted: &SubAckPacket) -> Result<Event, String> {
+        match granted.reason_codes.as_slice() {
+            [code] if code.is_success() => {
+                let first = number(&granted.properties, FIRST);
+                Ok(Event::Began(Place { from: first, instance: self.instance }))
+            }
+            codes => Err(reason(&granted.properties, codes)),
+        }
+    }
+
+    fn message(&self, publish: PublishPacket, out: &mut BytesMut, events: &mut Vec<Event>) {
+        if let Some(id) = publish.packet_id {
+            write(&PubAckPacket::new(id), out);
+        }
+        let properties = &publish.properties;
+        if let Some(missed) = number(properties, MISSED) {
+            events.push(Event::Missed(missed));
+        }
+        events.push(Event::Message {
+            sequence: number(properties, SEQUENCE),
+            time: number(properties, TIME).unwrap_or(0),
+            payload: publish.payload,
+        });
+    }
+}
+
+/// Why the broker refused: its sentence, or else the code.
+fn reason(properties: &Properties, code: impl std::fmt::Debug) -> String {
+    match properties.get(PropertyId::ReasonString) {
+        Some(PropertyValue::Utf8String(reason)) => reason.clone(),
+        _ => format!("{code:?}"),
+    }
+}

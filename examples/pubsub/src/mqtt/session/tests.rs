@@ -1,0 +1,306 @@
+//! The session against what a client sends.
+
+use super::*;
+use bytes::Bytes;
+use clap::Parser;
+use mqtt5_protocol::ConnectOptions;
+use mqtt5_protocol::packet::MqttPacket;
+use mqtt5_protocol::packet::pingreq::PingReqPacket;
+
+use crate::broker::Limits;
+use crate::mqtt::client::Client as MqttClient;
+
+#[derive(Debug, Parser)]
+struct Only {
+    #[command(flatten)]
+    limits: Limits,
+}
+
+fn broker(options: &[&str]) -> Broker {
+    let only = Only::parse_from(["broker"].iter().chain(options));
+    Broker::new(only.limits).unwrap()
+}
+
+fn session(broker: &Broker) -> Session<'_> {
+    Session::new(broker, Client::of([127, 0, 0, 1].into()))
+}
+
+fn bytes(packet: &impl MqttPacket) -> Bytes {
+    let mut out = BytesMut::new();
+    write(packet, &mut out);
+    out.freeze()
+}
+
+/// The packets that a client receives.
+fn packets(bytes: &[u8]) -> Vec<Packet> {
+    let mut packets = Packets::new(1 << 20);
+    packets.push(bytes);
+    let all = std::iter::from_fn(|| packets.next().unwrap()).collect();
+    assert!(packets.may_end());
+    all
+}
+
+/// Passes bytes to the session, and returns its answers.
+fn answers(session: &mut Session<'_>, bytes: &[u8]) -> (Result<(), End>, Vec<Packet>) {
+    let mut out = BytesMut::new();
+    let ended = session.receive(bytes, &mut out);
+    (ended, packets(&out))
+}
+
+/// A session after CONNECT.
+fn connected<'a>(broker: &'a Broker, options: ConnectOptions) -> Session<'a> {
+    let mut session = session(broker);
+    let (ended, sent) = answers(&mut session, &bytes(&ConnectPacket::new(options)));
+    assert_eq!(ended, Ok(()));
+    let [Packet::ConnAck(accepted)] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(accepted.reason_code, ReasonCode::Success);
+    session
+}
+
+fn publish(topic: &str, payload: &str, id: u16) -> PublishPacket {
+    PublishPacket::new(topic, payload.as_bytes().to_vec(), QoS::AtLeastOnce)
+        .with_packet_id(id)
+        .with_retain(true)
+}
+
+fn subscribe(topic: &str) -> SubscribePacket {
+    SubscribePacket::new(1).add_filter(topic, QoS::AtLeastOnce)
+}
+
+/// The messages that are delivered now.
+fn delivered(session: &mut Session<'_>) -> Vec<PublishPacket> {
+    let mut out = BytesMut::new();
+    session.deliver(&mut out, usize::MAX);
+    let publish = |packet| match packet {
+        Packet::Publish(publish) => publish,
+        other => panic!("{other:?}"),
+    };
+    packets(&out).into_iter().map(publish).collect()
+}
+
+#[test]
+fn the_last_value_comes_at_once_and_is_marked() {
+    let broker = broker(&[]);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    for (id, payload) in [(1, "20.5"), (2, "21.5")] {
+        let (_, sent) = answers(&mut publisher, &bytes(&publish("t", payload, id)));
+        let [Packet::PubAck(acknowledged)] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!((acknowledged.packet_id, acknowledged.reason_code), (id, ReasonCode::Success));
+    }
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    answers(&mut publisher, &bytes(&publish("t", "22.5", 3))).0.unwrap();
+    let messages = delivered(&mut subscriber);
+    let seen: Vec<_> =
+        messages.iter().map(|message| (&message.payload[..], message.retain)).collect();
+    assert_eq!(seen, [(&b"21.5"[..], true), (b"22.5", false)]);
+    let sequences: Vec<_> =
+        messages.iter().map(|message| number(&message.properties, SEQUENCE)).collect();
+    assert_eq!(sequences, [Some(2), Some(3)]);
+}
+
+#[test]
+fn a_message_that_comes_again_is_acknowledged_and_dropped() {
+    let broker = broker(&[]);
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    let message = publish("t", "x", 1).with_user_property(SEQUENCE.to_owned(), "1".to_owned());
+    for _ in 0..2 {
+        let mut publisher = connected(&broker, ConnectOptions::new("p"));
+        let (_, sent) = answers(&mut publisher, &bytes(&message));
+        assert!(matches!(sent.as_slice(), [Packet::PubAck(_)]), "{sent:?}");
+    }
+    assert_eq!(delivered(&mut subscriber).len(), 1);
+}
+
+#[test]
+fn no_more_is_in_flight_than_the_client_allows() {
+    let broker = broker(&[]);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    let mut subscriber = connected(&broker, ConnectOptions::new("s").with_receive_maximum(2));
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    for id in 1..=5 {
+        answers(&mut publisher, &bytes(&publish("t", "x", id))).0.unwrap();
+    }
+    let ids = |session: &mut Session<'_>| -> Vec<u16> {
+        delivered(session).iter().filter_map(|message| message.packet_id).collect()
+    };
+    assert_eq!(ids(&mut subscriber), [1, 2]);
+    assert!(!subscriber.may_deliver());
+    answers(&mut subscriber, &bytes(&PubAckPacket::new(1))).0.unwrap();
+    assert_eq!(ids(&mut subscriber), [3]);
+    let (ended, sent) = answers(&mut subscriber, &bytes(&PubAckPacket::new(3)));
+    assert!(
+        matches!(ended, Err(End::Refused(_))) && matches!(sent.as_slice(), [Packet::Disconnect(_)])
+    );
+}
+
+#[test]
+fn a_subscriber_is_told_what_is_gone() {
+    let broker = broker(&["--history-messages", "2"]);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    for id in 1..=5 {
+        answers(&mut publisher, &bytes(&publish("t", "x", id))).0.unwrap();
+    }
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    let from = subscribe("t").with_user_property(FROM.to_owned(), "1".to_owned());
+    answers(&mut subscriber, &bytes(&from)).0.unwrap();
+    let messages = delivered(&mut subscriber);
+    assert_eq!(messages.len(), 2);
+    assert_eq!(number(&messages[0].properties, MISSED), Some(3));
+    assert_eq!(number(&messages[1].properties, MISSED), None);
+    // Numbers of another life mean nothing.
+    let other = subscribe("t")
+        .with_user_property(FROM.to_owned(), "5".to_owned())
+        .with_user_property(INSTANCE.to_owned(), (broker.topics.instance() + 1).to_string());
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    answers(&mut subscriber, &bytes(&other)).0.unwrap();
+    assert_eq!(delivered(&mut subscriber).len(), 2);
+}
+
+#[test]
+fn a_packet_beyond_the_clients_limit_is_left_out() {
+    let broker = broker(&[]);
+    let mut options = ConnectOptions::new("s");
+    options.properties.maximum_packet_size = Some(200);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    let mut subscriber = connected(&broker, options);
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    for (id, len) in [(1, 1000), (2, 10)] {
+        let message = publish("t", &"x".repeat(len), id);
+        answers(&mut publisher, &bytes(&message)).0.unwrap();
+    }
+    let messages = delivered(&mut subscriber);
+    assert_eq!(messages.len(), 1);
+    assert_eq!(number(&messages[0].properties, MISSED), Some(1));
+}
+
+#[test]
+fn what_is_not_supported_is_refused_with_its_code() {
+    let broker = broker(&["--max-message", "100"]);
+    let long = publish("t", &"x".repeat(101), 1);
+    let exactly_once = PublishPacket::new("t", &b"x"[..], QoS::ExactlyOnce).with_packet_id(1);
+    let alias = publish("t", "x", 1).with_topic_alias(1);
+    for (packet, code) in [
+        (bytes(&long), ReasonCode::PacketTooLarge),
+        (bytes(&publish("t", &"x".repeat(2000), 1)), ReasonCode::PacketTooLarge),
+        (bytes(&exactly_once), ReasonCode::QoSNotSupported),
+        (bytes(&alias), ReasonCode::TopicAliasInvalid),
+        (bytes(&ConnectPacket::new(ConnectOptions::new("p"))), ReasonCode::ProtocolError),
+        (Bytes::from_static(b"\xf1\x00"), ReasonCode::MalformedPacket),
+    ] {
+        let mut session = connected(&broker, ConnectOptions::new("p"));
+        let (ended, sent) = answers(&mut session, &packet);
+        assert!(matches!(ended, Err(End::Refused(_))), "{code:?}");
+        let [Packet::Disconnect(end)] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(end.reason_code, code);
+    }
+    let mut session = connected(&broker, ConnectOptions::new("p"));
+    let (ended, sent) = answers(&mut session, &bytes(&publish("$SYS/x", "x", 1)));
+    assert_eq!(ended, Ok(()));
+    let [Packet::PubAck(refused)] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(refused.reason_code, ReasonCode::TopicNameInvalid);
+    for (filter, code) in [
+        ("a/+", SubAckReasonCode::WildcardSubscriptionsNotSupported),
+        ("$share/g/a", SubAckReasonCode::SharedSubscriptionsNotSupported),
+        ("$SYS/a", SubAckReasonCode::TopicFilterInvalid),
+    ] {
+        let (_, sent) = answers(&mut session, &bytes(&subscribe(filter)));
+        let [Packet::SubAck(refused)] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(refused.reason_codes, [code]);
+    }
+}
+
+#[test]
+fn connect_comes_first_and_asks_for_what_there_is() {
+    let broker = broker(&[]);
+    let mut early = session(&broker);
+    let (ended, sent) = answers(&mut early, &bytes(&PingReqPacket::default()));
+    assert!(matches!(ended, Err(End::Refused(_))) && sent.is_empty());
+    let will = mqtt5_protocol::WillMessage::new("t", b"gone".to_vec());
+    let old = bytes(&ConnectPacket::new_v311(ConnectOptions::new("p")));
+    let long = "x".repeat(65);
+    for (packet, code) in [
+        (
+            bytes(&ConnectPacket::new(ConnectOptions::new("p").with_will(will))),
+            ReasonCode::ImplementationSpecificError,
+        ),
+        (
+            bytes(&ConnectPacket::new(ConnectOptions::new(long))),
+            ReasonCode::ClientIdentifierNotValid,
+        ),
+        (old, ReasonCode::UnsupportedProtocolVersion),
+    ] {
+        let mut session = session(&broker);
+        let (ended, sent) = answers(&mut session, &packet);
+        assert!(matches!(ended, Err(End::Refused(_))), "{code:?}");
+        let [Packet::ConnAck(refused)] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(refused.reason_code, code);
+    }
+}
+
+#[test]
+fn topics_and_subscriptions_of_a_connection_are_limited() {
+    let broker = broker(&["--max-requests", "2", "--max-topics", "3"]);
+    let mut session = connected(&broker, ConnectOptions::new("p"));
+    let codes: Vec<_> = (1..=3)
+        .map(|id| {
+            let (_, sent) = answers(&mut session, &bytes(&publish(&format!("t{id}"), "x", id)));
+            let [Packet::PubAck(acknowledged)] = sent.as_slice() else { panic!("{sent:?}") };
+            acknowledged.reason_code
+        })
+        .collect();
+    assert_eq!(codes, [ReasonCode::Success, ReasonCode::Success, ReasonCode::QuotaExceeded]);
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    let codes: Vec<_> = ["u1", "u2", "u1"]
+        .map(|topic| {
+            let (_, sent) = answers(&mut subscriber, &bytes(&subscribe(topic)));
+            let [Packet::SubAck(granted)] = sent.as_slice() else { panic!("{sent:?}") };
+            granted.reason_codes[0]
+        })
+        .into();
+    let granted = SubAckReasonCode::GrantedQoS1;
+    assert_eq!(codes, [granted, SubAckReasonCode::QuotaExceeded, granted]);
+}
+
+#[test]
+fn both_ends_of_these_files_understand_each_other() {
+    use crate::client::speech::{Event, Place};
+    use crate::name::{PublisherName, TopicName};
+    use crate::outbox::Outbox;
+
+    let broker = broker(&[]);
+    let topic = TopicName::new("a/b").unwrap();
+    let (mut to_broker, mut to_client) = (BytesMut::new(), BytesMut::new());
+    let mut publisher =
+        MqttClient::new(&topic, &PublisherName::new("p").unwrap(), None, &mut to_broker);
+    let mut outbox = Outbox::new();
+    for n in 0..3_u8 {
+        outbox.push(Bytes::from(vec![n]), 1000 + u64::from(n), h3_client::now());
+        publisher.publish(outbox.send().unwrap(), &mut to_broker);
+    }
+    publisher.end(&mut to_broker);
+    let mut at_broker = session(&broker);
+    assert_eq!(at_broker.receive(&to_broker, &mut to_client), Err(End::Left));
+    let mut events = Vec::new();
+    publisher.receive(&to_client, &mut BytesMut::new(), &mut events).unwrap();
+    assert_eq!(events, [1, 2, 3].map(Event::Acknowledged));
+
+    let (mut to_broker, mut to_client) = (BytesMut::new(), BytesMut::new());
+    let place = Place { from: Some(2), instance: Some(broker.topics.instance()) };
+    let name = PublisherName::new("s").unwrap();
+    let mut subscriber = MqttClient::new(&topic, &name, Some(place), &mut to_broker);
+    let mut at_broker = session(&broker);
+    at_broker.receive(&to_broker, &mut to_client).unwrap();
+    at_broker.deliver(&mut to_client, usize::MAX);
+    let (mut events, mut answers) = (Vec::new(), BytesMut::new());
+    subscriber.receive(&to_client, &mut answers, &mut events).unwrap();
+    let message = |n: u8| Event::Message {
+        sequence: Some(u64::from(n) + 1),
+        time: 1000 + u64::from(n),
+        payload: Bytes::from(vec![n]),
+    };
+    assert_eq!(events, [Event::Began(place), message(1), message(2)]);
+    at_broker.receive(&answers, &mut to_client).unwrap();
+    assert!(at_broker.in_flight.is_empty());
+}

@@ -1,0 +1,219 @@
+//! One topic: its history, its last value, what each publisher has published, and the positions of
+//! subscribers. It does no I/O, and its memory is bounded.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::name::PublisherName;
+
+#[cfg(test)]
+mod tests;
+
+/// What a message counts beside its payload, in bytes of history.
+pub(crate) const OVERHEAD: usize = 64;
+
+/// A published message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// Its number in the topic, from 1.
+    pub(crate) sequence: u64,
+    /// When it was published, in microseconds since 1970, by the publisher's clock; 0 if unknown.
+    pub(crate) time: u64,
+    pub(crate) payload: Bytes,
+}
+
+/// What a topic keeps at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Messages of history.
+    pub(crate) messages: usize,
+    /// Bytes of history, with [`OVERHEAD`] for each message. The latest message always stays.
+    pub(crate) bytes: usize,
+    /// Publishers whose messages the topic recognises if they come again.
+    pub(crate) publishers: usize,
+}
+
+/// The topic knows as many publishers as it may, and all of them are there.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the topic already has {0} publishers: try again later")]
+pub(crate) struct TooManyPublishers(usize);
+
+/// Where a subscriber begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the last value, and then what comes.
+    Last,
+    /// With what comes.
+    Next,
+    /// With the message of this number, or the oldest after it.
+    From(u64),
+}
+
+/// A subscriber's position.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor {
+    /// The last value, if the subscriber is still to receive it.
+    value: Option<Message>,
+    next: u64,
+}
+
+impl Cursor {
+    /// The number of the first message that it is still to receive.
+    pub(crate) fn first(&self) -> u64 {
+        self.value.as_ref().map_or(self.next, |value| value.sequence)
+    }
+}
+
+/// What a subscriber receives next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The value that the topic had when the subscriber came.
+    Last(Message),
+    Message(Message),
+    /// So many messages are gone that the subscriber did not receive.
+    Missed(u64),
+}
+
+#[derive(Debug)]
+struct Publisher {
+    /// The greatest of its own numbers that the topic has.
+    latest: u64,
+    /// Its connections.
+    present: u32,
+    /// The turn in which it came or left last.
+    seen: u64,
+}
+
+/// A topic.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    bounds: Bounds,
+    /// The number of the next message.
+    next: u64,
+    history: VecDeque<Message>,
+    bytes: usize,
+    last: Option<Message>,
+    publishers: HashMap<PublisherName, Publisher>,
+    turn: u64,
+}
+
+impl Topic {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            next: 1,
+            history: VecDeque::new(),
+            bytes: 0,
+            last: None,
+            publishers: HashMap::new(),
+            turn: 0,
+        }
+    }
+
+    /// Whether it never had a message.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.next == 1
+    }
+
+    /// A publisher comes. The topic remembers its messages until it leaves, and then as long as
+    /// there is room.
+    pub(crate) fn join(&mut self, name: &PublisherName) -> Result<(), TooManyPublishers> {
+        self.turn += 1;
+        if !self.publishers.contains_key(name) {
+            if self.publishers.len() >= self.bounds.publishers {
+                let gone = self.publishers.iter().filter(|(_, publisher)| publisher.present == 0);
+                let oldest = gone.min_by_key(|(_, publisher)| publisher.seen);
+                let oldest = oldest.map(|(name, _)| name.clone());
+                let oldest = oldest.ok_or(TooManyPublishers(self.bounds.publishers))?;
+                self.publishers.remove(&oldest);
+            }
+            self.publishers
+                .insert(name.clone(), Publisher { latest: 0, present: 0, seen: self.turn });
+        }
+        if let Some(publisher) = self.publishers.get_mut(name) {
+            publisher.present += 1;
+            publisher.seen = self.turn;
+        }
+        Ok(())
+    }
+
+    /// A publisher that came leaves.
+    pub(crate) fn leave(&mut self, name: &PublisherName) {
+        self.turn += 1;
+        if let Some(publisher) = self.publishers.get_mut(name) {
+            publisher.present = publisher.present.saturating_sub(1);
+            publisher.seen = self.turn;
+        }
+    }
+
+    /// Adds a message. `from` is the publisher, which came before, and its own number of the
+    /// message. Returns whether the message is new: a publisher's numbers increase, so one that is
+    /// not above the latest comes again.
+    ///
+    /// A `retained` message becomes the topic's last value. An empty one removes that.
+    pub(crate) fn publish(
+        &mut self,
+        from: Option<(&PublisherName, u64)>,
+        time: u64,
+        payload: Bytes,
+        retained: bool,
+    ) -> bool {
+        if let Some((name, own)) = from
+            && let Some(publisher) = self.publishers.get_mut(name)
+        {
+            if own <= publisher.latest {
+                return false;
+            }
+            publisher.latest = own;
+        }
+        let message = Message { sequence: self.next, time, payload };
+        self.next += 1;
+        if retained {
+            self.last = (!message.payload.is_empty()).then(|| message.clone());
+        }
+        self.bytes += cost(&message);
+        self.history.push_back(message);
+        while self.history.len() > 1
+            && (self.history.len() > self.bounds.messages || self.bytes > self.bounds.bytes)
+        {
+            self.bytes -= self.history.pop_front().as_ref().map_or(0, cost);
+        }
+        true
+    }
+
+    /// The position of a subscriber that comes now.
+    pub(crate) fn cursor(&self, start: Start) -> Cursor {
+        match start {
+            Start::Last => Cursor { value: self.last.clone(), next: self.next },
+            Start::Next => Cursor { value: None, next: self.next },
+            Start::From(sequence) => Cursor { value: None, next: sequence.max(1) },
+        }
+    }
+
+    /// What is next at `cursor`, which moves on; `None` if that is still to come.
+    pub(crate) fn read(&self, cursor: &mut Cursor) -> Option<Item> {
+        if let Some(value) = cursor.value.take() {
+            return Some(Item::Last(value));
+        }
+        let oldest = self.history.front()?.sequence;
+        match cursor.next.checked_sub(oldest) {
+            None => {
+                let missed = oldest - cursor.next;
+                cursor.next = oldest;
+                Some(Item::Missed(missed))
+            }
+            Some(index) => {
+                let message = self.history.get(usize::try_from(index).ok()?)?;
+                cursor.next += 1;
+                Some(Item::Message(message.clone()))
+            }
+        }
+    }
+}
+
+/// What a message counts in the history, in bytes.
+fn cost(message: &Message) -> usize {
+    message.payload.len() + OVERHEAD
+}

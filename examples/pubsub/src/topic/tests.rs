@@ -1,0 +1,173 @@
+//! A topic against a model that forgets nothing.
+
+use super::*;
+use proptest::prelude::*;
+
+const BOUNDS: Bounds = Bounds { messages: 5, bytes: 5 * OVERHEAD + 40, publishers: 2 };
+
+fn name(text: &str) -> PublisherName {
+    PublisherName::new(text).unwrap()
+}
+
+/// All that a subscriber can read now.
+fn all(topic: &Topic, cursor: &mut Cursor) -> Vec<Item> {
+    std::iter::from_fn(|| topic.read(cursor)).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Publish { publisher: usize, own: u64, len: usize, retained: bool },
+    Subscribe(Start),
+    Read { subscriber: usize, most: usize },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let start =
+        prop_oneof![Just(Start::Last), Just(Start::Next), (0..30_u64).prop_map(Start::From)];
+    prop_oneof![
+        5 => (0..2_usize, 1..40_u64, 0..30_usize, any::<bool>()).prop_map(
+            |(publisher, own, len, retained)| Act::Publish { publisher, own, len, retained }
+        ),
+        1 => start.prop_map(Act::Subscribe),
+        3 => (0..8_usize, 0..8_usize).prop_map(|(subscriber, most)| Act::Read { subscriber, most }),
+    ]
+}
+
+/// A subscriber of the model: what it received, and where it began.
+struct Follower {
+    cursor: Cursor,
+    value: Option<Message>,
+    begin: u64,
+    received: Vec<Item>,
+}
+
+impl Follower {
+    /// Checks that every message from its beginning was received or counted as missed, in order.
+    fn check(&self, published: &[Message]) {
+        let mut items = self.received.as_slice();
+        if let (Some(value), [first, rest @ ..]) = (&self.value, items) {
+            assert_eq!(first, &Item::Last(value.clone()));
+            items = rest;
+        }
+        let mut next = self.begin;
+        for item in items {
+            match item {
+                Item::Last(_) => panic!("a second last value"),
+                Item::Missed(count) => next += count,
+                Item::Message(message) => {
+                    assert_eq!(message.sequence, next);
+                    let index = usize::try_from(next - 1).unwrap();
+                    assert_eq!(Some(message), published.get(index));
+                    next += 1;
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nobody_receives_less_than_the_topic_has(acts in proptest::collection::vec(act(), 0..120)) {
+        let mut topic = Topic::new(BOUNDS);
+        let names = [name("one"), name("other")];
+        for name in &names {
+            topic.join(name).unwrap();
+        }
+        let mut published: Vec<Message> = Vec::new();
+        let mut last = None;
+        let mut latest = [0; 2];
+        let mut followers: Vec<Follower> = Vec::new();
+        for (time, act) in (0..).zip(acts) {
+            match act {
+                Act::Publish { publisher, own, len, retained } => {
+                    let payload = Bytes::from(vec![7; len]);
+                    let from = Some((&names[publisher], own));
+                    let new = topic.publish(from, time, payload.clone(), retained);
+                    prop_assert_eq!(new, own > latest[publisher]);
+                    if !new { continue }
+                    latest[publisher] = own;
+                    let sequence = published.len() as u64 + 1;
+                    published.push(Message { sequence, time, payload });
+                    if retained {
+                        last = published.last().filter(|_| len > 0).cloned();
+                    }
+                }
+                Act::Subscribe(start) => {
+                    let (value, begin) = match start {
+                        Start::Last => (last.clone(), published.len() as u64 + 1),
+                        Start::Next => (None, published.len() as u64 + 1),
+                        Start::From(sequence) => (None, sequence.max(1)),
+                    };
+                    let cursor = topic.cursor(start);
+                    followers.push(Follower { cursor, value, begin, received: Vec::new() });
+                }
+                Act::Read { subscriber, most } => {
+                    let Some(follower) = followers.get_mut(subscriber) else { continue };
+                    for _ in 0..most {
+                        follower.received.extend(topic.read(&mut follower.cursor));
+                    }
+                }
+            }
+            let kept = topic.history.len();
+            prop_assert!(kept <= BOUNDS.messages);
+            prop_assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
+            prop_assert!(topic.bytes <= BOUNDS.bytes || kept == 1);
+            // Nothing leaves that would fit.
+            if let Some(gone) = published.len().checked_sub(kept + 1) {
+                let would = topic.bytes + cost(&published[gone]);
+                prop_assert!(kept == BOUNDS.messages || would > BOUNDS.bytes);
+            }
+        }
+        for follower in &mut followers {
+            follower.received.extend(all(&topic, &mut follower.cursor));
+            follower.check(&published);
+            // In the end everyone has the latest message, if it began before.
+            let reached = follower.cursor.next;
+            prop_assert_eq!(reached, follower.begin.max(published.len() as u64 + 1));
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_late_is_told_how_many_are_gone() {
+    let mut topic = Topic::new(BOUNDS);
+    let mut cursor = topic.cursor(Start::Next);
+    for n in 0..8_u8 {
+        assert!(topic.publish(None, 0, Bytes::from(vec![n]), true));
+    }
+    let items = all(&topic, &mut cursor);
+    assert_eq!(items.first(), Some(&Item::Missed(3)));
+    assert_eq!(items.len(), 6);
+    assert_eq!(topic.read(&mut cursor), None);
+}
+
+#[test]
+fn an_empty_message_removes_the_last_value() {
+    let mut topic = Topic::new(BOUNDS);
+    topic.publish(None, 0, Bytes::from_static(b"on"), true);
+    topic.publish(None, 0, Bytes::from_static(b"not retained"), false);
+    let kept = topic.cursor(Start::Last).value.unwrap();
+    assert_eq!((kept.sequence, &kept.payload[..]), (1, &b"on"[..]));
+    topic.publish(None, 0, Bytes::new(), true);
+    assert!(topic.cursor(Start::Last).value.is_none());
+}
+
+#[test]
+fn a_publisher_that_is_there_is_never_forgotten() {
+    let mut topic = Topic::new(BOUNDS);
+    let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
+    topic.join(&stays).unwrap();
+    topic.join(&leaves).unwrap();
+    assert!(topic.publish(Some((&stays, 9)), 0, Bytes::new(), true));
+    assert_eq!(topic.join(&comes), Err(TooManyPublishers(2)));
+    topic.leave(&leaves);
+    topic.join(&comes).unwrap();
+    topic.leave(&comes);
+    topic.join(&leaves).unwrap();
+    assert!(!topic.publish(Some((&stays, 9)), 0, Bytes::new(), true), "it comes again");
+    assert!(topic.publish(Some((&stays, 10)), 0, Bytes::new(), true));
+    // It left and came while there was room.
+    topic.leave(&stays);
+    topic.join(&stays).unwrap();
+    assert!(!topic.publish(Some((&stays, 10)), 0, Bytes::new(), true));
+}

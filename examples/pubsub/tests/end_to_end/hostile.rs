@@ -1,0 +1,130 @@
+//! Bytes that no client of this workspace sends.
+
+use bytes::{Buf as _, Bytes};
+use http::{Request, StatusCode};
+
+use crate::peer::{CONNECT, connect, endpoint};
+use crate::programs::{Broker, Subscriber, numbered};
+
+/// The status and the body of the broker's answer.
+async fn ask(
+    broker: &Broker,
+    method: &str,
+    path: &str,
+    body: &'static [u8],
+) -> (StatusCode, Vec<u8>) {
+    let quic = h3_quinn::Connection::new(connect(&endpoint(), broker, b"h3").await);
+    let (mut driver, mut sender) = h3::client::new(quic).await.unwrap();
+    let driving = tokio::spawn(async move { driver.wait_idle().await });
+    let uri = format!("https://127.0.0.1:{}{path}", broker.port);
+    let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+    let mut stream = sender.send_request(request).await.unwrap();
+    // The broker may answer before it has the body.
+    let _ = stream.send_data(Bytes::from_static(body)).await;
+    let _ = stream.finish().await;
+    let status = stream.recv_response().await.unwrap().status();
+    let mut text = Vec::new();
+    while let Some(data) = stream.recv_data().await.unwrap() {
+        text.extend_from_slice(data.chunk());
+    }
+    driving.abort();
+    (status, text)
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(test)
+}
+
+#[test]
+fn malformed_bodies_are_refused_and_what_came_before_counts() {
+    let broker = Broker::start(&["--max-message", "1000"]);
+    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
+    let good = b"\x00\x0b\x01\x00\x00\x00\x00\x00\x00\x00\x00ok";
+    let acknowledged = b"\x02\x01\x01";
+    for (sequence, (rest, reason)) in [
+        (&b"\x00\x80\x01\x00\x00"[..], "a message has 65520 bytes, and 1000 are the most"),
+        (b"\x00\x01\x01", "a frame's content does not fit its type"),
+        (b"\x02\x01\x05", "a publisher only sends messages"),
+        (b"\x00\x20\x01", "the body ends within a message"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body: &'static [u8] = [&good[..], rest].concat().leak();
+        let (status, answer) = run(ask(&broker, "POST", "/topics/t", body));
+        assert_eq!(status, StatusCode::OK);
+        let refused = answer.strip_prefix(acknowledged).unwrap();
+        assert_eq!(refused[0], 3, "REFUSED");
+        assert!(refused.ends_with(reason.as_bytes()), "{}", String::from_utf8_lossy(refused));
+        let sequence = sequence as u64 + 1;
+        assert_eq!(subscriber.messages(1), numbered(sequence, &["ok"]));
+    }
+}
+
+#[test]
+fn wrong_requests_get_a_status_and_a_sentence() {
+    let broker = Broker::start(&[]);
+    for (method, path, status, words) in [
+        ("GET", "/", 200, "publishes"),
+        ("GET", "/other", 404, "/topics/NAME"),
+        ("PUT", "/topics/t", 405, "only GET"),
+        ("POST", "/topics/a%2Bb", 400, "wildcard"),
+        ("POST", "/topics/t?publisher=", 400, "1 to 64 bytes"),
+        ("GET", "/topics/t?from=x", 400, "from that is no number"),
+        ("GET", "/topics/%00", 400, "cannot be shown"),
+    ] {
+        let (got, text) = run(ask(&broker, method, path, b""));
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(got.as_u16(), status, "{path}: {text}");
+        assert!(text.contains(words), "{path}: {text}");
+    }
+}
+
+#[test]
+fn malformed_packets_end_their_connection_alone() {
+    let broker = Broker::start(&[]);
+    let mut subscriber = Subscriber::start(broker.client("subscribe", "mqtt"), "t");
+    for junk in [&b"\xff\xff\xff\xff\xff\xff"[..], b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x30"]
+    {
+        for prefix in [&b""[..], CONNECT] {
+            let ended = run(async {
+                let quic = connect(&endpoint(), &broker, b"mqtt").await;
+                let (mut send, mut receive) = quic.open_bi().await.unwrap();
+                send.write_all(prefix).await.unwrap();
+                send.write_all(junk).await.unwrap();
+                send.finish().unwrap();
+                let _ = receive.read_to_end(1000).await;
+                quic.closed().await
+            });
+            assert!(matches!(ended, quinn::ConnectionError::ApplicationClosed(_)), "{ended}");
+        }
+    }
+    broker.publish("mqtt", "t", &["still here"]);
+    assert_eq!(subscriber.messages(1), numbered(1, &["still here"]));
+}
+
+#[test]
+fn a_plain_client_of_mqtt_needs_none_of_the_extensions() {
+    let broker = Broker::start(&[]);
+    broker.publish("http3", "t", &["value"]);
+    let received = run(async {
+        let quic = connect(&endpoint(), &broker, b"mqtt").await;
+        let (mut send, mut receive) = quic.open_bi().await.unwrap();
+        send.write_all(CONNECT).await.unwrap();
+        // SUBSCRIBE to t by QoS 0, and PUBLISH to u without properties.
+        send.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.unwrap();
+        send.write_all(b"\x30\x06\x00\x01u\x00hi").await.unwrap();
+        let mut received = Vec::new();
+        while !received.windows(5).any(|window| window == b"value") {
+            let chunk = receive.read_chunk(1000, true).await.unwrap().unwrap();
+            received.extend_from_slice(&chunk.bytes);
+        }
+        // PUBLISH with RETAIN.
+        received.contains(&0x31)
+    });
+    assert!(received);
+    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "u");
+    broker.publish("mqtt", "u", &["next"]);
+    // It was not retained, so it is no last value.
+    assert_eq!(subscriber.messages(1), numbered(2, &["next"]));
+}

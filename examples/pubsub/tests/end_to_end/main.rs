@@ -1,0 +1,13 @@
+//! The programs as a user runs them, over loopback, and the broker against peers of these tests.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod endings;
+mod hostile;
+mod many;
+mod peer;
+mod programs;
+mod publish_subscribe;
+mod reconnections;
+mod relay;
+mod slow;

@@ -1,0 +1,76 @@
+//! A thousand subscribers of a topic.
+
+use bytes::Buf as _;
+use http::Request;
+use tokio::sync::mpsc;
+
+use crate::peer::{CONNECT, connect, endpoint};
+use crate::programs::{Broker, PROTOCOLS};
+
+const SUBSCRIBERS: usize = 1000;
+/// What a subscriber may cost the broker, in KiB: twice what was measured.
+const MOST_KIB: u64 = 120;
+
+/// Subscribes to `t`, and reports twice: once it is subscribed, and once it has received `value`.
+async fn subscribe(quic: quinn::Connection, protocol: &str, report: mpsc::Sender<()>) {
+    match protocol {
+        "mqtt" => {
+            let (mut send, mut receive) = quic.open_bi().await.unwrap();
+            send.write_all(CONNECT).await.unwrap();
+            send.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.unwrap();
+            let mut received = Vec::new();
+            for packet in [&[0x90][..], b"value"] {
+                while !received.windows(packet.len()).any(|window| window == packet) {
+                    let chunk = receive.read_chunk(1000, true).await.unwrap().unwrap();
+                    received.extend_from_slice(&chunk.bytes);
+                }
+                report.send(()).await.unwrap();
+            }
+        }
+        _ => {
+            let quic = h3_quinn::Connection::new(quic);
+            let (mut driver, mut sender) = h3::client::new(quic).await.unwrap();
+            let driving = tokio::spawn(async move { driver.wait_idle().await });
+            let request = Request::get("https://127.0.0.1/topics/t").body(()).unwrap();
+            let mut stream = sender.send_request(request).await.unwrap();
+            stream.finish().await.unwrap();
+            stream.recv_response().await.unwrap();
+            report.send(()).await.unwrap();
+            let mut received = Vec::new();
+            while !received.ends_with(b"value") {
+                let mut data = stream.recv_data().await.unwrap().unwrap();
+                received.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+            }
+            report.send(()).await.unwrap();
+            driving.abort();
+        }
+    }
+}
+
+#[test]
+fn a_thousand_subscribers_receive_a_message_and_cost_little() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&[]);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let before = broker.memory();
+        let (report, mut reports) = mpsc::channel(SUBSCRIBERS);
+        let alpn: &[u8] = if protocol == "mqtt" { b"mqtt" } else { b"h3" };
+        runtime.block_on(async {
+            let endpoint = endpoint();
+            for _ in 0..SUBSCRIBERS {
+                let quic = connect(&endpoint, &broker, alpn).await;
+                tokio::spawn(subscribe(quic, protocol, report.clone()));
+                reports.recv().await.unwrap();
+            }
+        });
+        let each = broker.memory().saturating_sub(before) / SUBSCRIBERS as u64;
+        broker.publish("http3", "t", &["value"]);
+        runtime.block_on(async {
+            for _ in 0..SUBSCRIBERS {
+                reports.recv().await.unwrap();
+            }
+        });
+        println!("{protocol}: {each} KiB for each of {SUBSCRIBERS} subscribers");
+        assert!(each <= MOST_KIB, "{protocol}: {each} KiB");
+    }
+}

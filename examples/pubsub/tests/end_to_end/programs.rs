@@ -1,0 +1,222 @@
+//! Runs the real binary.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Both protocols.
+pub(crate) const PROTOCOLS: [&str; 2] = ["http3", "mqtt"];
+
+/// Sends `signal` to a program that this test started.
+pub(crate) fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+}
+
+/// A child that ends with its test.
+pub(crate) struct Ends(pub(crate) Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A certificate for 127.0.0.1 that outlives a broker.
+pub(crate) struct Identity {
+    scratch: TempDir,
+}
+
+impl Identity {
+    pub(crate) fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(scratch.path().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(scratch.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        Self { scratch }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+}
+
+/// A running broker.
+pub(crate) struct Broker {
+    pub(crate) child: Ends,
+    identity: Identity,
+    pub(crate) port: u16,
+}
+
+impl Broker {
+    /// A broker at any port.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        Self::at(0, Identity::new(), options)
+    }
+
+    fn at(port: u16, identity: Identity, options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pubsub"));
+        command.arg("broker").args(["--listen", &format!("127.0.0.1:{port}")]);
+        command.arg("--cert").arg(identity.file("cert.pem"));
+        command.arg("--key").arg(identity.file("key.pem")).args(options);
+        command.stdout(Stdio::piped()).env("RUST_LOG", "error");
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let address = ready
+            .strip_prefix("ready: listening on ")
+            .unwrap_or_else(|| panic!("the first line is {ready:?}"));
+        let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
+        Self { child: Ends(child), identity, port }
+    }
+
+    /// Stops this broker by `signal`, and starts another at its port.
+    pub(crate) fn restart(mut self, signal: Signal, options: &[&str]) -> Self {
+        send(&self.child.0, signal);
+        self.child.0.wait().unwrap();
+        Self::at(self.port, self.identity, options)
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id()));
+        let status = status.unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        value.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.identity.file("cert.pem")
+    }
+
+    /// A client that trusts this broker, and reaches it through `port`.
+    pub(crate) fn client_through(&self, port: u16, kind: &str, protocol: &str) -> Command {
+        let mut command = client(kind, port, protocol);
+        command.arg("--ca").arg(self.ca());
+        command
+    }
+
+    /// A client that trusts this broker.
+    pub(crate) fn client(&self, kind: &str, protocol: &str) -> Command {
+        self.client_through(self.port, kind, protocol)
+    }
+
+    /// Publishes these messages to `topic`, all of which the broker must acknowledge.
+    pub(crate) fn publish(&self, protocol: &str, topic: &str, messages: &[&str]) {
+        let mut publisher = Publisher::start(self.client("publish", protocol), topic);
+        for message in messages {
+            publisher.say(message);
+        }
+        let output = publisher.end();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+}
+
+/// `pubsub KIND` for a broker at this port of this machine.
+pub(crate) fn client(kind: &str, port: u16, protocol: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pubsub"));
+    let broker = format!("https://127.0.0.1:{port}/");
+    command.args([kind, "--protocol", protocol, "--broker", &broker]).stdin(Stdio::null());
+    command
+}
+
+/// A publisher of the lines that a test says.
+pub(crate) struct Publisher {
+    child: Child,
+    lines: ChildStdin,
+}
+
+impl Publisher {
+    pub(crate) fn start(mut command: Command, topic: &str) -> Self {
+        command.arg(topic).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = child.stdin.take().unwrap();
+        Self { child, lines }
+    }
+
+    pub(crate) fn say(&mut self, message: &str) {
+        self.lines.write_all(format!("{message}\n").as_bytes()).unwrap();
+    }
+
+    /// Ends the messages, and waits for the program.
+    pub(crate) fn end(self) -> Output {
+        drop(self.lines);
+        self.child.wait_with_output().unwrap()
+    }
+
+    /// Waits for the program, which is to end before its messages do.
+    pub(crate) fn fail(self) -> Output {
+        let Self { child, lines } = self;
+        let output = child.wait_with_output().unwrap();
+        drop(lines);
+        output
+    }
+}
+
+/// A subscriber whose lines of JSON a test reads.
+pub(crate) struct Subscriber {
+    pub(crate) child: Ends,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Subscriber {
+    /// A subscriber that the broker has accepted.
+    pub(crate) fn start(mut command: Command, topic: &str) -> Self {
+        command.args(["--json", topic]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        errors.read_line(&mut first).unwrap();
+        assert_eq!(first, format!("pubsub: subscribed to {topic}\n"));
+        // The rest must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child: Ends(child), lines }
+    }
+
+    /// The next line.
+    pub(crate) fn line(&mut self) -> Value {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the subscriber ended");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// The next `count` messages, with their numbers.
+    pub(crate) fn messages(&mut self, count: usize) -> Vec<(u64, String)> {
+        let lines = std::iter::repeat_with(|| self.line()).take(count);
+        lines.map(|line| message(&line)).collect()
+    }
+}
+
+/// The number and the text of a message.
+pub(crate) fn message(line: &Value) -> (u64, String) {
+    let text = line["message"].as_str().unwrap_or_else(|| panic!("no message: {line}"));
+    (line["sequence"].as_u64().unwrap(), text.to_owned())
+}
+
+/// These texts, numbered from `first`.
+pub(crate) fn numbered(first: u64, texts: &[&str]) -> Vec<(u64, String)> {
+    (first..).zip(texts.iter().map(|&text| text.to_owned())).collect()
+}
+
+/// Asserts that the program failed with exit code 1, and that the last line on standard error has
+/// `words`.
+pub(crate) fn assert_complains(output: &Output, words: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let last = errors.trim_end().lines().last().unwrap_or_default();
+    assert!(last.starts_with("pubsub: ") && last.contains(words), "no {words:?} in: {errors}");
+}
+
+/// A file of this text.
+pub(crate) fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}

@@ -1,0 +1,112 @@
+//! Connections that are lost.
+
+use nix::sys::signal::Signal;
+
+use crate::programs::{Broker, PROTOCOLS, Publisher, Subscriber, message, numbered};
+use crate::relay::Relay;
+
+/// So that both ends notice a cut soon.
+const IMPATIENT: [&str; 2] = ["--idle-timeout", "2"];
+
+#[test]
+fn a_subscriber_that_reconnects_loses_nothing() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&IMPATIENT);
+        let relay = Relay::start(broker.port);
+        let command = broker.client_through(relay.port, "subscribe", protocol);
+        let mut subscriber = Subscriber::start(command, "t");
+        broker.publish("http3", "t", &["1", "2"]);
+        assert_eq!(subscriber.messages(2), numbered(1, &["1", "2"]));
+        relay.cut();
+        broker.publish("http3", "t", &["3", "4", "5"]);
+        assert_eq!(subscriber.messages(3), numbered(3, &["3", "4", "5"]), "{protocol}");
+    }
+}
+
+#[test]
+fn a_subscriber_that_had_nothing_yet_loses_nothing_either() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&IMPATIENT);
+        let relay = Relay::start(broker.port);
+        let command = broker.client_through(relay.port, "subscribe", protocol);
+        let mut subscriber = Subscriber::start(command, "t");
+        relay.cut();
+        broker.publish("http3", "t", &["1", "2"]);
+        assert_eq!(subscriber.messages(2), numbered(1, &["1", "2"]), "{protocol}");
+    }
+}
+
+#[test]
+fn a_subscriber_that_reconnects_too_late_is_told_what_is_gone() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&["--idle-timeout", "2", "--history-messages", "2"]);
+        let relay = Relay::start(broker.port);
+        let command = broker.client_through(relay.port, "subscribe", protocol);
+        let mut subscriber = Subscriber::start(command, "t");
+        broker.publish("http3", "t", &["1"]);
+        assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
+        relay.cut();
+        broker.publish("http3", "t", &["2", "3", "4", "5"]);
+        assert_eq!(subscriber.line()["missed"], 2, "{protocol}");
+        assert_eq!(subscriber.messages(2), numbered(4, &["4", "5"]));
+    }
+}
+
+#[test]
+fn what_a_publisher_repeats_is_published_once() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&IMPATIENT);
+        let relay = Relay::start(broker.port);
+        let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
+        let command = broker.client_through(relay.port, "publish", protocol);
+        let mut publisher = Publisher::start(command, "t");
+        publisher.say("1");
+        assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
+        // The broker gets the next two, but the publisher does not learn that.
+        relay.cut_to_clients();
+        publisher.say("2");
+        publisher.say("3");
+        assert_eq!(subscriber.messages(2), numbered(2, &["2", "3"]));
+        publisher.say("4");
+        let output = publisher.end();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.contains("reconnecting"), "{errors}");
+        assert!(errors.contains("4 messages published"), "{errors}");
+        assert_eq!(subscriber.messages(1), numbered(4, &["4"]), "{protocol}");
+        broker.publish("http3", "t", &["5"]);
+        assert_eq!(subscriber.messages(1), numbered(5, &["5"]), "nothing came twice");
+    }
+}
+
+#[test]
+fn what_a_publisher_said_while_it_was_cut_off_arrives() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&IMPATIENT);
+        let relay = Relay::start(broker.port);
+        let mut subscriber = Subscriber::start(broker.client("subscribe", "mqtt"), "t");
+        let command = broker.client_through(relay.port, "publish", protocol);
+        let mut publisher = Publisher::start(command, "t");
+        publisher.say("1");
+        assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
+        relay.cut();
+        publisher.say("2");
+        publisher.say("3");
+        assert!(publisher.end().status.success());
+        assert_eq!(subscriber.messages(2), numbered(2, &["2", "3"]), "{protocol}");
+    }
+}
+
+#[test]
+fn a_subscriber_learns_that_the_broker_has_restarted() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&[]);
+        let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
+        broker.publish("http3", "t", &["1", "2"]);
+        assert_eq!(subscriber.messages(2), numbered(1, &["1", "2"]));
+        let broker = broker.restart(Signal::SIGTERM, &[]);
+        broker.publish("http3", "t", &["a"]);
+        let line = subscriber.line();
+        assert_eq!(line["restarted"], true, "{protocol}: {line}");
+        assert_eq!(message(&subscriber.line()), (1, "a".to_owned()));
+    }
+}
