@@ -8,8 +8,8 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop interop-agent demo demo-agent demo-audio \
-	demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
+.PHONY: help deps build-deps build programs interop interop-agent measure-pubsub demo demo-agent \
+	demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
 	without-portable deb test-deb test-netem-vm format lint clippy lint-features document unit \
 	upstream package docs clean
 
@@ -23,6 +23,7 @@ help:
 	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
 	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); prints the tables of docs/agent-results.md"
+	@echo "make measure-pubsub  compare publish and subscribe over HTTP/3 and MQTT, with and without a Sidekick proxy (half an hour)"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (30 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
@@ -95,6 +96,11 @@ bench: build-deps
 	$(CARGO) bench --locked -p quic-sidekick --bench memory
 	$(CARGO) build --locked --release -p h3-upload -p sidekick-proxy -p sidekick-netem --bins
 	quic-sidekick/benches/processor-time --programs $(BUILT)/release --json $(BUILT)/bench.json
+
+# This measures `pubsub` over the lab's path. For fewer tries, set PUBSUB="--near-loss 4 --seeds 1".
+measure-pubsub: build-deps
+	$(CARGO) build --locked --release -p pubsub -p sidekick-proxy -p sidekick-netem --bins
+	examples/pubsub/measure --programs $(BUILT)/release $(PUBSUB)
 
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run

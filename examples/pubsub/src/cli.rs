@@ -29,6 +29,11 @@ To try it on one machine:
     pubsub publish --ca ca.pem house/kitchen '21.5 degrees'
 With --sidekick auto, a Sidekick proxy on the path of a publisher or a subscriber helps.";
 
+const QLOG: &str = "Write the events of the latest connection and the proxy to FILE, for qvis and \
+                    other readers of qlog";
+const STALL_TIMEOUT: &str = "A publisher reconnects after this many seconds without an \
+                             acknowledgement, and waits as long for the text of a refusal";
+
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version, about = ABOUT, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -108,8 +113,15 @@ pub(crate) struct SubscribeCli {
     client: ClientCli,
 }
 
-/// The options of both kinds of client.
+/// The options of both kinds of client. Some of those that clients share mean here what this says.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("insecure", |arg| arg.hide(true)),
+    mut_arg("json", |arg| arg.help("Print JSON on standard output: messages, and at the end a summary")),
+    mut_arg("quiet", |arg| arg.help("Show only messages and errors")),
+    mut_arg("qlog", |arg| arg.help(QLOG)),
+    mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT))
+)]
 struct ClientCli {
     /// The broker
     #[arg(long, value_name = "URL", default_value = "https://localhost:4433/", value_parser = parse_url)]
@@ -246,5 +258,9 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             assert!(command.get_long_about().is_some(), "{}", command.get_name());
         }
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("publish").unwrap().render_help().to_string();
+        assert!(help.contains("A publisher reconnects") && help.contains("[alias: --ca]"));
+        assert!(!help.contains("--insecure") && !help.contains("of the file moves"), "{help}");
     }
 }

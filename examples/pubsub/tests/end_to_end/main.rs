@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod assistance;
+// The path of the uploader's tests, which has a proxy.
+#[path = "../../../h3-upload/tests/end_to_end/relay.rs"]
+mod assisted_path;
 mod endings;
 mod hostile;
 mod many;
