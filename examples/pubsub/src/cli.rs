@@ -12,8 +12,8 @@ use h3_server::identity;
 use url::Url;
 
 use crate::broker::Limits;
+use crate::client::codec::LONGEST_MESSAGE;
 use crate::client::source::Source;
-use crate::client::speech::LONGEST_MESSAGE;
 use crate::name::TopicName;
 
 /// The program's name, for its messages.

@@ -1,12 +1,12 @@
 //! The clients: a publisher and a subscriber, over HTTP/3 or MQTT.
 
-mod conversation;
+pub(crate) mod codec;
+mod connection;
 mod patience;
 mod pipe;
 mod printer;
 pub(crate) mod publish;
 pub(crate) mod source;
-pub(crate) mod speech;
 mod stream;
 pub(crate) mod subscribe;
 

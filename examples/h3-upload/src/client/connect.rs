@@ -351,7 +351,7 @@ async fn handshake<A: ApplicationOverQuic>(
     }
     match outcome {
         Ok(Ok(_connection)) => Ok((started, seen)),
-        Ok(Err(error)) => Err(explain(plan, server, &error)),
+        Ok(Err(error)) => Err(explain(plan, server, &params.settings.alpn, &error)),
         Err(_) => bail!(
             "no answer from {server} within {:.1} s: check the address, and whether firewalls pass \
              UDP port {}",
@@ -361,7 +361,12 @@ async fn handshake<A: ApplicationOverQuic>(
     }
 }
 
-fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
+fn explain(
+    plan: &Plan,
+    server: SocketAddr,
+    protocols: &[Vec<u8>],
+    error: &BoxError,
+) -> anyhow::Error {
     match error.downcast_ref() {
         Some(quiche::Error::CongestionControl) => anyhow!(
             "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml \
@@ -369,7 +374,13 @@ fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
             plan.cc.name()
         ),
         Some(error) => anyhow!("cannot connect to {server}: {error}"),
-        None => anyhow!("{server} refused the connection: check whether it is an HTTP/3 server"),
+        None => {
+            let protocol = match protocols {
+                [protocol] if protocol != HTTP3 => String::from_utf8_lossy(protocol).to_uppercase(),
+                _ => "HTTP/3".to_owned(),
+            };
+            anyhow!("{server} refused the connection: check whether it is a server of {protocol}")
+        }
     }
 }
 

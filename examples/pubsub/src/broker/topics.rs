@@ -159,3 +159,44 @@ impl Subscriber {
         let _ = self.news.changed().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h3_server::quota::{Client, Quota};
+
+    const BOUNDS: Bounds = Bounds { messages: 10, bytes: 10_000, publishers: 10 };
+
+    fn place() -> Place {
+        Quota::new("places", 1, 1).take(Client::of([127, 0, 0, 1].into())).unwrap()
+    }
+
+    #[test]
+    fn only_a_topic_for_which_someone_waited_leaves() {
+        let topics = Topics::new(BOUNDS, 2).unwrap();
+        let name = |text| TopicName::new(text).unwrap();
+        let waits = topics.subscriber(&name("waits"), Start::Last, place()).unwrap();
+        let publisher = topics.publisher(&name("used"), None, place()).unwrap();
+        publisher.publish(None, 0, Bytes::from_static(b"x"), true);
+        drop(publisher);
+        assert_eq!(topics.open(&name("new")).unwrap_err(), TooManyTopics(2));
+        drop(waits);
+        topics.open(&name("new")).unwrap();
+        // The last value of a topic stays, even if nobody is there.
+        let mut subscriber = topics.subscriber(&name("used"), Start::Last, place()).unwrap();
+        assert!(matches!(subscriber.read(), Some(Item::Last(_))));
+        assert!(topics.open(&name("waits")).is_ok(), "the new one had no message");
+    }
+
+    #[tokio::test]
+    async fn a_message_wakes_a_subscriber_that_came_before_it() {
+        let topics = Topics::new(BOUNDS, 2).unwrap();
+        let topic = TopicName::new("t").unwrap();
+        let mut subscriber = topics.subscriber(&topic, Start::Last, place()).unwrap();
+        let publisher = topics.publisher(&topic, None, place()).unwrap();
+        publisher.publish(None, 0, Bytes::from_static(b"x"), true);
+        subscriber.wait().await;
+        assert!(matches!(subscriber.read(), Some(Item::Message(_))));
+        assert_eq!(subscriber.read(), None);
+    }
+}

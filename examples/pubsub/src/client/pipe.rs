@@ -1,4 +1,4 @@
-//! The bytes of a conversation: the bodies of a request and its answer, or a stream of MQTT.
+//! The bytes of a connection: the bodies of a request and its answer, or a stream of MQTT.
 
 use anyhow::Context as _;
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,7 @@ use super::stream::{Ends, OneStream};
 use crate::mqtt::ALPN;
 
 /// What the program does, for errors.
-pub(crate) const TALK: &str = "conversation with the broker";
+pub(crate) const REQUEST: &str = "request to the broker";
 /// Bytes that the broker may send ahead of what is read.
 const WINDOW: u64 = 1 << 20;
 /// The longest wait until the connection has ended.
@@ -81,7 +81,7 @@ impl Receiver {
         };
         loop {
             let Some(body) = body else {
-                match answer(events.recv().await, TALK)? {
+                match answer(events.recv().await, REQUEST)? {
                     Some(head) => return Ok(Received::Head(Box::new(head))),
                     None => continue,
                 }
@@ -96,7 +96,7 @@ impl Receiver {
                     Some(InboundFrame::Datagram(_)) => {}
                     Some(InboundFrame::Body(..)) | None => return Err(lost()),
                 },
-                event = events.recv() => drop(answer(event, TALK)?),
+                event = events.recv() => drop(answer(event, REQUEST)?),
             }
         }
     }

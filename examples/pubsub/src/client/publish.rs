@@ -9,10 +9,10 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::conversation::{Conversation, Role};
+use super::codec::Event;
+use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::source::Next;
-use super::speech::Event;
 use super::{Latencies, Percentiles, Stopped, wall_clock};
 use crate::cli::Publish;
 use crate::name::PublisherName;
@@ -61,7 +61,7 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
     let started = now();
     let mut reconnections = 0;
     let measured = loop {
-        let error = match publisher.connection(&mut stop).await {
+        let error = match publisher.attempt(&mut stop).await {
             Ok(measured) => break measured,
             Err(error) if error.is::<Stopped>() => return Err(error),
             Err(error) => error,
@@ -94,10 +94,10 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
 
 impl Publisher<'_> {
     /// Publishes over one connection until all is acknowledged.
-    async fn connection(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
+    async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         let client = &self.publish.client;
         self.outbox.reconnected();
-        let opened = Conversation::open(
+        let opened = Connection::open(
             &client.plan,
             client.protocol,
             &client.topic,
@@ -105,27 +105,27 @@ impl Publisher<'_> {
             Role::Publisher,
         );
         // Before the handshake there is no connection to close.
-        let mut conversation = tokio::select! {
+        let mut connection = tokio::select! {
             opened = opened => opened?,
             _ = &mut *stop => return Err(Stopped.into()),
         };
         self.patience.found();
         let ended = tokio::select! {
-            ended = self.converse(&mut conversation) => ended,
+            ended = self.exchange(&mut connection) => ended,
             _ = stop => Err(Stopped.into()),
         };
-        conversation.finish(ended).await
+        connection.finish(ended).await
     }
 
-    async fn converse(&mut self, conversation: &mut Conversation) -> anyhow::Result<()> {
+    async fn exchange(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let plan = &self.publish.client.plan;
         let mut events = Vec::new();
         let mut deadline = None;
         loop {
-            while conversation.has_room()
+            while connection.has_room()
                 && let Some(message) = self.outbox.send()
             {
-                conversation.publish(message);
+                connection.publish(message);
             }
             if !self.more && self.outbox.len() == 0 {
                 return Ok(());
@@ -138,7 +138,7 @@ impl Publisher<'_> {
             let takes = self.more && self.outbox.has_room();
             let stalled = deadline.unwrap_or_else(Instant::now);
             let turned = tokio::select! {
-                turned = conversation.turn(&mut events) => turned,
+                turned = connection.turn(&mut events) => turned,
                 message = self.messages.recv(), if takes => self.take(message).map(|()| None),
                 () = sleep_until(stalled), if deadline.is_some() => bail!(
                     "the broker acknowledged nothing for {} s",
@@ -153,7 +153,7 @@ impl Publisher<'_> {
                 }
             }
             if let Some(head) = turned? {
-                return Err(conversation.refusal(plan, head).await);
+                return Err(connection.refusal(plan, head).await);
             }
         }
     }

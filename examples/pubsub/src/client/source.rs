@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::speech::LONGEST_MESSAGE;
+use super::codec::LONGEST_MESSAGE;
 
 /// Lines that are read ahead.
 const AHEAD: usize = 16;

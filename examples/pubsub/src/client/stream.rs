@@ -81,7 +81,7 @@ impl OneStream {
                 match conn.stream_send(STREAM, &self.unsent, false) {
                     Ok(0) | Err(quiche::Error::Done) => return Ok(()),
                     Ok(sent) => self.unsent.advance(sent),
-                    // The broker does not read any more. What it said is the reason.
+                    // The broker does not read any more. What it sent is the reason.
                     Err(quiche::Error::StreamStopped(_)) => self.unsent = Bytes::new(),
                     Err(error) => return Err(error.into()),
                 }

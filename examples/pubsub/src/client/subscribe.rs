@@ -6,11 +6,11 @@ use h3_client::words::say;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::conversation::{Conversation, Role};
+use super::codec::{Event, Place};
+use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::printer::{Line, Printer};
 use super::publish::{details, messages};
-use super::speech::{Event, Place};
 use super::{Latencies, Percentiles, Stopped, wall_clock};
 use crate::cli::{PROGRAM, Subscribe};
 use crate::name::PublisherName;
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     };
     let mut reconnections = 0;
     let measured = loop {
-        let error = match subscriber.connection(&mut stop).await {
+        let error = match subscriber.attempt(&mut stop).await {
             Ok(measured) => break measured,
             Err(error) if error.is::<Stopped>() => return Err(error),
             Err(error) => error,
@@ -100,9 +100,9 @@ pub(crate) async fn run(
 
 impl Subscriber<'_> {
     /// Receives over one connection until that ends, or enough has arrived.
-    async fn connection(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
+    async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         let client = &self.subscribe.client;
-        let opened = Conversation::open(
+        let opened = Connection::open(
             &client.plan,
             client.protocol,
             &client.topic,
@@ -110,24 +110,24 @@ impl Subscriber<'_> {
             Role::Subscriber(self.place),
         );
         // Before the handshake there is no connection to close.
-        let mut conversation = tokio::select! {
+        let mut connection = tokio::select! {
             opened = opened => opened?,
             _ = &mut *stop => return Err(Stopped.into()),
         };
         self.patience.found();
         let ended = tokio::select! {
-            ended = self.converse(&mut conversation) => ended,
+            ended = self.exchange(&mut connection) => ended,
             _ = stop => Err(Stopped.into()),
         };
-        conversation.finish(ended).await
+        connection.finish(ended).await
     }
 
-    async fn converse(&mut self, conversation: &mut Conversation) -> anyhow::Result<()> {
+    async fn exchange(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let plan = &self.subscribe.client.plan;
         let mut events = Vec::new();
         loop {
             let turned = tokio::select! {
-                turned = conversation.turn(&mut events) => turned,
+                turned = connection.turn(&mut events) => turned,
                 failed = &mut self.printer.done => {
                     failed.context("the thread that prints died")?.map(|()| None)
                 }
@@ -156,7 +156,7 @@ impl Subscriber<'_> {
                 }
             }
             if let Some(head) = turned? {
-                return Err(conversation.refusal(plan, head).await);
+                return Err(connection.refusal(plan, head).await);
             }
         }
     }

@@ -14,7 +14,7 @@ use mqtt5_protocol::{
 };
 
 use super::{FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
-use crate::client::speech::{Event, LONGEST_MESSAGE, Place};
+use crate::client::codec::{Event, LONGEST_MESSAGE, Place};
 use crate::name::{PublisherName, TopicName};
 use crate::outbox::Outgoing;
 

@@ -43,7 +43,7 @@ pub(crate) enum End {
     Refused(String),
 }
 
-/// What the client said in CONNECT.
+/// What the client's CONNECT has.
 #[derive(Debug)]
 struct Connected {
     name: PublisherName,

@@ -265,7 +265,7 @@ fn topics_and_subscriptions_of_a_connection_are_limited() {
 
 #[test]
 fn both_ends_of_these_files_understand_each_other() {
-    use crate::client::speech::{Event, Place};
+    use crate::client::codec::{Event, Place};
     use crate::name::{PublisherName, TopicName};
     use crate::outbox::Outbox;
 

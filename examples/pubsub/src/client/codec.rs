@@ -1,4 +1,4 @@
-//! What a client says and hears, in either protocol. It does no I/O.
+//! The bytes that a client sends and receives, in either protocol. This does no I/O.
 
 use bytes::{Bytes, BytesMut};
 
@@ -33,12 +33,12 @@ pub(crate) enum Event {
 
 /// A client's end of a connection.
 #[derive(Debug)]
-pub(crate) enum Speech {
+pub(crate) enum Codec {
     Http(Frames),
     Mqtt(Mqtt),
 }
 
-impl Speech {
+impl Codec {
     /// Appends a message to `out`.
     pub(crate) fn publish(&mut self, message: &Outgoing, out: &mut BytesMut) {
         match self {
@@ -51,7 +51,7 @@ impl Speech {
     }
 
     /// Receives bytes of the broker, appends answers to `out`, and what happened to `events`. An
-    /// error is the broker's refusal, or says what was wrong with its bytes.
+    /// error is the broker's refusal, or what is wrong with its bytes.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
@@ -76,7 +76,7 @@ impl Speech {
         Ok(())
     }
 
-    /// Appends to `out` what a client says before it leaves.
+    /// Appends to `out` what a client sends before it leaves.
     pub(crate) fn end(&self, out: &mut BytesMut) {
         match self {
             Self::Http(_) => {}

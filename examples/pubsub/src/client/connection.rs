@@ -11,8 +11,8 @@ use h3_client::words::sentence;
 use thiserror::Error;
 
 use super::Stopped;
+use super::codec::{Codec, Event, LONGEST_MESSAGE, Place};
 use super::pipe::{self, Received, Receiver, Sender};
-use super::speech::{Event, LONGEST_MESSAGE, Place, Speech};
 use crate::broker::http::{FIRST, INSTANCE};
 use crate::cli::Protocol;
 use crate::frame::Frames;
@@ -36,18 +36,18 @@ pub(crate) enum Role {
 #[error("{0}")]
 pub(crate) struct Refused(String);
 
-/// A conversation.
-pub(crate) struct Conversation {
+/// A connection, and what waits to be sent on it.
+pub(crate) struct Connection {
     link: Link<()>,
     sender: Sender,
     receiver: Receiver,
-    speech: Speech,
+    codec: Codec,
     out: BytesMut,
     role: Role,
 }
 
-impl Conversation {
-    /// Connects, and says what this client wants.
+impl Connection {
+    /// Connects, and sends what this client wants.
     pub(crate) async fn open(
         plan: &Plan,
         protocol: Protocol,
@@ -56,28 +56,28 @@ impl Conversation {
         role: Role,
     ) -> anyhow::Result<Self> {
         let mut out = BytesMut::new();
-        let (speech, (link, sender, receiver)) = match protocol {
+        let (codec, (link, sender, receiver)) = match protocol {
             Protocol::Http3 => {
                 let headers = headers(plan, topic, name, role);
                 let publishes = matches!(role, Role::Publisher);
-                let speech = Speech::Http(Frames::new(LONGEST_MESSAGE));
-                (speech, pipe::http(plan, headers, publishes).await?)
+                let codec = Codec::Http(Frames::new(LONGEST_MESSAGE));
+                (codec, pipe::http(plan, headers, publishes).await?)
             }
             Protocol::Mqtt => {
                 let place = match role {
                     Role::Publisher => None,
                     Role::Subscriber(place) => Some(place),
                 };
-                let speech = Speech::Mqtt(Mqtt::new(topic, name, place, &mut out));
-                (speech, pipe::mqtt(plan).await?)
+                let codec = Codec::Mqtt(Mqtt::new(topic, name, place, &mut out));
+                (codec, pipe::mqtt(plan).await?)
             }
         };
-        Ok(Self { link, sender, receiver, speech, out, role })
+        Ok(Self { link, sender, receiver, codec, out, role })
     }
 
-    /// Says a message.
+    /// Adds a message to what waits.
     pub(crate) fn publish(&mut self, message: &Outgoing) {
-        self.speech.publish(message, &mut self.out);
+        self.codec.publish(message, &mut self.out);
     }
 
     /// Whether it takes another message.
@@ -85,13 +85,13 @@ impl Conversation {
         self.out.len() < ENOUGH
     }
 
-    /// Sends what was said and receives, whichever can be done first. Adds what happened to
+    /// Sends what waits and receives, whichever can be done first. Adds what happened to
     /// `events`. Cancel safe.
     ///
     /// An error is [`Refused`], or the end of the connection.
     pub(crate) async fn turn(&mut self, events: &mut Vec<Event>) -> anyhow::Result<Option<Head>> {
         let received = tokio::select! {
-            // What the broker said may explain why it takes nothing more.
+            // What the broker sent may explain why it takes nothing more.
             biased;
             received = self.receiver.receive() => received?,
             sent = self.sender.send(&mut self.out), if !self.out.is_empty() => {
@@ -101,8 +101,8 @@ impl Conversation {
         };
         match received {
             Received::Bytes(bytes) => {
-                let heard = self.speech.receive(&bytes, &mut self.out, events);
-                heard.map_err(|reason| Refused(broker_refused(&reason)))?;
+                let read = self.codec.receive(&bytes, &mut self.out, events);
+                read.map_err(|reason| Refused(broker_refused(&reason)))?;
                 Ok(None)
             }
             Received::Head(head) if exchange::status(&head.headers) == "200" => {
@@ -146,7 +146,7 @@ impl Conversation {
 
     async fn close(mut self) -> Measured {
         let ended = h3_client::now();
-        self.speech.end(&mut self.out);
+        self.codec.end(&mut self.out);
         // Only if there is room at once: the connection may be dead.
         let _ = exchange::soon(self.sender.send(&mut self.out)).await;
         drop(self.sender);
