@@ -42,7 +42,8 @@ impl Client {
     pub(crate) async fn connect(port: u16, ca: &Path) -> Self {
         let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let connecting = endpoint.connect_with(client_config(ca), address, "127.0.0.1").unwrap();
+        let connecting =
+            endpoint.connect_with(client_config(ca, b"h3"), address, "127.0.0.1").unwrap();
         let quic = h3_quinn::Connection::new(connecting.await.unwrap());
         let (mut driver, sender) = h3::client::new(quic).await.unwrap();
         let driving = tokio::spawn(async move {
@@ -81,7 +82,8 @@ pub(crate) async fn answer(stream: &mut Stream) -> (Response<()>, String) {
     (response, String::from_utf8(text).unwrap())
 }
 
-pub(crate) fn client_config(ca: &Path) -> quinn::ClientConfig {
+/// TLS of a client that trusts `ca`, for this application protocol (ALPN).
+pub(crate) fn client_config(ca: &Path, protocol: &[u8]) -> quinn::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -90,7 +92,7 @@ pub(crate) fn client_config(ca: &Path) -> quinn::ClientConfig {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls.alpn_protocols = vec![protocol.to_vec()];
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
 }
 

@@ -96,7 +96,7 @@ pub(crate) async fn connect_by(
     ca: &Path,
     reckless: bool,
 ) -> Result<Client, quinn::ConnectionError> {
-    let mut config = client_config(ca);
+    let mut config = client_config(ca, b"h3");
     let mut transport = TransportConfig::default();
     transport.keep_alive_interval(Some(Duration::from_millis(300)));
     if reckless {

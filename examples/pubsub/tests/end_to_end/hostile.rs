@@ -1,34 +1,14 @@
 //! Bytes that no client of this workspace sends.
 
-use bytes::{Buf as _, Bytes};
-use http::{Request, StatusCode};
+use http::StatusCode;
 
+use crate::http_peer;
 use crate::peer::{CONNECT, connect, endpoint};
 use crate::programs::{Broker, Subscriber, numbered};
 
 /// The status and the body of the broker's answer.
-async fn ask(
-    broker: &Broker,
-    method: &str,
-    path: &str,
-    body: &'static [u8],
-) -> (StatusCode, Vec<u8>) {
-    let quic = h3_quinn::Connection::new(connect(&endpoint(), broker, b"h3").await);
-    let (mut driver, mut sender) = h3::client::new(quic).await.unwrap();
-    let driving = tokio::spawn(async move { driver.wait_idle().await });
-    let uri = format!("https://127.0.0.1:{}{path}", broker.port);
-    let request = Request::builder().method(method).uri(uri).body(()).unwrap();
-    let mut stream = sender.send_request(request).await.unwrap();
-    // The broker may answer before it has the body.
-    let _ = stream.send_data(Bytes::from_static(body)).await;
-    let _ = stream.finish().await;
-    let status = stream.recv_response().await.unwrap().status();
-    let mut text = Vec::new();
-    while let Some(data) = stream.recv_data().await.unwrap() {
-        text.extend_from_slice(data.chunk());
-    }
-    driving.abort();
-    (status, text)
+fn ask(broker: &Broker, method: &str, path: &str, body: &'static [u8]) -> (StatusCode, String) {
+    http_peer::ask(broker.port, &broker.ca(), method, path, &[], body)
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -40,7 +20,7 @@ fn malformed_bodies_are_refused_and_what_came_before_counts() {
     let broker = Broker::start(&["--max-message", "1000"]);
     let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
     let good = b"\x00\x0b\x01\x00\x00\x00\x00\x00\x00\x00\x00ok";
-    let acknowledged = b"\x02\x01\x01";
+    let acknowledged = "\u{2}\u{1}\u{1}";
     for (sequence, (rest, reason)) in [
         (&b"\x00\x80\x01\x00\x00"[..], "a message has 65520 bytes, and 1000 are the most"),
         (b"\x00\x01\x01", "a frame's content does not fit its type"),
@@ -51,11 +31,10 @@ fn malformed_bodies_are_refused_and_what_came_before_counts() {
     .enumerate()
     {
         let body: &'static [u8] = [&good[..], rest].concat().leak();
-        let (status, answer) = run(ask(&broker, "POST", "/topics/t", body));
+        let (status, answer) = ask(&broker, "POST", "/topics/t", body);
         assert_eq!(status, StatusCode::OK);
         let refused = answer.strip_prefix(acknowledged).unwrap();
-        assert_eq!(refused[0], 3, "REFUSED");
-        assert!(refused.ends_with(reason.as_bytes()), "{}", String::from_utf8_lossy(refused));
+        assert!(refused.starts_with('\u{3}') && refused.ends_with(reason), "{refused}");
         let sequence = sequence as u64 + 1;
         assert_eq!(subscriber.messages(1), numbered(sequence, &["ok"]));
     }
@@ -73,8 +52,7 @@ fn wrong_requests_get_a_status_and_a_sentence() {
         ("GET", "/topics/t?from=x", 400, "from that is no number"),
         ("GET", "/topics/%00", 400, "cannot be shown"),
     ] {
-        let (got, text) = run(ask(&broker, method, path, b""));
-        let text = String::from_utf8(text).unwrap();
+        let (got, text) = ask(&broker, method, path, b"");
         assert_eq!(got.as_u16(), status, "{path}: {text}");
         assert!(text.contains(words), "{path}: {text}");
     }

@@ -8,6 +8,10 @@ mod assistance;
 mod assisted_path;
 mod endings;
 mod hostile;
+// The client of the uploader's tests.
+#[allow(dead_code, reason = "these tests need a part of it")]
+#[path = "../../../h3-upload/tests/end_to_end/peer.rs"]
+mod http_peer;
 mod many;
 mod peer;
 mod programs;
