@@ -5,6 +5,7 @@ use bytes::Bytes;
 use h3_client::now;
 use h3_client::options::Plan;
 use h3_client::report::{self, Common, Measured};
+use h3_client::words::say;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -14,7 +15,7 @@ use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::source::Next;
 use super::{Latencies, Percentiles, Stopped, wall_clock};
-use crate::cli::Publish;
+use crate::cli::{PROGRAM, Publish};
 use crate::name::PublisherName;
 use crate::outbox::Outbox;
 
@@ -63,12 +64,12 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
     let measured = loop {
         let error = match publisher.attempt(&mut stop).await {
             Ok(measured) => break measured,
-            Err(error) if error.is::<Stopped>() => return Err(error),
+            Err(error) if error.is::<Stopped>() => return Err(publisher.stopped()),
             Err(error) => error,
         };
         let pause = tokio::select! {
             pause = publisher.patience.pause(error) => pause,
-            _ = &mut stop => return Err(Stopped.into()),
+            _ = &mut stop => return Err(publisher.stopped()),
         };
         pause.map_err(|error| publisher.unfinished(error))?;
         reconnections += 1;
@@ -178,11 +179,23 @@ impl Publisher<'_> {
 
     /// Adds to `error` what is acknowledged, and what is not.
     fn unfinished(&self, error: anyhow::Error) -> anyhow::Error {
-        let waits = self.outbox.len() as u64;
+        let again = if self.outbox.len() > 0 { ": publish again" } else { "" };
+        anyhow!("{error:#} ({}{again})", self.progress())
+    }
+
+    /// Tells the user the same after a signal, which is no error.
+    fn stopped(&self) -> anyhow::Error {
+        if !self.publish.client.plan.quiet {
+            say(&format!("{PROGRAM}: {}", self.progress()));
+        }
+        Stopped.into()
+    }
+
+    fn progress(&self) -> String {
         let done = messages(self.outbox.acknowledged());
-        match waits {
-            0 => anyhow!("{error:#} ({done} published)"),
-            _ => anyhow!("{error:#} ({done} published, {waits} not acknowledged: publish again)"),
+        match self.outbox.len() {
+            0 => format!("{done} published"),
+            waits => format!("{done} published, {waits} not acknowledged"),
         }
     }
 }

@@ -94,6 +94,16 @@ fn signals_end_clients_with_their_exit_codes() {
             let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
             send(&subscriber.child.0, signal);
             assert_eq!(subscriber.child.0.wait().unwrap().code(), Some(code), "{protocol}");
+            let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "u");
+            let mut publisher = Publisher::start(broker.client("publish", protocol), "u");
+            publisher.say("1");
+            assert_eq!(subscriber.messages(1)[0].1, "1");
+            send(&publisher.child, signal);
+            let output = publisher.fail();
+            assert_eq!(output.status.code(), Some(code), "{protocol}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(errors.contains(" published"), "{errors}");
+            broker.publish(protocol, "u", &[""]);
         }
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn client(kind: &str, port: u16, protocol: &str) -> Command {
 
 /// A publisher of the lines that a test says.
 pub(crate) struct Publisher {
-    child: Child,
+    pub(crate) child: Child,
     lines: ChildStdin,
 }
 
