@@ -207,7 +207,8 @@ impl Scenario {
     /// The controller of the data sender: the one that is set, or that of the mode. PACUBIC always
     /// uses CUBIC as in RFC 9438.
     pub fn congestion_control(&self) -> CongestionControl {
-        let set = self.flow.cc.unwrap_or(CongestionControl::Cubic);
+        let usual = if self.flow.tune { CongestionControl::Bbr2 } else { CongestionControl::Cubic };
+        let set = self.flow.cc.unwrap_or(usual);
         if self.flow.kind.is_download() {
             // The data sender is a server, which has no mode.
             return set;

@@ -16,7 +16,7 @@
 //! # use std::time::Instant;
 //! # fn run(mut conn: quiche::Connection) -> std::io::Result<()> {
 //! // Discover any proxy on the path. `Config::new` uses the proxy at a known address.
-//! // `Mode::congestion_control` names the mode's congestion controller.
+//! // `Mode::congestion_control` names the mode's congestion controller. `tune` sets it, and more.
 //! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
 //! sidekick.attach(&mut conn)?; // opens the adjacent UDP socket
 //! loop {
@@ -54,6 +54,7 @@ mod receive;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]
 pub mod tokio_quiche;
+pub mod tune;
 
 pub use auto::{Chosen, Why};
 pub use config::{Config, Mode, ParseModeError};

@@ -5,7 +5,7 @@
 //! ```no_run
 //! # use tokio_quiche::{ConnectionParams, QuicResult, http3::settings::Http3Settings};
 //! # use tokio_quiche::{quic::connect_with_config, socket::Socket};
-//! use quic_sidekick::{Config, Mode, tokio_quiche::assist};
+//! use quic_sidekick::{Config, Mode, tokio_quiche::assist, tune::Tune};
 //! use tokio_quiche::http3::driver::ClientH3Driver;
 //! # use std::sync::Arc;
 //! # use tokio::net::UdpSocket;
@@ -15,9 +15,10 @@
 //! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
 //! let (driver, sidekick) = assist(driver, Config::discover(Mode::Auto));
 //! let mut params = ConnectionParams::default();
-//! params.settings.cc_algorithm = "bbr2_gcongestion".to_owned(); // the controller of `Auto`
-//! params.settings.enable_pacing = true; // BBR2 needs it
+//! let tuned = Tune::client().choose(); // settings that go with `Auto`
+//! tuned.apply_to_settings(&mut params.settings);
 //! let connecting = connect_with_config(socket, Some("example.org"), &params, driver);
+//! let connecting = tuned.connect(connecting); // sets the first round trip
 //! let connection = sidekick.connect(connecting).await?; // repeats the handshake's datagrams
 //! // At any time: sidekick.status()
 //! # let _ = (connection, controller);

@@ -70,17 +70,29 @@ pub enum Quantity {
         /// What is compared.
         measure: Measure,
     },
+    /// The least of the medians of several cases.
+    Least(Vec<Case>, Measure),
+    /// The median of a case in relation to [`Quantity::Least`] of others.
+    ToLeast {
+        /// The case above the line.
+        of: Case,
+        /// Those below it.
+        among: Vec<Case>,
+        /// What is compared.
+        measure: Measure,
+    },
 }
 
 impl Quantity {
     /// What must be run.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
-        match self {
-            Self::Of(case, _) | Self::Percentile { of: case, .. } => [Some(case), None],
-            Self::Ratio { of, to, .. } => [Some(of), Some(to)],
-        }
-        .into_iter()
-        .flatten()
+        let (one, others): (Option<&Case>, &[Case]) = match self {
+            Self::Of(case, _) | Self::Percentile { of: case, .. } => (Some(case), &[]),
+            Self::Ratio { of, to, .. } => (Some(of), std::slice::from_ref(to)),
+            Self::Least(cases, _) => (None, cases),
+            Self::ToLeast { of, among, .. } => (Some(of), among),
+        };
+        one.into_iter().chain(others)
     }
 
     /// The result; `None` if a run failed. The median of the other runs would flatter a sender that
@@ -104,6 +116,17 @@ impl Quantity {
             Self::Ratio { of, to, measure } => {
                 let ratio = |(of, to)| Some(figure(&of, *measure)? / figure(&to, *measure)?);
                 Summary::of(of.jobs().zip(to.jobs()).filter_map(ratio))
+            }
+            Self::Least(cases, measure) => {
+                let of = |case: &Case| Self::Of(case.clone(), *measure).summary(results);
+                cases.iter().filter_map(of).min_by(|one, other| one.median.total_cmp(&other.median))
+            }
+            Self::ToLeast { of, among, measure } => {
+                let above = Self::Of(of.clone(), *measure).summary(results)?;
+                let least = Self::Least(among.clone(), *measure).summary(results)?.median;
+                let [median, low, high] =
+                    [above.median, above.least, above.most].map(|figure| figure / least);
+                Some(Summary { median, least: low, most: high, ..above })
             }
         }
     }
@@ -186,6 +209,27 @@ mod tests {
             Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 })
         );
         assert_eq!(ratio.cases().count(), 2);
+    }
+
+    #[test]
+    fn the_least_is_of_medians_and_needs_every_run() {
+        let [of, one, other] = ["a", "b", "c"].map(|name| Case::of(name).seeds(3));
+        let mut figures: Vec<_> = [(&of, 3.0), (&one, 4.0), (&other, 2.0)]
+            .into_iter()
+            .flat_map(|(case, figure)| [(1, 1.0), (2, figure), (3, 9.0)].map(|(s, f)| (case, s, f)))
+            .map(|(case, seed, figure)| (case, seed, Ok(figure)))
+            .collect();
+        let measure = measures::GOODPUT;
+        let among = vec![one.clone(), other.clone()];
+        let least = Quantity::Least(among.clone(), measure);
+        let ratio = Quantity::ToLeast { of: of.clone(), among, measure };
+        assert_eq!(least.summary(&results(&figures)).unwrap().median, 2.0);
+        let summary = ratio.summary(&results(&figures)).unwrap();
+        assert_eq!(summary, Summary { median: 1.5, least: 0.5, most: 4.5, runs: 3 });
+        assert_eq!(ratio.cases().count(), 3);
+        figures[4].2 = Err("no");
+        assert_eq!(least.summary(&results(&figures)), None);
+        assert_eq!(ratio.summary(&results(&figures)), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quic_sidekick::tune::Network;
+
 use super::setting::{MILLISECONDS, SWITCH, milliseconds, named, settings, switch, whole};
 
 named! {
@@ -112,6 +114,11 @@ pub struct Flow {
     pub cipher: Cipher,
     /// Whether the data sender waits for room for a whole packet in its window.
     pub whole_packets: bool,
+    /// Whether both ends use the settings that `quic_sidekick::tune` chooses. They replace the
+    /// payload and its discovery, the delay of acknowledgements, and the window.
+    pub tune: bool,
+    /// The network that the client is attached to, for `tune`.
+    pub network: Network,
     /// How long the receiver of data may hold back an acknowledgement.
     pub ack_delay: Duration,
     /// Packets after which the receiver of data acknowledges at once.
@@ -182,6 +189,8 @@ impl Default for Flow {
             pmtud: false,
             cipher: Cipher::Aes,
             whole_packets: false,
+            tune: false,
+            network: Network::Unknown,
             ack_delay: Duration::from_millis(25),
             ack_packets: 2,
             zero_rtt: false,
@@ -223,6 +232,12 @@ settings! { Flow, value;
     "whole_packets", SWITCH,
         "whether the data sender waits for room for a whole packet in its window" =>
         whole_packets = switch(value);
+    "tune", SWITCH,
+        "whether quic_sidekick::tune chooses payload, pacing, windows, first round trip and ACK delay" =>
+        tune = switch(value);
+    "network", "unknown, wired, wifi, cellular, leo or geo",
+        "the network that the client is attached to, as tune hears of it" =>
+        network = value.parse().ok();
     "ack_delay_ms", MILLISECONDS,
         "how long the receiver of data may hold back an acknowledgement" =>
         ack_delay = milliseconds(value);

@@ -6,8 +6,9 @@ use boring::pkey::PKey;
 use boring::ssl::{SslContextBuilder, SslMethod};
 use boring::x509::X509;
 use quic_sidekick::quiche::{self, Config, Connection, ConnectionId, RecvInfo};
+use quic_sidekick::tune::{Help, Tune, Tuned};
 
-use crate::scenario::{Cipher, CongestionControl, Flow};
+use crate::scenario::{Cipher, CongestionControl, Flow, FlowKind};
 
 /// The receiver's identity, for simulations only. An RSA key, because its signatures always have
 /// the same length.
@@ -43,6 +44,20 @@ pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
     }
 }
 
+/// What an end of this flow is tuned to, if it is. The scenario has the controller and the help.
+pub(super) fn tuned(flow: &Flow, role: Role, cc: CongestionControl) -> Option<Tuned> {
+    let object = match (flow.kind, role) {
+        (FlowKind::Upload, Role::Client) | (FlowKind::Download, Role::Server) => Some(flow.bytes),
+        _ => None,
+    };
+    let end = match role {
+        Role::Client => Tune { network: flow.network, ..Tune::client() },
+        Role::Server => Tune::server(),
+    };
+    let controller = Some(controller_name(cc));
+    flow.tune.then(|| Tune { object, controller, help: Help::Off, ..end }.choose())
+}
+
 /// What a connection of this flow is set up with.
 pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<Config, String> {
     // The usual one is room for 100 Mbit/s at 200 ms several times over, as the real programs have.
@@ -67,6 +82,9 @@ pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<C
         config.set_initial_max_streams_uni(STREAMS);
         let ack_delay_ms = u64::try_from(flow.ack_delay.as_millis()).unwrap_or(u64::MAX);
         config.set_max_ack_delay(ack_delay_ms.clamp(1, (1 << 14) - 1));
+        if let Some(tuned) = tuned(flow, role, cc) {
+            tuned.apply(&mut config)?;
+        }
         if flow.zero_rtt {
             config.enable_early_data();
             config.set_ticket_key(&TICKET_KEY)?;

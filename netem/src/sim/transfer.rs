@@ -145,7 +145,9 @@ fn ends(
             config.set_active_connection_id_limit(ids);
         }
     }
-    let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
+    let tuned = tls::tuned(flow, Role::Client, client_cc);
+    let delay = tuned.map_or(flow.ack_delay, |tuned| tuned.ack_delay());
+    let lazy = AckPolicy { packets: flow.ack_packets, delay };
     // The receiver of data is the one whose acknowledgements the scenario is about.
     let (client_acks, server_acks) = match flow.kind {
         FlowKind::Upload | FlowKind::Messages => (AckPolicy::AT_ONCE, lazy),

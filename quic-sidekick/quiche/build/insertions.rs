@@ -81,6 +81,13 @@ pub const INSERTIONS: &[Insertion] = &[
     },
     Insertion {
         file: "lib.rs",
+        anchor: "let recovery_config = recovery::RecoveryConfig::from_config(config);",
+        side: Side::After,
+        line: "let recovery_config = sidekick::with_own_initial_rtt(recovery_config);",
+        why: "lets event loops that keep their config to themselves assume another round trip",
+    },
+    Insertion {
+        file: "lib.rs",
         anchor: "if has_initial && left > 0 && done < MIN_CLIENT_INITIAL_LEN {",
         side: Side::Before,
         line: "self.sidekick_record(send_pid, &out[..done], now);",

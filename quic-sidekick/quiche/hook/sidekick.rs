@@ -20,10 +20,10 @@
 //! Everything is off until the application calls [`Connection::sidekick_log`],
 //! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
 //! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`],
-//! [`Connection::sidekick_report_gaps`] or [`with_repeated_handshakes`]. Without these calls a
-//! connection behaves like quiche's, except for the fix of a hang of quiche 0.30.0 (see the table
-//! of insertions): there, a stream blocks all others when the data that it must resend is
-//! acknowledged first.
+//! [`Connection::sidekick_report_gaps`], [`with_repeated_handshakes`] or [`with_initial_rtt`].
+//! Without these calls a connection behaves like quiche's, except for the fix of a hang of quiche
+//! 0.30.0 (see the table of insertions): there, a stream blocks all others when the data that it
+//! must resend is acknowledged first.
 //!
 //! Order of calls: send until quiche has no more to send, read and empty the log, later declare
 //! losses, then send again, because the lost frames wait to be resent. Every call takes the time as
@@ -43,6 +43,7 @@ mod arrivals;
 mod side_channel;
 mod frequency;
 mod gaps;
+mod initial_rtt;
 mod log;
 #[cfg(feature = "qlog")]
 mod qlog;
@@ -52,6 +53,8 @@ mod window;
 
 pub use again::with_repeated_handshakes;
 pub use gaps::{Gap, GapEnd, GapEvent};
+pub use initial_rtt::with_initial_rtt;
+pub(crate) use initial_rtt::with_own_initial_rtt;
 pub use log::{SentPacket, HEAD_LEN};
 pub use receive::Hold;
 pub(crate) use side_channel::answered_connection;

@@ -1,0 +1,97 @@
+//! What an application can know of its connection.
+
+use crate::Mode;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The end of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The one that connects.
+    Client,
+    /// The one that accepts.
+    Server,
+}
+
+/// What a connection carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Traffic {
+    /// Anything.
+    #[default]
+    Unknown,
+    /// Large objects, in either direction.
+    Bulk,
+    /// Small requests with small answers.
+    Requests,
+    /// Small messages whose time counts.
+    Messages,
+}
+
+/// The network that this end is attached to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Network {
+    /// Any.
+    #[default]
+    Unknown,
+    /// Ethernet or fibre: it loses next to nothing.
+    Wired,
+    /// Wi-Fi.
+    WiFi,
+    /// A mobile telephone network.
+    Cellular,
+    /// Satellites in a low orbit: round trips of some 25 to 120 ms.
+    Leo,
+    /// A geostationary satellite: round trips of 600 ms, give or take.
+    Geo,
+}
+
+impl Network {
+    /// All networks.
+    pub const ALL: [Self; 6] =
+        [Self::Unknown, Self::Wired, Self::WiFi, Self::Cellular, Self::Leo, Self::Geo];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Wired => "wired",
+            Self::WiFi => "wifi",
+            Self::Cellular => "cellular",
+            Self::Leo => "leo",
+            Self::Geo => "geo",
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text is not the name of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected one of unknown, wired, wifi, cellular, leo, geo")]
+pub struct ParseNetworkError;
+
+impl FromStr for Network {
+    type Err = ParseNetworkError;
+
+    fn from_str(text: &str) -> Result<Self, ParseNetworkError> {
+        Self::ALL.into_iter().find(|network| network.name() == text).ok_or(ParseNetworkError)
+    }
+}
+
+/// Whether and how a connection uses a Sidekick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Help {
+    /// As the network suggests.
+    #[default]
+    Choose,
+    /// Not at all.
+    Off,
+    /// In this mode.
+    Mode(Mode),
+}
