@@ -80,10 +80,10 @@ fn payload(tune: &Tune) -> Chosen<u16> {
 fn cipher() -> Chosen<Cipher> {
     match Cipher::preferred() {
         Cipher::Aes => {
-            Chosen::new(Cipher::Aes, "the processor has AES, and BoringSSL puts it first")
+            Chosen::new(Cipher::Aes, "the processor has AES, so BoringSSL puts it first")
         }
         Cipher::ChaCha20 => {
-            Chosen::new(Cipher::ChaCha20, "the processor has no AES, and BoringSSL puts it last")
+            Chosen::new(Cipher::ChaCha20, "the processor lacks AES, so BoringSSL puts this first")
         }
     }
 }
@@ -91,7 +91,7 @@ fn cipher() -> Chosen<Cipher> {
 fn ack_delay(tune: &Tune) -> Chosen<Duration> {
     let own = tune.ack_delay.map(|delay| delay.min(MOST_ACK_DELAY));
     Chosen::own_or(own, || {
-        Chosen::new(ACK_DELAY, "RFC 9000 has it, and quiche acknowledges at once anyway")
+        Chosen::new(ACK_DELAY, "RFC 9000 and SEC-QUIC have it, and quiche seldom waits so long")
     })
 }
 
@@ -101,14 +101,14 @@ fn mode(tune: &Tune) -> Chosen<Option<Mode>> {
         Help::Off => Some(None),
         Help::Mode(mode) => Some(Some(mode)),
     };
-    Chosen::own_or(own, || match (tune.controller, tune.network, tune.role) {
-        // Whoever chose a controller gets a mode that goes with any.
-        (Some(own), ..) if !Mode::Auto.suits(own) => {
-            Chosen::new(Some(Mode::Receive), "it suits every controller")
-        }
-        (_, Network::Wired, _) => Chosen::new(None, "a wired network loses next to nothing"),
-        (_, Network::Unknown, Role::Server) => {
+    Chosen::own_or(own, || match (tune.network, tune.role, tune.controller) {
+        (Network::Wired, ..) => Chosen::new(None, "a wired network loses next to nothing"),
+        (Network::Unknown, Role::Server, _) => {
             Chosen::new(None, "the lossy segment is seldom at the server")
+        }
+        // Whoever chose a controller gets a mode that goes with any.
+        (.., Some(own)) if !Mode::Auto.suits(own) => {
+            Chosen::new(Some(Mode::Receive), "it goes with any controller")
         }
         _ => Chosen::new(Some(Mode::Auto), "it chooses the repair by what it measures"),
     })

@@ -78,8 +78,10 @@ fn mode_and_controller_go_together() {
             }
         }
     }
-    let wired = Tune { network: Network::Wired, ..Tune::client() };
-    assert_eq!(wired.choose().mode(), None);
+    let mode = |network, controller| Tune { network, controller, ..Tune::client() }.choose().mode();
+    assert_eq!(mode(Network::Wired, Some("cubic")), None);
+    assert_eq!(mode(Network::WiFi, Some("cubic")), Some(Mode::Receive));
+    assert_eq!(mode(Network::WiFi, Some("bbr2_gcongestion")), Some(Mode::Auto));
 }
 
 #[test]
