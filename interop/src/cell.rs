@@ -214,7 +214,8 @@ impl Cell<'_> {
         let mut command;
         if self.case.is_for_h3_upload() {
             command = Command::new(programs.path("h3-upload")?);
-            command.arg(&source.path).args(["--json", "--quiet"]);
+            // So that the senders differ in the help alone.
+            command.arg(&source.path).args(["--json", "--quiet", "--tune", "off"]);
             match resolver {
                 // The URL's own port is closed.
                 Some(resolver) => command

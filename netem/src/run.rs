@@ -16,7 +16,7 @@ use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
 use crate::record::{AgentRecord, Packets, Quacks, Repeats, RunRecord};
-use crate::scenario::{Mode, ProxyFate, Repair, Scenario, Sidekick};
+use crate::scenario::{Flow, Mode, ProxyFate, Repair, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 use crate::words;
@@ -379,8 +379,17 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     let (file, ca) = (file.display().to_string(), ca.display().to_string());
     let cc = scenario.congestion_control().name();
     let mut arguments = words(&[&file, &url, "--cafile", &ca, "--json", "--quiet", "--cc", cc]);
+    arguments.extend(tune_arguments(&scenario.flow));
     arguments.extend(sidekick_arguments(sidekick));
     arguments
+}
+
+/// The clients' options about their settings. Usually they are those of virtual time.
+fn tune_arguments(flow: &Flow) -> Vec<String> {
+    match flow.tune {
+        true => words(&["--network", &flow.network.to_string()]),
+        false => words(&["--tune", "off"]),
+    }
 }
 
 /// The sending programs' options about the proxy.
@@ -417,8 +426,8 @@ mod tests {
 
     #[test]
     fn a_plain_upload_asks_for_no_help() {
-        let line =
-            "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 --sidekick off";
+        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 \
+             --tune off --sidekick off";
         assert_eq!(client(&["flow.cc=bbr2"]), line);
     }
 
@@ -430,7 +439,7 @@ mod tests {
             "sidekick.every_packets=8",
             "sidekick.threshold=16",
         ];
-        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc cubic-rfc9438 --sidekick pacubic \
+        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc cubic-rfc9438 --tune off --sidekick pacubic \
                     --proxy 10.77.1.2:5252 --poll off --quack-every-ms 30 --threshold 16 --quack-every-packets 8";
         assert_eq!(client(&settings), line);
     }

@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 
 use super::{
     Bench, ClientReport, PROXY, RunError, Testbed, Transfer, failed, sidekick_arguments,
-    with_report,
+    tune_arguments, with_report,
 };
 use crate::progress::Progress;
 use crate::record::{Packets, RunRecord};
@@ -55,6 +55,7 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     let url = format!("https://{RECEIVER}:{SERVER_PORT}/{DOWNLOAD}");
     let (file, ca) = (file.display().to_string(), ca.display().to_string());
     let mut arguments = words(&[&url, "-o", &file, "--cafile", &ca, "--json", "--quiet"]);
+    arguments.extend(tune_arguments(&scenario.flow));
     arguments.extend(sidekick_arguments(&scenario.sidekick));
     arguments
 }
@@ -67,7 +68,7 @@ mod tests {
     fn the_settings_reach_the_client() {
         let mut scenario = Scenario::load("download-paper").unwrap();
         scenario.apply(&["sidekick.mode=receive"]).unwrap();
-        let line = "https://10.77.2.2:4433/download -o /f --cafile /ca --json --quiet --sidekick receive \
+        let line = "https://10.77.2.2:4433/download -o /f --cafile /ca --json --quiet --tune off --sidekick receive \
                     --proxy 10.77.1.2:5252 --poll on --quack-every-ms 30 --threshold 20";
         assert_eq!(client_arguments(&scenario, "/f".as_ref(), "/ca".as_ref()).join(" "), line);
     }

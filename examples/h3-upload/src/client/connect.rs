@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use quic_sidekick::tokio_quiche::{Handle, assist};
+use quic_sidekick::tune::{Tune, Tuned};
 use quic_sidekick::{Config, Status};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -32,8 +33,7 @@ use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{Counters, Seen, Watched};
 
-/// Bytes of a UDP payload. They fit every usual path, tunnels included, so path MTU discovery would
-/// only cost probes.
+/// Bytes of a UDP payload without tuning. They fit every usual path, tunnels included.
 const UDP_PAYLOAD: usize = 1350;
 /// The idle timeout of the connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,6 +58,8 @@ pub struct Needs<'a> {
     pub protocol: &'a [u8],
     /// The most bytes of an answer that the server may send ahead of what is read.
     pub window: u64,
+    /// Bytes that the program sends, if known.
+    pub object: Option<u64>,
     /// The files that the qlog file must not replace.
     pub files: &'a [&'a Path],
 }
@@ -70,6 +72,7 @@ pub struct Link<C = ClientH3Controller> {
     pub(crate) started: Instant,
     pub(crate) server: SocketAddr,
     pub(crate) found: Found,
+    pub(crate) tuned: Option<Tuned>,
 }
 
 impl<C> fmt::Debug for Link<C> {
@@ -82,8 +85,8 @@ impl<C> Link<C> {
     /// Separates the controller from the connection.
     #[must_use]
     pub fn split(self) -> (Link<()>, C) {
-        let Self { controller, seen, sidekick, started, server, found } = self;
-        (Link { controller: (), seen, sidekick, started, server, found }, controller)
+        let Self { controller, seen, sidekick, started, server, found, tuned } = self;
+        (Link { controller: (), seen, sidekick, started, server, found, tuned }, controller)
     }
 
     /// Why the connection ended, once it has; `None` if this end closed it.
@@ -105,6 +108,7 @@ impl<C> Link<C> {
             counters,
             server: self.server,
             found: self.found,
+            tuned: self.tuned,
             sidekick: self.status(),
             socket_errors: self.sidekick.as_ref().map_or(0, |handle| handle.socket_errors()),
         }
@@ -161,6 +165,7 @@ pub async fn connect<A: ApplicationOverQuic, C>(
         found.map_err(|_| lookup_took_too_long(plan))?
     };
     let (routes, proxies) = tokio::try_join!(routes, proxies(plan))?;
+    tuned(plan, needs).iter().flat_map(Tuned::choices).for_each(|choice| debug!("{choice}"));
     // The addresses in HTTPS records must leave time for the host's own.
     let reserve = match routes.iter().any(|route| route.found == Found::Address) {
         true => plan.timeout / 3,
@@ -257,6 +262,12 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
         .context("cannot find the proxy: check --proxy, or leave out --sidekick")
 }
 
+/// The settings that suit the connection; `None` if the plan has fixed ones.
+fn tuned(plan: &Plan, needs: Needs<'_>) -> Option<Tuned> {
+    let facts = |tune| Tune { object: needs.object, window: Some(needs.window), ..tune };
+    plan.tune.map(|tune| facts(tune).choose())
+}
+
 async fn attempt<A: ApplicationOverQuic, C>(
     plan: &Plan,
     needs: Needs<'_>,
@@ -267,9 +278,11 @@ async fn attempt<A: ApplicationOverQuic, C>(
     (driver, controller): (A, C),
 ) -> anyhow::Result<Link<C>> {
     let &Route { address: server, found, .. } = route;
+    let tuned = tuned(plan, needs);
     let Some(assistance) = &plan.assistance else {
-        let (started, seen) = establish(plan, needs, verifier, server, patience, driver).await?;
-        return Ok(Link { controller, seen, sidekick: None, started, server, found });
+        let (started, seen) =
+            establish(plan, needs, tuned, verifier, server, patience, driver).await?;
+        return Ok(Link { controller, seen, sidekick: None, started, server, found, tuned });
     };
     // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different
     // paths.
@@ -280,9 +293,9 @@ async fn attempt<A: ApplicationOverQuic, C>(
         .copied();
     // Sidekick needs no more of an application than these two calls.
     let (driver, sidekick) = assist(driver, Config { proxy, ..assistance.config.clone() });
-    let connecting = establish(plan, needs, verifier, server, patience, driver);
+    let connecting = establish(plan, needs, tuned, verifier, server, patience, driver);
     let (started, seen) = sidekick.connect(connecting).await?;
-    Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
+    Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found, tuned })
 }
 
 /// Runs the handshake, and leaves `app` running on the connection. Its qlog file has its name from
@@ -290,6 +303,7 @@ async fn attempt<A: ApplicationOverQuic, C>(
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
     needs: Needs<'_>,
+    tuned: Option<Tuned>,
     verifier: Arc<Verifier>,
     server: SocketAddr,
     patience: Duration,
@@ -300,8 +314,12 @@ async fn establish<A: ApplicationOverQuic>(
         files.push(cafile);
     }
     let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
-    let settings = settings(plan, needs, qlog.as_ref());
-    let outcome = handshake(plan, verifier, server, patience, settings, app).await;
+    let settings = settings(plan, needs, tuned, qlog.as_ref());
+    let handshake = handshake(plan, verifier, server, patience, settings, app);
+    let outcome = match tuned {
+        Some(tuned) => tuned.connect(handshake).await,
+        None => handshake.await,
+    };
     let kept = qlog.map_or(Ok(()), Qlog::keep);
     let established = outcome?;
     kept?;
@@ -316,7 +334,7 @@ async fn handshake<A: ApplicationOverQuic>(
     settings: QuicSettings,
     app: A,
 ) -> anyhow::Result<(Instant, Arc<Seen>)> {
-    let socket = socket(server)
+    let socket = socket(server, settings.discover_path_mtu)
         .await
         .with_context(|| format!("cannot send to {server}: check the address and the network"))?;
     let (app, seen) = Watched::new(app);
@@ -384,24 +402,20 @@ fn explain(
     }
 }
 
-fn settings(plan: &Plan, needs: Needs<'_>, qlog: Option<&Qlog>) -> QuicSettings {
+fn settings(
+    plan: &Plan,
+    needs: Needs<'_>,
+    tuned: Option<Tuned>,
+    qlog: Option<&Qlog>,
+) -> QuicSettings {
     let mut settings = QuicSettings::default();
     settings.alpn = vec![needs.protocol.to_vec()];
-    settings.cc_algorithm = plan.cc.quiche_name().to_owned();
-    // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
-    settings.enable_pacing = true;
-    settings.max_send_udp_payload_size = UDP_PAYLOAD;
-    settings.max_recv_udp_payload_size = UDP_PAYLOAD;
-    settings.discover_path_mtu = false;
+    match tuned {
+        Some(tuned) => tuned.apply_to_settings(&mut settings),
+        None => fix(&mut settings, plan, needs.window),
+    }
     settings.max_idle_timeout = Some(IDLE_TIMEOUT);
     settings.handshake_timeout = Some(plan.timeout);
-    // The server can use the whole window from the start, however long the round trip is.
-    let window = needs.window;
-    let total = window + UNIDIRECTIONAL_STREAMS * UNIDIRECTIONAL_WINDOW;
-    settings.initial_max_data = total;
-    settings.max_connection_window = total;
-    settings.initial_max_stream_data_bidi_local = window;
-    settings.max_stream_window = window;
     settings.initial_max_stream_data_uni = UNIDIRECTIONAL_WINDOW;
     settings.initial_max_streams_uni = UNIDIRECTIONAL_STREAMS;
     settings.initial_max_streams_bidi = 0;
@@ -410,8 +424,27 @@ fn settings(plan: &Plan, needs: Needs<'_>, qlog: Option<&Qlog>) -> QuicSettings 
     settings
 }
 
-/// Opens a socket that is connected to `server`.
-async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<UdpSocket>>> {
+/// Settings that depend on nothing but the plan.
+fn fix(settings: &mut QuicSettings, plan: &Plan, window: u64) {
+    settings.cc_algorithm = plan.cc.quiche_name().to_owned();
+    // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
+    settings.enable_pacing = true;
+    settings.max_send_udp_payload_size = UDP_PAYLOAD;
+    settings.max_recv_udp_payload_size = UDP_PAYLOAD;
+    settings.discover_path_mtu = false;
+    // The server can use the whole window from the start, however long the round trip is.
+    let total = window + UNIDIRECTIONAL_STREAMS * UNIDIRECTIONAL_WINDOW;
+    settings.initial_max_data = total;
+    settings.max_connection_window = total;
+    settings.initial_max_stream_data_bidi_local = window;
+    settings.max_stream_window = window;
+}
+
+/// Opens a socket that is connected to `server`. Path MTU discovery needs Don't Fragment.
+async fn socket(
+    server: SocketAddr,
+    discovers_mtu: bool,
+) -> io::Result<Socket<Arc<UdpSocket>, Arc<UdpSocket>>> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -420,19 +453,26 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     udp.connect(server).await?;
     // Otherwise a later datagram could overtake the first, which waits for this.
     udp.writable().await?;
-    let capabilities = pacing(&udp)?;
+    let capabilities = capabilities(&udp, discovers_mtu.then_some(server))?;
     let mut socket = Socket::try_from(udp)?;
     socket.capabilities = capabilities;
     Ok(socket)
 }
 
-/// Enables pacing. tokio-quiche paces only on sockets that claim to carry a packet's release time.
+/// Enables pacing, and sets Don't Fragment towards a server to which the path MTU is searched.
+///
+/// tokio-quiche paces only on sockets that claim to carry a packet's release time.
 /// It holds packets back itself until shortly before that time, so any queueing discipline works.
 /// Segmentation offload (GSO) stays off. It would send at once what the controller paces, and a
 /// proxy on the same machine would see one packet instead of many.
-fn pacing(udp: &UdpSocket) -> io::Result<SocketCapabilities> {
+fn capabilities(udp: &UdpSocket, searched: Option<SocketAddr>) -> io::Result<SocketCapabilities> {
     let mut capabilities = SocketCapabilitiesBuilder::new(udp);
     capabilities.txtime()?;
+    match searched {
+        Some(SocketAddr::V4(_)) => capabilities.ip_mtu_discover_probe()?,
+        Some(SocketAddr::V6(_)) => capabilities.ipv6_mtu_discover_probe()?,
+        None => {}
+    }
     Ok(capabilities.finish())
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
+use quic_sidekick::tune::{Help, Network, Tune};
 use quic_sidekick::{Config, Mode, PublicKey, ReceiveRepair};
 use url::Host;
 
@@ -31,9 +32,17 @@ pub struct Options {
     #[arg(long, value_name = "HEX")]
     proxy_key: Option<PublicKey>,
     /// Congestion control of what this program sends, by these names or quiche's [default: the
-    /// mode's own, otherwise cubic]
+    /// mode's own, otherwise bbr2, or cubic with --tune off]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
+    /// Choose the settings of the connection by the file and the network. --json lists each choice
+    /// with its reason. off: payloads of 1350 bytes, ten packets at first, cubic
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    tune: OnOff,
+    /// The network that this host is attached to: unknown, wired, wifi, cellular, leo or geo (a
+    /// satellite in a low or in a geostationary orbit)
+    #[arg(long, value_name = "NETWORK", default_value_t)]
+    network: Network,
     /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
@@ -183,6 +192,8 @@ pub struct Plan {
     pub target: Target,
     /// The congestion controller.
     pub cc: Cc,
+    /// What chooses the settings of the connection; `None` for fixed ones.
+    pub tune: Option<Tune>,
     /// The plugin's configuration; `None` without a mode.
     pub assistance: Option<Assistance>,
     /// Which certificates to accept.
@@ -220,6 +231,12 @@ impl Options {
             "--resolver has no effect, because the URL has an address: leave it out, or use a host \
              name in the URL"
         );
+        let tuned = self.tune == OnOff::On;
+        ensure!(
+            tuned || self.network == Network::Unknown,
+            "--network has no effect with --tune off: leave one of them out"
+        );
+        let usual = if tuned { Cc::Bbr2 } else { Cc::Cubic };
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
@@ -231,7 +248,7 @@ impl Options {
                     self.repair.is_none(),
                     "--repair has no effect without --sidekick: choose --sidekick receive"
                 );
-                (self.cc.unwrap_or(Cc::Cubic), None)
+                (self.cc.unwrap_or(usual), None)
             }
             Sidekick::On(mode) => {
                 ensure!(
@@ -255,17 +272,24 @@ impl Options {
                     ..Config::discover(mode)
                 };
                 let assistance = Assistance { proxy: self.proxy, config };
-                (congestion_control(mode, self.cc)?, Some(assistance))
+                (congestion_control(mode, self.cc, usual)?, Some(assistance))
             }
         };
         let trust = match self.insecure {
             true => Trust::Any,
             false => Trust::Roots { cafile: self.cafile },
         };
+        let tune = Tune {
+            network: self.network,
+            help: assistance.as_ref().map_or(Help::Off, |help| Help::Mode(help.config.mode)),
+            controller: Some(cc.quiche_name()),
+            ..Tune::client()
+        };
         Ok(Plan {
             program,
             target,
             cc,
+            tune: tuned.then_some(tune),
             assistance,
             trust,
             timeout: self.timeout,
@@ -278,10 +302,11 @@ impl Options {
     }
 }
 
-/// Selects the congestion control. A mode may have its own, which `--cc` must not contradict.
-fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
+/// Selects the congestion control: the `usual` one, unless the mode has its own, which `--cc` must
+/// not contradict.
+fn congestion_control(mode: Mode, asked: Option<Cc>, usual: Cc) -> anyhow::Result<Cc> {
     let Some(name) = mode.congestion_control() else {
-        return Ok(asked.unwrap_or(Cc::Cubic));
+        return Ok(asked.unwrap_or(usual));
     };
     let own = Cc::from_quiche_name(name)
         .with_context(|| format!("mode {mode} needs {name}, which this program does not offer"))?;
@@ -379,9 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_plain_cubic() {
+    fn defaults_are_plain_and_tuned() {
         let plan = plan(&[]).unwrap();
-        assert_eq!(plan.cc, Cc::Cubic);
+        assert_eq!(plan.cc, Cc::Bbr2);
+        let tune = Tune { help: Help::Off, controller: Some("bbr2_gcongestion"), ..Tune::client() };
+        assert_eq!(plan.tune, Some(tune));
         assert!(plan.assistance.is_none());
         assert_eq!(plan.mode(), "off");
         assert_eq!(plan.trust, Trust::Roots { cafile: None });
@@ -390,9 +417,21 @@ mod tests {
     }
 
     #[test]
+    fn tuning_hears_of_the_network_and_can_be_off() {
+        let tuned = plan(&["--network", "geo", "--sidekick", "auto"]).unwrap().tune.unwrap();
+        assert_eq!((tuned.network, tuned.help), (Network::Geo, Help::Mode(Mode::Auto)));
+        let tuned = plan(&["--cc", "reno"]).unwrap().tune.unwrap();
+        assert_eq!(tuned.controller, Some("reno"));
+        let fixed = plan(&["--tune", "off"]).unwrap();
+        assert_eq!((fixed.cc, fixed.tune), (Cc::Cubic, None));
+        let said = complaint(&["--tune", "off", "--network", "geo"]);
+        assert!(said.contains("--network"), "{said}");
+    }
+
+    #[test]
     fn a_mode_selects_its_congestion_control() {
         for (mode, cc) in
-            [("early-loss", Cc::Cubic), ("pacubic", Cc::CubicRfc9438), ("path-aware-bbr", Cc::Bbr2)]
+            [("early-loss", Cc::Bbr2), ("pacubic", Cc::CubicRfc9438), ("path-aware-bbr", Cc::Bbr2)]
         {
             let plan = plan(&["--sidekick", mode, "--proxy", "gw"]).unwrap();
             assert_eq!(plan.cc, cc, "{mode}");

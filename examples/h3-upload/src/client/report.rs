@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::HumanBytes;
+use quic_sidekick::tune::Tuned;
 use quic_sidekick::{Assistance, Reason, ReceiveState, Status};
 use serde::Serialize;
 
@@ -23,6 +24,8 @@ pub struct Measured {
     pub(crate) counters: Counters,
     pub(crate) server: SocketAddr,
     pub(crate) found: Found,
+    /// `None` with `--tune off`.
+    pub(crate) tuned: Option<Tuned>,
     /// `None` without a mode.
     pub(crate) sidekick: Option<Status>,
     /// Errors that the network reported at the plugin's socket.
@@ -75,6 +78,8 @@ pub struct Common {
     server: SocketAddr,
     /// How the server was found: `https-record` or `address`.
     found: &'static str,
+    /// The settings that were chosen, a sentence each; `null` with `--tune off`.
+    tune: Option<Vec<String>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -194,6 +199,9 @@ impl Common {
             rtt_ms: milliseconds(quic.rtt),
             server: measured.server,
             found: measured.found.name(),
+            tune: measured
+                .tuned
+                .map(|tuned| tuned.choices().map(|choice| choice.to_string()).collect()),
         }
     }
 
@@ -382,6 +390,7 @@ mod tests {
             rtt_ms: 50.0,
             server: ([192, 0, 2, 1], 443).into(),
             found: "address",
+            tune: None,
         }
     }
 

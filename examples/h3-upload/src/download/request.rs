@@ -46,7 +46,7 @@ pub(crate) async fn download(
         Place::File(path) => &[path.as_path()],
         Place::Stdout => &[],
     };
-    let needs = Needs { protocol: HTTP3, window: WINDOW, files };
+    let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files };
     // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
         link = connect::connect(plan, needs, http3) => link?,

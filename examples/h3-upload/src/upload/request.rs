@@ -77,7 +77,8 @@ pub(crate) async fn upload(
         }
         _ = &mut stop => bail!("stopped"),
     };
-    let needs = Needs { protocol: HTTP3, window: ANSWER_WINDOW, files: &[file] };
+    let needs =
+        Needs { protocol: HTTP3, window: ANSWER_WINDOW, object: source.len(), files: &[file] };
     // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
         link = connect::connect(plan, needs, http3) => link?,

@@ -30,7 +30,7 @@ fn files_of_all_sizes_arrive_unchanged() {
         assert_eq!(report["assistance"], "off");
         assert_eq!(report["assisted"], false);
         assert_eq!(report["mode"], "off");
-        assert_eq!(report["cc"], "cubic");
+        assert_eq!(report["cc"], "bbr2");
         assert!(report["packets"]["sent"].as_u64().unwrap() > len as u64 / 1350);
         assert!(report["packets"]["received"].as_u64().unwrap() > 0);
         assert!(report["rtt_ms"].as_f64().unwrap() > 0.0);
@@ -42,6 +42,26 @@ fn files_of_all_sizes_arrive_unchanged() {
         );
     }
     assert_eq!(server.stored().len(), 4);
+}
+
+#[test]
+fn the_report_has_what_was_tuned() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    let path = file(&scratch, "x", 10_000);
+    let tune = |options: &[&str]| {
+        let upload = server.client(&path, "/").arg("--json").args(options).output().unwrap();
+        report(&upload)["tune"].clone()
+    };
+    let geo = tune(&["--network", "geo"]);
+    let has = |begin: &str| {
+        let sentences = geo.as_array().unwrap();
+        sentences.iter().any(|sentence| sentence.as_str().unwrap().starts_with(begin))
+    };
+    for begin in ["UDP payload up to 1452 bytes: ", "pacing off: ", "initial RTT 700 ms: "] {
+        assert!(has(begin), "{begin}: {geo}");
+    }
+    assert_eq!(tune(&["--tune", "off"]), Value::Null);
 }
 
 #[test]
@@ -62,7 +82,7 @@ fn without_its_proxy_an_upload_is_unassisted() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 500_000);
     for (mode, cc) in
-        [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
+        [("early-loss", "bbr2"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
     {
         // No program listens at the discard port.
         let sidekick = ["--sidekick", mode, "--proxy", "127.0.0.1:9"];
@@ -136,6 +156,6 @@ fn quiet_prints_nothing_and_otherwise_there_is_a_summary() {
     assert!(quiet.stdout.is_empty() && quiet.stderr.is_empty());
     let plain = server.client(&path, "/").output().unwrap();
     let said = String::from_utf8(plain.stderr).unwrap();
-    assert!(said.contains("congestion control cubic") && said.contains("sha256"), "{said}");
+    assert!(said.contains("congestion control bbr2") && said.contains("sha256"), "{said}");
     assert!(plain.stdout.is_empty());
 }

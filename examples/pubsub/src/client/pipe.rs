@@ -139,7 +139,7 @@ pub(crate) async fn http(
     headers: Vec<Header>,
     has_body: bool,
 ) -> anyhow::Result<(Link<()>, Sender, Receiver)> {
-    let needs = Needs { protocol: HTTP3, window: WINDOW, files: &[] };
+    let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files: &[] };
     let (link, mut controller) = connect::connect(plan, needs, http3).await?.split();
     let events = controller.take_event_receiver();
     let (writer, body) = oneshot::channel::<OutboundFrameSender>();
@@ -158,7 +158,7 @@ pub(crate) async fn http(
 
 /// Connects for a stream of MQTT.
 pub(crate) async fn mqtt(plan: &Plan) -> anyhow::Result<(Link<()>, Sender, Receiver)> {
-    let needs = Needs { protocol: ALPN, window: WINDOW, files: &[] };
+    let needs = Needs { protocol: ALPN, window: WINDOW, object: None, files: &[] };
     let (link, Ends { to, from }) = connect::connect(plan, needs, OneStream::new).await?.split();
     Ok((link, Sender::Stream(to), Receiver::Stream(from)))
 }
