@@ -120,7 +120,10 @@ pub(crate) struct SubscribeCli {
     mut_arg("json", |arg| arg.help("Print JSON on standard output: messages, and at the end a summary")),
     mut_arg("quiet", |arg| arg.help("Show only messages and errors")),
     mut_arg("qlog", |arg| arg.help(QLOG)),
-    mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT))
+    mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT)),
+    // A proxy sends at most as many bytes as half of the flow's and its polls have. For small
+    // messages, quACKs of more sums would exceed that.
+    mut_arg("threshold", |arg| arg.default_value("4"))
 )]
 struct ClientCli {
     /// The broker
@@ -249,6 +252,15 @@ mod tests {
     #[test]
     fn the_certificate_is_always_checked() {
         assert!(publish(&["a", "b", "--insecure"]).unwrap_err().to_string().contains("--ca"));
+    }
+
+    #[test]
+    fn quacks_are_small_unless_the_user_wants_more() {
+        let threshold = |arguments: &[&str]| {
+            let plan = publish(&[&["a", "b", "--sidekick", "auto"], arguments].concat()).unwrap();
+            plan.client.plan.assistance.unwrap().config.threshold
+        };
+        assert_eq!((threshold(&[]), threshold(&["--threshold", "20"])), (4, 20));
     }
 
     #[test]
