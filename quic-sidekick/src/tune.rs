@@ -28,12 +28,17 @@
 //!
 //! # What the application still does
 //! - *Don't Fragment.* Path MTU discovery needs a socket whose datagrams no router fragments. On
-//!   Linux set `IP_MTU_DISCOVER` to `IP_PMTUDISC_PROBE` (RFC 8899, section 4).
+//!   Linux set `IP_MTU_DISCOVER` to `IP_PMTUDISC_PROBE` (RFC 8899, section 4). A send may then fail
+//!   with `EMSGSIZE`. Ignore that: the probe counts as lost.
+//! - *Other paths.* quiche 0.30 searches the first path alone, and sends [`Tuned::payload`] bytes
+//!   after a migration. Call `Connection::revalidate_pmtu` after repeated probe timeouts, or set
+//!   [`Tune::payload`] where clients migrate to narrower paths.
 //! - *Pacing.* quiche states when a packet may leave. The event loop waits for that time
 //!   (`Connection::get_next_release_time`).
 //! - *Buffers.* The buffer for a received datagram holds [`Tuned::payload`] bytes or more.
 //! - *Acknowledgements.* quiche 0.30 acknowledges whenever the loop calls `Connection::send`. The
 //!   ACK delay that a connection declares only tells the peer how long to wait.
+//! - *Controller.* Set another one by [`Tune::controller`]. Then the other choices go with it.
 //! - *Streams.* The protocol decides how many streams the peer may open. `Tune` leaves that alone.
 //!
 //! # Cipher
@@ -68,7 +73,7 @@ pub struct Tune {
     pub role: Role,
     /// What the connection carries.
     pub traffic: Traffic,
-    /// Bytes of the largest object that this end sends.
+    /// Bytes that this end sends in all, if that is one object.
     pub object: Option<u64>,
     /// The network that this end is attached to.
     pub network: Network,
@@ -92,7 +97,8 @@ pub struct Tune {
     pub pacing: Option<bool>,
     /// The initial congestion window, in packets. At least 2.
     pub initial_window: Option<u16>,
-    /// The round trip to assume until one is measured. 1 ms to 10 s; others are clamped.
+    /// The round trip to assume until one is measured. 1 ms to 10 s; others are clamped. The first
+    /// probe timeout is about three times as long (RFC 9002, section 6.2).
     pub initial_rtt: Option<Duration>,
     /// Bytes that the peer may send on a stream ahead of what the application reads. The connection
     /// gets half as much again.

@@ -21,10 +21,6 @@ pub enum Traffic {
     /// Anything.
     #[default]
     Unknown,
-    /// Large objects, in either direction.
-    Bulk,
-    /// Small requests with small answers.
-    Requests,
     /// Small messages whose time counts.
     Messages,
 }

@@ -24,11 +24,16 @@ const MOST_ACK_DELAY: Duration = Duration::from_millis((1 << 14) - 1);
 const INITIAL_WINDOW: u16 = 10;
 const PACED_INITIAL_WINDOW: u16 = 32;
 const LEAST_INITIAL_WINDOW: u16 = 2;
+/// An object of so many bytes fits in the initial window of RFC 9002, with room for headers, tags
+/// and what HTTP/3 adds.
+const AT_ONCE: u64 = 10_000;
 
 /// Before a sample (RFC 9002, section 6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 /// A geostationary orbit adds 480 to 560 ms to the path on the ground.
 const GEO_RTT: Duration = Duration::from_millis(700);
+/// The first probe timeout is three times as long.
+const LEAST_CHOSEN_RTT: Duration = Duration::from_millis(10);
 const LEAST_INITIAL_RTT: Duration = Duration::from_millis(1);
 const MOST_INITIAL_RTT: Duration = Duration::from_secs(10);
 
@@ -122,10 +127,9 @@ fn controller(tune: &Tune, mode: Option<Mode>) -> Chosen<&'static str> {
 }
 
 fn pacing(tune: &Tune, controller: &str) -> Chosen<bool> {
-    let at_once = u64::from(INITIAL_WINDOW) * u64::from(LEAST_PAYLOAD);
     Chosen::own_or(tune.pacing, || match tune.object {
         // It would take BBR2 a third of a round trip.
-        Some(bytes) if bytes <= at_once && controller == BBR2 => {
+        Some(bytes) if bytes <= AT_ONCE && controller == BBR2 => {
             Chosen::new(false, "the object fits in the initial window of RFC 9002")
         }
         _ => Chosen::new(true, "bursts overflow short queues, and BBR2 measures by its pace"),
@@ -150,12 +154,12 @@ fn initial_window(tune: &Tune, controller: &str, paced: bool, payload: u16) -> C
 }
 
 fn initial_rtt(tune: &Tune) -> Chosen<Duration> {
-    let clamp = |rtt: Duration| rtt.clamp(LEAST_INITIAL_RTT, MOST_INITIAL_RTT);
-    Chosen::own_or(tune.initial_rtt.map(clamp), || match (tune.rtt, tune.network) {
-        // BBR2 takes it for the measured minimum if the path is longer, so it gets room.
+    let own = tune.initial_rtt.map(|rtt| rtt.clamp(LEAST_INITIAL_RTT, MOST_INITIAL_RTT));
+    let known = tune.rtt.filter(|rtt| !rtt.is_zero());
+    Chosen::own_or(own, || match (known, tune.network) {
         (Some(rtt), _) => Chosen::new(
-            clamp(rtt.saturating_add(rtt / 4)),
-            "it is the expected round trip and a quarter, which BBR2 must not exceed",
+            rtt.saturating_add(rtt / 4).clamp(LEAST_CHOSEN_RTT, MOST_INITIAL_RTT),
+            "it is the expected round trip and a quarter, since BBR2 takes it for the minimum",
         ),
         (None, Network::Geo) => Chosen::new(GEO_RTT, "a geostationary path is that long"),
         _ => Chosen::new(INITIAL_RTT, "RFC 9002 has it for an unknown path"),
@@ -181,6 +185,6 @@ fn bandwidth_delay_product(tune: &Tune) -> Option<u64> {
         (None, Network::Geo) => GEO_RTT,
         _ => return None,
     };
-    let bits = u128::from(tune.rate?) * rtt.as_micros() / 1_000_000;
+    let bits = u128::from(tune.rate?).saturating_mul(rtt.as_micros()) / 1_000_000;
     Some(u64::try_from(bits / 8).unwrap_or(u64::MAX))
 }

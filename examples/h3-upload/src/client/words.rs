@@ -40,8 +40,8 @@ pub fn sentence(text: &str) -> String {
 #[must_use]
 pub fn losses(early: u64) -> String {
     match early {
-        1 => "1 loss found early".to_owned(),
-        n => format!("{n} losses found early"),
+        1 => "1 loss detected early".to_owned(),
+        n => format!("{n} losses detected early"),
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn one_loss_is_singular() {
-        assert_eq!(losses(0), "0 losses found early");
-        assert_eq!(losses(1), "1 loss found early");
+        assert_eq!(losses(0), "0 losses detected early");
+        assert_eq!(losses(1), "1 loss detected early");
         assert_eq!(gaps(1), "1 gap repaired near");
         assert_eq!(gaps(2), "2 gaps repaired near");
     }
