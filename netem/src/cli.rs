@@ -61,9 +61,10 @@ pub(crate) enum Command {
     /// below 0.98 runs 20 seeds.
     ///
     /// It runs in virtual time, so a seed gives the same figures on every machine. With the
-    /// defaults and a release build it takes about five minutes on two cores. It prints the distribution of the ratios,
-    /// and the worst topologies with the command lines that repeat them. A run that fails, for
-    /// example because the connection times out in a burst of loss, counts as no goodput.
+    /// defaults and a release build it takes about five minutes on two cores. It prints the
+    /// distribution of the ratios, and the worst topologies with the command lines that repeat
+    /// them. A run that fails counts as no goodput. For example, a connection may time out in a
+    /// burst of loss.
     Sweep(Sweep),
     /// Repeat the runs of other backends in virtual time, and report whether they agree
     ///

@@ -1,6 +1,6 @@
-//! The demonstration: one file, several senders, and the same path. Two tables show uploads, and the
-//! third shows downloads. Sentences below each table explain it. Other demonstrations show downloads
-//! over a satellite, a call, and an agent.
+//! The demonstration: one file, several senders, and the same path. Two tables show uploads, and
+//! the third shows downloads. Sentences below each table explain it. Other demonstrations show
+//! downloads over a satellite, a call, and an agent.
 
 use std::io;
 use std::path::Path;

@@ -10,10 +10,10 @@ use crate::peer::Peer;
 
 /// What the columns of the tables count.
 const COLUMNS: &str = "\
-With `auto` and `receive` the client requests what it did not receive. The server knows nothing of
-it. The last three columns are of the download with `receive`. Lost near are packets towards the
-client, those of the proxy among them. A gap is a run of missing packet numbers. A copy closes none
-if its packet arrives after all, or if the copy is too late.
+With `auto` and `receive` the client requests what it did not receive. The server needs no change.
+The last three columns are of the download with `receive`. Lost near are packets towards the client,
+those of the proxy among them. A gap is a run of missing packet numbers. A copy closes none if its
+packet arrives after all, or if the copy is too late.
 ";
 
 /// Goodput by peer without and with help, and what copies repaired; a table for each loss rate.
