@@ -3,7 +3,7 @@
 //! A plain client or broker of MQTT 5 ignores the user properties below. With them, a message keeps
 //! its numbers and its time, and a subscriber resumes where it was.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use mqtt5_protocol::packet::MqttPacket;
 use mqtt5_protocol::{FixedHeader, MqttError, Packet, Properties};
 
@@ -72,9 +72,10 @@ impl Packets {
         if self.buffer.len() < size {
             return Ok(None);
         }
-        // A copy, because a part of a buffer would keep all of it in memory.
         let packet = self.buffer.split_to(size);
-        let mut body = Bytes::copy_from_slice(packet.get(begin..).unwrap_or(&[]));
+        // From a slice, so that the decoder copies the payload. A part of a buffer would keep all
+        // of it in memory: other properties may be far longer than the payload.
+        let mut body = packet.get(begin..).unwrap_or(&[]);
         let packet = Packet::decode_from_body(header.packet_type, &header, &mut body)?;
         match body.is_empty() {
             true => Ok(Some(packet)),
@@ -140,6 +141,21 @@ mod tests {
         let mut packets = Packets::new(1000);
         packets.push(b"\x32\xff\xff\xff\xff\x7f");
         assert!(packets.next().is_err());
+    }
+
+    #[test]
+    fn a_message_does_not_keep_its_packet_in_memory() {
+        let packet = PublishPacket::new("t", b"x".to_vec(), QoS::AtMostOnce)
+            .with_user_property("long".to_owned(), "x".repeat(60_000));
+        let mut stream = BytesMut::new();
+        write(&packet, &mut stream);
+        let mut packets = Packets::new(100_000);
+        packets.push(&stream);
+        let Some(Packet::Publish(packet)) = packets.next().unwrap() else { panic!("no packet") };
+        drop(packets);
+        let mut payload = packet.payload.try_into_mut().unwrap();
+        assert_eq!(&payload[..], b"x");
+        assert!(!payload.try_reclaim(1000), "the buffer has more than the payload");
     }
 
     proptest! {
