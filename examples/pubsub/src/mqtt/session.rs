@@ -75,6 +75,8 @@ pub(crate) struct Session<'a> {
     /// order of arrival (MQTT 5, section 4.6).
     in_flight: VecDeque<u16>,
     latest_id: u16,
+    /// The subscription whose turn it is.
+    turn: usize,
 }
 
 impl<'a> Session<'a> {
@@ -88,6 +90,7 @@ impl<'a> Session<'a> {
             subscriptions: Vec::new(),
             in_flight: VecDeque::new(),
             latest_id: 0,
+            turn: 0,
         }
     }
 
@@ -378,14 +381,13 @@ impl<'a> Session<'a> {
     }
 
     /// Appends messages to `out`, until it has `enough` bytes or there are no more. Each
-    /// subscription has its turn.
+    /// subscription has its turn, which the next call takes up: a busy topic starves no other.
     pub(crate) fn deliver(&mut self, out: &mut BytesMut, enough: usize) {
         let mut silent = 0;
-        let mut turn = 0;
         while silent < self.subscriptions.len() && out.len() < enough && self.may_deliver() {
-            turn %= self.subscriptions.len();
-            let Some(subscription) = self.subscriptions.get_mut(turn) else { return };
-            turn += 1;
+            let index = self.turn % self.subscriptions.len();
+            let Some(subscription) = self.subscriptions.get_mut(index) else { return };
+            self.turn = index + 1;
             silent = match subscription.subscriber.read() {
                 None => silent + 1,
                 Some(Item::Missed(count)) => {
@@ -393,11 +395,11 @@ impl<'a> Session<'a> {
                     0
                 }
                 Some(Item::Last(message)) => {
-                    self.send(turn - 1, message, true, out);
+                    self.send(index, message, true, out);
                     0
                 }
                 Some(Item::Message(message)) => {
-                    self.send(turn - 1, message, false, out);
+                    self.send(index, message, false, out);
                     0
                 }
             };
