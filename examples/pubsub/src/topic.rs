@@ -192,6 +192,16 @@ impl Topic {
         }
     }
 
+    /// The subscriber at `cursor` subscribes again. Only [`Start::From`] changes which messages it
+    /// is still to receive.
+    pub(crate) fn again(&self, cursor: &mut Cursor, start: Start) {
+        match start {
+            Start::Last => cursor.value.clone_from(&self.last),
+            Start::Next => {}
+            Start::From(_) => *cursor = self.cursor(start),
+        }
+    }
+
     /// What is next at `cursor`, which moves on; `None` if that is still to come.
     pub(crate) fn read(&self, cursor: &mut Cursor) -> Option<Item> {
         if let Some(value) = cursor.value.take() {

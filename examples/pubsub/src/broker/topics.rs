@@ -148,6 +148,11 @@ impl Subscriber {
         self.cursor.first()
     }
 
+    /// It subscribes again; see [`Topic::again`].
+    pub(crate) fn again(&mut self, start: Start) {
+        self.topic.topic().again(&mut self.cursor, start);
+    }
+
     /// What it receives next, if that is there.
     pub(crate) fn read(&mut self) -> Option<Item> {
         self.topic.topic().read(&mut self.cursor)

@@ -7,14 +7,14 @@ use mqtt5_protocol::packet::connect::ConnectPacket;
 use mqtt5_protocol::packet::disconnect::DisconnectPacket;
 use mqtt5_protocol::packet::puback::PubAckPacket;
 use mqtt5_protocol::packet::publish::PublishPacket;
-use mqtt5_protocol::packet::suback::SubAckPacket;
+use mqtt5_protocol::packet::suback::{SubAckPacket, SubAckReasonCode};
 use mqtt5_protocol::packet::subscribe::SubscribePacket;
 use mqtt5_protocol::{
     ConnectOptions, Packet, Properties, PropertyId, PropertyValue, QoS, ReasonCode,
 };
 
 use super::{FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
-use crate::client::codec::{Event, LONGEST_MESSAGE, Place};
+use crate::client::codec::{Event, LONGEST_MESSAGE, Place, Refused};
 use crate::name::{PublisherName, TopicName};
 use crate::outbox::Outgoing;
 
@@ -91,13 +91,13 @@ impl Client {
         bytes: &[u8],
         out: &mut BytesMut,
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         self.packets.push(bytes);
         while let Some(packet) = self.packets.next().map_err(|error| error.to_string())? {
             match packet {
                 Packet::ConnAck(accepted) => {
                     if accepted.reason_code != ReasonCode::Success {
-                        return Err(reason(&accepted.properties, accepted.reason_code));
+                        return Err(refused(&accepted.properties, accepted.reason_code));
                     }
                     self.instance = number(&accepted.properties, INSTANCE);
                 }
@@ -105,30 +105,35 @@ impl Client {
                 Packet::Publish(publish) => self.message(publish, out, events),
                 Packet::PubAck(acknowledged) => {
                     if acknowledged.reason_code as u8 >= ReasonCode::UnspecifiedError as u8 {
-                        return Err(reason(&acknowledged.properties, acknowledged.reason_code));
+                        return Err(refused(&acknowledged.properties, acknowledged.reason_code));
                     }
                     match self.in_flight.pop_front() {
                         Some((id, own)) if id == acknowledged.packet_id => {
                             events.push(Event::Acknowledged(own));
                         }
-                        _ => return Err("it acknowledged a message out of order".to_owned()),
+                        _ => {
+                            return Err("it acknowledged a message out of order".to_owned().into());
+                        }
                     }
                 }
-                Packet::Disconnect(end) => return Err(reason(&end.properties, end.reason_code)),
+                Packet::Disconnect(end) => return Err(refused(&end.properties, end.reason_code)),
                 Packet::PingResp => {}
-                other => return Err(format!("it sent {}", other.packet_type_name())),
+                other => return Err(format!("it sent {}", other.packet_type_name()).into()),
             }
         }
         Ok(())
     }
 
-    fn granted(&self, granted: &SubAckPacket) -> Result<Event, String> {
+    fn granted(&self, granted: &SubAckPacket) -> Result<Event, Refused> {
         match granted.reason_codes.as_slice() {
             [code] if code.is_success() => {
                 let first = number(&granted.properties, FIRST);
                 Ok(Event::Began(Place { from: first, instance: self.instance }))
             }
-            codes => Err(reason(&granted.properties, codes)),
+            [SubAckReasonCode::QuotaExceeded] => {
+                Err(refused(&granted.properties, ReasonCode::QuotaExceeded))
+            }
+            codes => Err(reason(&granted.properties, codes).into()),
         }
     }
 
@@ -145,6 +150,15 @@ impl Client {
             time: number(properties, TIME).unwrap_or(0),
             payload: publish.payload,
         });
+    }
+}
+
+/// The broker refused by this code.
+fn refused(properties: &Properties, code: ReasonCode) -> Refused {
+    let reason = reason(properties, code);
+    match code {
+        ReasonCode::QuotaExceeded => Refused::Busy(reason),
+        _ => Refused::Finally(reason),
     }
 }
 

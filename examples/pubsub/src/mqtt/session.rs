@@ -334,11 +334,12 @@ impl<'a> Session<'a> {
         let topic = TopicName::new(filter)
             .map_err(|error| (SubAckReasonCode::TopicFilterInvalid, error.to_string()))?;
         let full = |reason: String| (SubAckReasonCode::QuotaExceeded, reason);
-        let known = self.subscriptions.iter().position(|known| known.topic == topic);
-        // A subscription that comes again replaces the former (MQTT 5, section 3.8.4).
-        let known = known.map(|index| self.subscriptions.swap_remove(index));
-        self.check_number(self.subscriptions.len(), "subscriptions")
-            .map_err(|refusal| full(refusal.to_string()))?;
+        let qos = match options.qos {
+            QoS::AtMostOnce => QoS::AtMostOnce,
+            QoS::AtLeastOnce | QoS::ExactlyOnce => QoS::AtLeastOnce,
+        };
+        let present = self.subscriptions.len();
+        let known = self.subscriptions.iter_mut().find(|known| known.topic == topic);
         let from = number(&subscribe.properties, FROM);
         let start = match options.retain_handling {
             _ if from.is_some() => {
@@ -348,7 +349,13 @@ impl<'a> Session<'a> {
             RetainHandling::SendAtSubscribeIfNew if known.is_some() => Start::Next,
             RetainHandling::SendAtSubscribe | RetainHandling::SendAtSubscribeIfNew => Start::Last,
         };
-        drop(known);
+        if let Some(known) = known {
+            // It replaces the former, and loses no message (MQTT 5, section 3.8.4).
+            known.qos = qos;
+            known.subscriber.again(start);
+            return Ok((qos, known.subscriber.first()));
+        }
+        self.check_number(present, "subscriptions").map_err(|refusal| full(refusal.to_string()))?;
         let place =
             self.broker.subscribers.take(self.client).map_err(|error| full(error.to_string()))?;
         let subscriber = self
@@ -356,10 +363,6 @@ impl<'a> Session<'a> {
             .topics
             .subscriber(&topic, start, place)
             .map_err(|error| full(error.to_string()))?;
-        let qos = match options.qos {
-            QoS::AtMostOnce => QoS::AtMostOnce,
-            QoS::AtLeastOnce | QoS::ExactlyOnce => QoS::AtLeastOnce,
-        };
         let first = subscriber.first();
         self.subscriptions.push(Subscription { topic, subscriber, qos, missed: 0 });
         Ok((qos, first))

@@ -136,6 +136,53 @@ fn no_more_is_in_flight_than_the_client_allows() {
 }
 
 #[test]
+fn a_busy_topic_starves_no_other() {
+    let broker = broker(&[]);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    let mut subscriber = connected(&broker, ConnectOptions::new("s").with_receive_maximum(1));
+    for topic in ["a", "b"] {
+        answers(&mut subscriber, &bytes(&subscribe(topic))).0.unwrap();
+    }
+    for id in 1..=3 {
+        for topic in ["a", "b"] {
+            answers(&mut publisher, &bytes(&publish(topic, "x", id))).0.unwrap();
+        }
+    }
+    let mut topics = String::new();
+    for _ in 0..6 {
+        let messages = delivered(&mut subscriber);
+        let [message] = messages.as_slice() else { panic!("{messages:?}") };
+        topics.push_str(&message.topic_name);
+        let id = message.packet_id.unwrap();
+        answers(&mut subscriber, &bytes(&PubAckPacket::new(id))).0.unwrap();
+    }
+    assert_eq!(topics, "ababab");
+}
+
+#[test]
+fn a_subscription_that_comes_again_loses_nothing() {
+    let broker = broker(&[]);
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    answers(&mut publisher, &bytes(&publish("t", "1", 1))).0.unwrap();
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    let seen = |session: &mut Session<'_>| -> Vec<_> {
+        let messages = delivered(session).into_iter();
+        messages.map(|message| (message.payload, message.retain, message.qos)).collect()
+    };
+    let message = |payload, last, qos| (Bytes::from_static(payload), last, qos);
+    let qos = QoS::AtLeastOnce;
+    // The last value comes again, and what was under way still comes.
+    assert_eq!(seen(&mut subscriber), [message(b"1", true, qos), message(b"1", false, qos)]);
+    answers(&mut publisher, &bytes(&publish("t", "2", 2))).0.unwrap();
+    let mut again = SubscribePacket::new(2).add_filter("t", QoS::AtMostOnce);
+    again.filters[0].options.retain_handling = RetainHandling::SendAtSubscribeIfNew;
+    answers(&mut subscriber, &bytes(&again)).0.unwrap();
+    assert_eq!(seen(&mut subscriber), [message(b"2", false, QoS::AtMostOnce)]);
+}
+
+#[test]
 fn a_subscriber_is_told_what_is_gone() {
     let broker = broker(&["--history-messages", "2"]);
     let mut publisher = connected(&broker, ConnectOptions::new("p"));
