@@ -13,9 +13,10 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{Broker, PATIENCE};
+use crate::mqtt::ADDED;
 use crate::mqtt::session::{End, Session};
 
-/// Bytes that are read at a time, and that wait to be written before nothing more is read.
+/// Bytes that are read at a time, and that wait to be written before no message is added.
 const CHUNK: usize = 16 * 1024;
 /// The longest wait until the client has received the last packet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,7 +42,8 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
         Err(_) => return quic.close(VarInt::from_u32(0), b"no stream for too long"),
     };
     let mut session = Session::new(broker, client);
-    match converse(&mut session, &mut send, &mut receive).await {
+    let longest = broker.limits.max_message as usize + ADDED;
+    match converse(&mut session, longest, &mut send, &mut receive).await {
         Ok(end) => {
             if let End::Refused(reason) = end {
                 warn!(%peer, reason, "refused");
@@ -56,9 +58,10 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
 }
 
 /// Reads, writes and waits for messages at the same time: a client that reads slowly can still
-/// acknowledge.
+/// acknowledge. The longest packet has `longest` bytes.
 async fn converse(
     session: &mut Session<'_>,
+    longest: usize,
     send: &mut SendStream,
     receive: &mut RecvStream,
 ) -> Result<End, Broken> {
@@ -66,22 +69,29 @@ async fn converse(
     let mut silence = pin!(sleep(PATIENCE));
     loop {
         session.deliver(&mut out, CHUNK);
-        let patience = session.patience().unwrap_or(PATIENCE);
         let waits_for_silence = session.patience().is_some() || !session.is_connected();
-        let read = out.len() < CHUNK;
+        let room = out.len() < CHUNK;
+        // A backlog of messages fills `out` at most this far, and must not hold up what the client
+        // sends. The answers to that may.
+        let reads = out.len() < 2 * CHUNK + longest;
         tokio::select! {
             written = send.write(&out), if !out.is_empty() => out.advance(written?),
-            chunk = receive.read_chunk(CHUNK, true), if read => {
-                silence.as_mut().reset(tokio::time::Instant::now() + patience);
+            chunk = receive.read_chunk(CHUNK, true), if reads => {
                 let Some(chunk) = chunk? else {
                     return if session.may_end() { Ok(End::Left) } else { Err(Broken::Cut) };
                 };
                 if let Err(end) = session.receive(&chunk.bytes, &mut out) {
-                    send.write_all(&out).await?;
+                    // The client may not read any more.
+                    let _ = timeout(CLOSE_TIMEOUT, send.write_all(&out)).await;
                     return Ok(end);
                 }
+                // CONNECT as a whole has its time, whatever its pieces.
+                if session.is_connected() {
+                    let patience = session.patience().unwrap_or(PATIENCE);
+                    silence.as_mut().reset(tokio::time::Instant::now() + patience);
+                }
             }
-            () = news(session), if read && session.may_deliver() => {}
+            () = news(session), if room && session.may_deliver() => {}
             () = silence.as_mut(), if waits_for_silence => return Err(Broken::Silent),
         }
     }

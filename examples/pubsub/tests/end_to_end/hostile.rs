@@ -82,6 +82,29 @@ fn malformed_packets_end_their_connection_alone() {
 }
 
 #[test]
+fn keep_alive_counts_from_connect() {
+    let broker = Broker::start(&[]);
+    run(async {
+        let endpoint = endpoint();
+        // Before CONNECT the broker waits far longer than this Keep Alive of a second.
+        let slow = connect(&endpoint, &broker, b"mqtt").await;
+        let (mut before, _receive) = slow.open_bi().await.unwrap();
+        before.write_all(&CONNECT[..5]).await.unwrap();
+        let silent = connect(&endpoint, &broker, b"mqtt").await;
+        let (mut send, _receive) = silent.open_bi().await.unwrap();
+        let mut packet = CONNECT.to_vec();
+        packet[11] = 1;
+        send.write_all(&packet).await.unwrap();
+        tokio::select! {
+            ended = silent.closed() => {
+                assert!(matches!(ended, quinn::ConnectionError::ApplicationClosed(_)), "{ended}");
+            }
+            ended = slow.closed() => panic!("the wrong connection ended: {ended}"),
+        }
+    });
+}
+
+#[test]
 fn a_plain_client_of_mqtt_needs_none_of_the_extensions() {
     let broker = Broker::start(&[]);
     broker.publish("http3", "t", &["value"]);
