@@ -1,6 +1,7 @@
 //! The bytes that a client sends and receives, in either protocol. This does no I/O.
 
 use bytes::{Bytes, BytesMut};
+use thiserror::Error;
 
 use crate::frame::{Frame, Frames};
 use crate::mqtt::client::Client as Mqtt;
@@ -31,6 +32,35 @@ pub(crate) enum Event {
     Missed(u64),
 }
 
+/// Why a client does not go on with a connection.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A new connection would not help: the broker refuses, or speaks another protocol, or this
+    /// program cannot read its input or write its output.
+    #[error("{0}")]
+    Finally(String),
+    /// The broker has reached a limit, perhaps because it does not know yet that this client's
+    /// former connection is lost.
+    #[error("{0}")]
+    Busy(String),
+}
+
+impl Refused {
+    /// The same refusal in other words.
+    pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::Finally(reason) => Self::Finally(words(&reason)),
+            Self::Busy(reason) => Self::Busy(words(&reason)),
+        }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        Self::Finally(reason)
+    }
+}
+
 /// A client's end of a connection.
 #[derive(Debug)]
 pub(crate) enum Codec {
@@ -57,7 +87,7 @@ impl Codec {
         bytes: &[u8],
         out: &mut BytesMut,
         events: &mut Vec<Event>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let frames = match self {
             Self::Http(frames) => frames,
             Self::Mqtt(client) => return client.receive(bytes, out, events),
@@ -70,7 +100,7 @@ impl Codec {
                 }
                 Frame::Missed(count) => Event::Missed(count),
                 Frame::Acknowledged(own) => Event::Acknowledged(own),
-                Frame::Refused(reason) => return Err(reason),
+                Frame::Refused(reason) => return Err(reason.into()),
             });
         }
         Ok(())

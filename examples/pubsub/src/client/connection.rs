@@ -8,10 +8,9 @@ use h3_client::report::Measured;
 use h3_client::tokio_quiche::http3::driver::IncomingH3Headers;
 use h3_client::tokio_quiche::quiche::h3::Header;
 use h3_client::words::sentence;
-use thiserror::Error;
 
 use super::Stopped;
-use super::codec::{Codec, Event, LONGEST_MESSAGE, Place};
+use super::codec::{Codec, Event, LONGEST_MESSAGE, Place, Refused};
 use super::pipe::{self, Received, Receiver, Sender};
 use crate::broker::http::{FIRST, INSTANCE};
 use crate::cli::Protocol;
@@ -30,11 +29,6 @@ pub(crate) enum Role {
     /// It begins at this position.
     Subscriber(Place),
 }
-
-/// The broker refuses, or speaks another protocol. To try again would not help.
-#[derive(Debug, Error)]
-#[error("{0}")]
-pub(crate) struct Refused(String);
 
 /// A connection, and what waits to be sent on it.
 pub(crate) struct Connection {
@@ -102,7 +96,7 @@ impl Connection {
         match received {
             Received::Bytes(bytes) => {
                 let read = self.codec.receive(&bytes, &mut self.out, events);
-                read.map_err(|reason| Refused(broker_refused(&reason)))?;
+                read.map_err(|refused| refused.reworded(broker_refused))?;
                 Ok(None)
             }
             Received::Head(head) if exchange::status(&head.headers) == "200" => {
@@ -124,7 +118,11 @@ impl Connection {
         match self.receiver.text(plan, &mut head).await {
             Ok(text) => {
                 let text = format!("{} (status {status})", sentence(&text));
-                Refused(broker_refused(&text)).into()
+                let refused = match &*status {
+                    "429" | "503" => Refused::Busy(text),
+                    _ => Refused::Finally(text),
+                };
+                refused.reworded(broker_refused).into()
             }
             Err(error) => error,
         }

@@ -7,7 +7,7 @@ use h3_client::now;
 use h3_client::words::say;
 use tokio::time::sleep;
 
-use super::connection::Refused;
+use super::codec::Refused;
 use crate::cli::PROGRAM;
 
 /// The pause before the first new attempt, and the longest.
@@ -36,9 +36,14 @@ impl Patience {
         self.found = true;
     }
 
+    /// The broker accepted this client. The pauses go on to grow: it may accept, and then fail.
+    pub(crate) fn accepted(&mut self) {
+        self.lost = None;
+    }
+
     /// The broker did what this client wants of it.
     pub(crate) fn served(&mut self) {
-        self.lost = None;
+        self.accepted();
         self.pause = FIRST_PAUSE;
     }
 
@@ -47,7 +52,13 @@ impl Patience {
     /// # Errors
     /// There is no next attempt: the broker refused, was never found, or was lost for too long.
     pub(crate) async fn pause(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
-        if error.is::<Refused>() || !self.found {
+        let again = match error.downcast_ref() {
+            Some(Refused::Finally(_)) => false,
+            // At the end of its idle timeout the broker forgets the connection that is lost.
+            Some(Refused::Busy(_)) => self.lost.is_some(),
+            None => self.found,
+        };
+        if !again {
             return Err(error);
         }
         let now = now();
@@ -68,5 +79,38 @@ impl Patience {
         sleep(self.pause).await;
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience() -> Patience {
+        let mut patience = Patience::new(Duration::from_secs(600), true);
+        patience.found();
+        patience
+    }
+
+    #[tokio::test]
+    async fn a_limit_ends_only_a_client_that_the_broker_never_lost() {
+        let busy = || anyhow!(Refused::Busy("full".to_owned()));
+        let mut patience = patience();
+        patience.pause(busy()).await.unwrap_err();
+        patience.pause(anyhow!("lost")).await.unwrap();
+        patience.pause(busy()).await.unwrap();
+        patience.pause(Refused::Finally("no".to_owned()).into()).await.unwrap_err();
+        patience.accepted();
+        patience.pause(busy()).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn only_a_broker_that_serves_is_asked_again_at_once() {
+        let mut patience = patience();
+        patience.pause(anyhow!("lost")).await.unwrap();
+        patience.accepted();
+        assert_eq!(patience.pause, 2 * FIRST_PAUSE);
+        patience.served();
+        assert_eq!(patience.pause, FIRST_PAUSE);
     }
 }

@@ -97,6 +97,69 @@ fn what_a_publisher_said_while_it_was_cut_off_arrives() {
 }
 
 #[test]
+fn a_subscriber_whose_lost_connection_still_has_its_place_waits_for_that() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&["--idle-timeout", "2", "--max-subscribers", "1"]);
+        let relay = Relay::start(broker.port);
+        let command = broker.client_through(relay.port, "subscribe", protocol);
+        let mut subscriber = Subscriber::start(command, "t");
+        relay.cut();
+        // The broker's idle timeout begins again with what it sends.
+        broker.publish("http3", "t", &["1"]);
+        assert_eq!(subscriber.messages(1), numbered(1, &["1"]), "{protocol}");
+    }
+}
+
+#[test]
+fn a_flow_that_moves_to_another_port_goes_on() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&[]);
+        let relay = Relay::start(broker.port);
+        let mut command = broker.client_through(relay.port, "subscribe", protocol);
+        command.args(["--count", "20"]);
+        let mut subscriber = Subscriber::start(command, "t");
+        let command = broker.client_through(relay.port, "publish", protocol);
+        let mut publisher = Publisher::start(command, "t");
+        for n in 1..=20 {
+            if n % 5 == 0 {
+                relay.rebind();
+            }
+            publisher.say("x");
+            assert_eq!(subscriber.messages(1), numbered(n, &["x"]), "{protocol}");
+        }
+        assert_eq!(subscriber.line()["reconnections"], 0, "{protocol}");
+        let output = publisher.end();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !errors.contains("reconnecting"), "{errors}");
+        assert!(relay.moved() >= 4, "the publisher moved before each message");
+    }
+}
+
+#[test]
+fn many_cuts_under_load_lose_and_repeat_nothing() {
+    for protocol in PROTOCOLS {
+        let broker = Broker::start(&["--idle-timeout", "1", "--history-messages", "5000"]);
+        let relay = Relay::start(broker.port);
+        let command = broker.client_through(relay.port, "subscribe", protocol);
+        let mut subscriber = Subscriber::start(command, "t");
+        let mut command = broker.client_through(relay.port, "publish", protocol);
+        command.args(["--count", "2000", "--interval", "1"]);
+        let publisher = Publisher::start(command, "t");
+        for expected in 1..=2000 {
+            let line = subscriber.line();
+            assert_eq!(line["sequence"], expected, "{protocol}: {line}");
+            if expected % 300 == 0 && expected <= 1500 {
+                relay.cut();
+            }
+        }
+        let output = publisher.end();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.contains("reconnecting"), "{errors}");
+        assert!(errors.contains("2000 messages published"), "{errors}");
+    }
+}
+
+#[test]
 fn a_subscriber_learns_that_the_broker_has_restarted() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&[]);

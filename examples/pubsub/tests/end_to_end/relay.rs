@@ -1,4 +1,4 @@
-//! A path between clients and a broker, which a test can cut.
+//! A path between clients and a broker, which a test can cut, or move to other ports.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,6 +23,9 @@ struct Cuts {
     flows: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
+    /// How often the broker was to see other ports, and how many flows have moved.
+    moves: AtomicU64,
+    moved: AtomicU64,
 }
 
 impl Relay {
@@ -42,6 +45,17 @@ impl Relay {
         self.cut_to_clients();
     }
 
+    /// Moves each flow to another port with its client's next datagram, as a NAT does that forgot
+    /// it. Nothing passes from the old port any more.
+    pub(crate) fn rebind(&self) {
+        self.cuts.moves.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The moves of flows so far.
+    pub(crate) fn moved(&self) -> u64 {
+        self.cuts.moved.load(Ordering::SeqCst)
+    }
+
     /// Cuts the flows that there are, on the way to the clients.
     pub(crate) fn cut_to_clients(&self) {
         self.cuts.down.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -49,24 +63,55 @@ impl Relay {
 }
 
 async fn run(near: Arc<UdpSocket>, broker: u16, cuts: Arc<Cuts>) {
-    let mut flows: HashMap<SocketAddr, (u64, Arc<UdpSocket>)> = HashMap::new();
+    let mut flows: HashMap<SocketAddr, Flow> = HashMap::new();
     let mut datagram = [0; 2048];
     loop {
         let Ok((len, client)) = near.recv_from(&mut datagram).await else { continue };
-        let (flow, far) = match flows.entry(client) {
-            Entry::Occupied(known) => known.into_mut(),
+        let moves = cuts.moves.load(Ordering::SeqCst);
+        let flow = match flows.entry(client) {
+            Entry::Occupied(known) => {
+                let flow = known.into_mut();
+                if flow.moves < moves {
+                    *flow = Flow::begin(&near, broker, client, flow.number, moves, &cuts).await;
+                    cuts.moved.fetch_add(1, Ordering::SeqCst);
+                }
+                flow
+            }
             Entry::Vacant(place) => {
-                let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-                far.connect((Ipv4Addr::LOCALHOST, broker)).await.unwrap();
-                let (flow, far) = (cuts.flows.fetch_add(1, Ordering::SeqCst), Arc::new(far));
-                let (to, from) = (Arc::clone(&near), Arc::clone(&far));
-                tokio::spawn(back(from, to, client, flow, Arc::clone(&cuts)));
-                place.insert((flow, far))
+                let number = cuts.flows.fetch_add(1, Ordering::SeqCst);
+                place.insert(Flow::begin(&near, broker, client, number, moves, &cuts).await)
             }
         };
-        if *flow >= cuts.up.load(Ordering::SeqCst) {
-            let _ = far.send(&datagram[..len]).await;
+        if flow.number >= cuts.up.load(Ordering::SeqCst) {
+            let _ = flow.far.send(&datagram[..len]).await;
         }
+    }
+}
+
+/// What one client sends and receives.
+struct Flow {
+    number: u64,
+    /// The moves before its present port.
+    moves: u64,
+    far: Arc<UdpSocket>,
+}
+
+impl Flow {
+    /// Opens a port for it.
+    async fn begin(
+        near: &Arc<UdpSocket>,
+        broker: u16,
+        client: SocketAddr,
+        number: u64,
+        moves: u64,
+        cuts: &Arc<Cuts>,
+    ) -> Self {
+        let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        far.connect((Ipv4Addr::LOCALHOST, broker)).await.unwrap();
+        let flow = Self { number, moves, far: Arc::new(far) };
+        let (to, from) = (Arc::clone(near), Arc::clone(&flow.far));
+        tokio::spawn(back(from, to, client, (number, moves), Arc::clone(cuts)));
+        flow
     }
 }
 
@@ -74,13 +119,16 @@ async fn back(
     far: Arc<UdpSocket>,
     near: Arc<UdpSocket>,
     client: SocketAddr,
-    flow: u64,
+    (flow, moves): (u64, u64),
     cuts: Arc<Cuts>,
 ) {
     let mut datagram = [0; 2048];
     loop {
         // An error is an ICMP message about a broker that ended.
         let Ok(len) = far.recv(&mut datagram).await else { continue };
+        if cuts.moves.load(Ordering::SeqCst) > moves {
+            return;
+        }
         if flow >= cuts.down.load(Ordering::SeqCst) {
             let _ = near.send_to(&datagram[..len], client).await;
         }
