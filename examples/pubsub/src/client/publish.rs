@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::codec::Event;
+use super::codec::{Event, Refused};
 use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::source::Next;
@@ -161,7 +161,11 @@ impl Publisher<'_> {
 
     fn take(&mut self, message: Option<anyhow::Result<Bytes>>) -> anyhow::Result<()> {
         match message {
-            Some(message) => self.outbox.push(message?, wall_clock(), now()),
+            Some(message) => {
+                // No other connection would bring more of it.
+                let message = message.map_err(|error| Refused::Finally(format!("{error:#}")))?;
+                self.outbox.push(message, wall_clock(), now());
+            }
             None => self.more = false,
         }
         Ok(())

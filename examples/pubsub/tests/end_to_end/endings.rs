@@ -1,5 +1,9 @@
 //! Errors and signals.
 
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use nix::sys::signal::Signal;
 
 use crate::programs::{
@@ -105,6 +109,40 @@ fn signals_end_clients_with_their_exit_codes() {
             assert!(errors.contains(" published"), "{errors}");
             broker.publish(protocol, "u", &[""]);
         }
+    }
+}
+
+#[test]
+fn input_that_cannot_be_read_is_an_error() {
+    let broker = Broker::start(&[]);
+    for protocol in PROTOCOLS {
+        let mut command = broker.client("publish", protocol);
+        let output = command.arg("t").stdin(File::open("/").unwrap()).output().unwrap();
+        assert_complains(&output, "cannot read standard input");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("reconnecting"));
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_a_subscriber() {
+    let broker = Broker::start(&[]);
+    for protocol in PROTOCOLS {
+        let mut command = broker.client("subscribe", protocol);
+        command.arg("t").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        broker.publish(protocol, "t", &["1"]);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "1\n");
+        drop(reader);
+        broker.publish(protocol, "t", &["2"]);
+        let output = child.wait_with_output().unwrap();
+        assert_complains(&output, "cannot write to standard output");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!errors.contains("reconnecting") && !errors.contains("panicked"), "{errors}");
+        // An empty message removes the last value.
+        broker.publish(protocol, "t", &[""]);
     }
 }
 
