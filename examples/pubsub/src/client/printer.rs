@@ -3,7 +3,7 @@
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use h3_client::words::harmless;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Messages that wait for the thread.
 const WAITING: usize = 16;
+const DIED: &str = "the thread that prints died";
 
 /// What a line tells.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +44,8 @@ struct Object<'a> {
 #[derive(Debug)]
 pub(crate) struct Printer {
     pub(crate) lines: mpsc::Sender<Line>,
-    /// Resolves when the thread has printed all lines, or failed.
-    pub(crate) done: oneshot::Receiver<anyhow::Result<()>>,
+    /// Resolves when the thread has printed all lines, or failed; `None` after that.
+    done: Option<oneshot::Receiver<anyhow::Result<()>>>,
 }
 
 impl Printer {
@@ -76,7 +77,31 @@ impl Printer {
                 let _ = result.send(print().context("cannot write to standard output"));
             })
             .context("cannot start a thread to print messages")?;
-        Ok(Self { lines, done })
+        Ok(Self { lines, done: Some(done) })
+    }
+
+    /// Waits until the thread fails. Cancel safe.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        let ended = match &mut self.done {
+            Some(done) => done.await,
+            None => std::future::pending().await,
+        };
+        self.done = None;
+        // It does not end while there may be more lines.
+        ended.context(DIED).flatten().err().unwrap_or_else(|| anyhow!(DIED))
+    }
+
+    /// Waits until all lines are printed.
+    ///
+    /// # Errors
+    /// The thread failed, and [`failed`](Self::failed) did not tell so.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        let Self { lines, done } = self;
+        drop(lines);
+        match done {
+            Some(done) => done.await.context(DIED)?,
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! `pubsub subscribe`.
 
-use anyhow::Context as _;
+use std::time::Duration;
+
 use h3_client::report::{self, Common, Measured};
 use h3_client::words::say;
 use serde::Serialize;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use super::codec::{Event, Place};
+use super::codec::{Event, Place, Refused};
 use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::printer::{Line, Printer};
@@ -14,6 +16,9 @@ use super::publish::{details, messages};
 use super::{Latencies, Percentiles, Stopped, wall_clock};
 use crate::cli::{PROGRAM, Subscribe};
 use crate::name::PublisherName;
+
+/// How long the last lines may take after an error or a signal.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// What was received.
 #[derive(Debug, Serialize)]
@@ -39,6 +44,7 @@ struct Subscriber<'a> {
     place: Place,
     received: u64,
     missed: u64,
+    reconnections: u64,
     latencies: Latencies,
     patience: Patience,
 }
@@ -59,35 +65,32 @@ pub(crate) async fn run(
         place: Place { from: subscribe.from, instance: None },
         received: 0,
         missed: 0,
+        reconnections: 0,
         latencies: Latencies::new()?,
         patience: Patience::new(subscribe.client.reconnect, plan.quiet),
     };
-    let mut reconnections = 0;
-    let measured = loop {
-        let error = match subscriber.attempt(&mut stop).await {
-            Ok(measured) => break measured,
-            Err(error) if error.is::<Stopped>() => return Err(error),
-            Err(error) => error,
-        };
-        tokio::select! {
-            pause = subscriber.patience.pause(error) => pause?,
-            _ = &mut stop => return Err(Stopped.into()),
+    let measured = match subscriber.receive(&mut stop).await {
+        Ok(measured) => measured,
+        Err(error) => {
+            // What has arrived counts. But the reader of standard output may be stuck.
+            let _ = timeout(LAST_LINES, subscriber.printer.end()).await;
+            return Err(error);
         }
-        reconnections += 1;
     };
     let report = Report {
         topic,
         protocol: subscribe.client.protocol.name(),
         received: subscriber.received,
         missed: subscriber.missed,
-        reconnections,
+        reconnections: subscriber.reconnections,
         latency_ms: subscriber.latencies.percentiles(),
         common: Common::new(plan, &measured),
     };
     // The last line after all others.
-    let Printer { lines, done } = subscriber.printer;
-    drop(lines);
-    done.await.context("the thread that prints died")??;
+    tokio::select! {
+        printed = subscriber.printer.end() => printed?,
+        _ = stop => return Err(Stopped.into()),
+    }
     let summary = format!(
         "{} received from {topic}, {} missed; latency {}{}",
         messages(report.received),
@@ -99,6 +102,21 @@ pub(crate) async fn run(
 }
 
 impl Subscriber<'_> {
+    /// Receives over as many connections as it takes.
+    async fn receive(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
+        loop {
+            let error = match self.attempt(stop).await {
+                Err(error) if !error.is::<Stopped>() => error,
+                ended => return ended,
+            };
+            tokio::select! {
+                pause = self.patience.pause(error) => pause?,
+                _ = &mut *stop => return Err(Stopped.into()),
+            }
+            self.reconnections += 1;
+        }
+    }
+
     /// Receives over one connection until that ends, or enough has arrived.
     async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         let client = &self.subscribe.client;
@@ -128,8 +146,9 @@ impl Subscriber<'_> {
         loop {
             let turned = tokio::select! {
                 turned = connection.turn(&mut events) => turned,
-                failed = &mut self.printer.done => {
-                    failed.context("the thread that prints died")?.map(|()| None)
+                failed = self.printer.failed() => {
+                    // No other connection would help.
+                    Err(Refused::Finally(format!("{failed:#}")).into())
                 }
             };
             // Those before an error count, too.
