@@ -181,7 +181,7 @@ impl Subscriber<'_> {
     }
 
     fn began(&mut self, place: Place) -> Option<Line> {
-        self.patience.served();
+        self.patience.accepted();
         let known = self.place.instance;
         let restarted = known.is_some() && place.instance != known;
         let first = self.began.is_none();
@@ -201,6 +201,7 @@ impl Subscriber<'_> {
 
     /// Notes a message. Returns its latency in microseconds.
     fn message(&mut self, sequence: Option<u64>, time: u64) -> Option<u64> {
+        self.patience.served();
         self.received += 1;
         if let Some(sequence) = sequence {
             let next = sequence.saturating_add(1);
@@ -216,6 +217,7 @@ impl Subscriber<'_> {
     }
 
     fn missed(&mut self, count: u64) {
+        self.patience.served();
         self.missed = self.missed.saturating_add(count);
         if let Some(from) = &mut self.place.from {
             *from = from.saturating_add(count);
