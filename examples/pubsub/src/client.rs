@@ -52,10 +52,17 @@ impl Latencies {
         self.0.saturating_record(microseconds);
     }
 
-    fn percentiles(&self) -> Percentiles {
+    /// `None` without a latency.
+    fn percentiles(&self) -> Option<Percentiles> {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
-        Percentiles { p50: at(0.5), p99: at(0.99), max: self.0.max() as f64 / 1e3 }
+        let all = Percentiles { p50: at(0.5), p99: at(0.99), max: self.0.max() as f64 / 1e3 };
+        (!self.0.is_empty()).then_some(all)
     }
+}
+
+/// Latencies in words.
+fn latency(percentiles: Option<Percentiles>) -> String {
+    percentiles.map_or_else(|| "an unknown time".to_owned(), |known| known.to_string())
 }
 
 impl std::fmt::Display for Percentiles {

@@ -14,7 +14,7 @@ use super::codec::{Event, Refused};
 use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::source::Next;
-use super::{Latencies, Percentiles, Stopped, wall_clock};
+use super::{Latencies, Percentiles, Stopped, latency, wall_clock};
 use crate::cli::{PROGRAM, Publish};
 use crate::name::PublisherName;
 use crate::outbox::Outbox;
@@ -29,7 +29,7 @@ struct Report<'a> {
     /// Connections after the first.
     reconnections: u64,
     /// From the publication of a message to its acknowledgement.
-    acknowledgement_ms: Percentiles,
+    acknowledgement_ms: Option<Percentiles>,
     time_s: f64,
     #[serde(flatten)]
     common: Common,
@@ -87,7 +87,7 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
     let summary = format!(
         "{} published to {topic}; acknowledged after {}{}",
         messages(report.acknowledged),
-        report.acknowledgement_ms,
+        latency(report.acknowledgement_ms),
         details(plan, &report.common),
     );
     report::show(plan, &report, &summary)

@@ -13,7 +13,7 @@ use super::connection::{Connection, Role};
 use super::patience::Patience;
 use super::printer::{Line, Printer};
 use super::publish::{details, messages};
-use super::{Latencies, Percentiles, Stopped, wall_clock};
+use super::{Latencies, Percentiles, Stopped, latency, wall_clock};
 use crate::cli::{PROGRAM, Subscribe};
 use crate::name::PublisherName;
 
@@ -29,7 +29,7 @@ struct Report<'a> {
     missed: u64,
     reconnections: u64,
     /// From the publication of a message to its arrival, by the clocks of both ends.
-    latency_ms: Percentiles,
+    latency_ms: Option<Percentiles>,
     #[serde(flatten)]
     common: Common,
 }
@@ -95,7 +95,7 @@ pub(crate) async fn run(
         "{} received from {topic}, {} missed; latency {}{}",
         messages(report.received),
         report.missed,
-        report.latency_ms,
+        latency(report.latency_ms),
         details(plan, &report.common),
     );
     report::show(plan, &report, &summary)
@@ -208,9 +208,9 @@ impl Subscriber<'_> {
             self.place.from = Some(self.place.from.map_or(next, |from| from.max(next)));
         }
         // What was there before this subscriber was not late.
-        let latency = self.began.filter(|began| time >= *began).map(|_| {
+        let latency = self.began.filter(|began| time >= *began).and_then(|_| {
             // The publisher's clock may be ahead.
-            wall_clock().saturating_sub(time)
+            wall_clock().checked_sub(time)
         })?;
         self.latencies.add(latency);
         Some(latency)
