@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Method, Request, Response, StatusCode};
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use h3::error::{Code, StreamError};
 use h3_server::connection::Stream;
 use h3_server::quota::Client;
 use h3_server::reply::Reply;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 use url::form_urlencoded;
 
@@ -23,6 +24,8 @@ pub(crate) const INSTANCE: &str = "pubsub-instance";
 pub(crate) const FIRST: &str = "pubsub-first";
 /// Frames that are sent at a time, in bytes.
 const CHUNK: usize = 16 * 1024;
+/// A frame of a type that every client skips.
+const EMPTY: &[u8] = &[0x21, 0];
 const USAGE: &str = "pubsub broker: POST /topics/NAME publishes, GET /topics/NAME subscribes\n";
 
 /// Serves one request.
@@ -211,7 +214,12 @@ async fn subscribe(
             }
         }
         match out.is_empty() {
-            true => subscriber.wait().await,
+            true => {
+                if timeout(PATIENCE, subscriber.wait()).await.is_err() {
+                    // It fails if the client has left the stream, but not the connection.
+                    stream.send_data(Bytes::from_static(EMPTY)).await?;
+                }
+            }
             // It waits for this subscriber's flow control, and the topic for nobody.
             false => stream.send_data(out.split().freeze()).await?,
         }
