@@ -28,8 +28,8 @@ use topics::Topics;
 
 /// The application protocols. A client that offers both gets HTTP/3.
 const PROTOCOLS: [&[u8]; 2] = [b"h3", MQTT];
-/// How long a request's headers, MQTT's CONNECT and the handshake may take, and how long a
-/// connection of HTTP/3 may have no request.
+/// How long the handshake, a request's headers, and MQTT's CONNECT may take. So long may a
+/// connection of HTTP/3 have no request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What all connections share.
