@@ -298,7 +298,11 @@ fn an_interface_that_comes_back_is_captured_on_again() {
             let ended = daemon.stop();
             assert!(ended.stderr.contains("interface near0 has disappeared"), "{ended:?}");
             assert!(ended.stderr.contains("near0 is back"), "{ended:?}");
-            assert_eq!(ended.summary()["counted"], counted, "{ended:?}");
+            let (summary, counted) = (ended.summary(), u64::from(counted));
+            let all = summary["counted"].as_u64().unwrap();
+            // An epoch that begins because the proxy may have missed packets counts from 0.
+            let begun_again = summary["epochs"].as_u64().unwrap() > 1;
+            assert!(if begun_again { all >= counted } else { all == counted }, "{ended:?}");
             run("ip link delete near0");
         }
     });
