@@ -54,7 +54,7 @@ impl RootFile {
 /// Loads or generates the identity of `program`, as the command line demands.
 ///
 /// # Errors
-/// There is none, or a file cannot be used.
+/// The command line names no identity, or the program cannot use a file.
 pub fn load(program: &str, options: &Options) -> anyhow::Result<(Identity, RootFile)> {
     match (&options.cert, &options.key, options.self_signed.as_slice()) {
         (Some(cert), Some(key), _) => Ok((from_files(cert, key)?, RootFile(None))),

@@ -94,9 +94,9 @@ pub(crate) struct PublishCli {
 
 /// Print the messages of a topic as they come
 ///
-/// The last value comes at once, if there is one. A topic that nobody has published to yet is no
-/// error: the subscriber waits. After a lost connection it reconnects and resumes where it was. If
-/// the broker no longer has some messages, it says how many.
+/// The last value comes at once. A topic without messages is no error: the subscriber waits. After
+/// a lost connection it reconnects and resumes where it was. If the broker no longer has some
+/// messages, the subscriber reports how many.
 #[derive(Debug, Args)]
 pub(crate) struct SubscribeCli {
     /// The topic

@@ -220,7 +220,7 @@ async fn subscribe(
                     stream.send_data(Bytes::from_static(EMPTY)).await?;
                 }
             }
-            // It waits for this subscriber's flow control, and the topic for nobody.
+            // It waits for the flow control of this subscriber, which delays no other.
             false => stream.send_data(out.split().freeze()).await?,
         }
     }

@@ -55,7 +55,7 @@ impl Topics {
         Ok(Self { bounds, most: most as usize, instance, table: Mutex::default() })
     }
 
-    /// A random number of this broker's life: the numbers of messages begin anew with the next.
+    /// A random number of this broker's life. The next life numbers messages from 1 again.
     pub(crate) fn instance(&self) -> u64 {
         self.instance
     }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(topics.open(&name("new")).unwrap_err(), TooManyTopics(2));
         drop(waits);
         topics.open(&name("new")).unwrap();
-        // The last value of a topic stays, even if nobody is there.
+        // The last value of a topic stays without publishers and subscribers, too.
         let mut subscriber = topics.subscriber(&name("used"), Start::Last, place()).unwrap();
         assert!(matches!(subscriber.read(), Some(Item::Last(_))));
         assert!(topics.open(&name("waits")).is_ok(), "the new one had no message");

@@ -430,7 +430,7 @@ impl<'a> Session<'a> {
         let begin = out.len();
         write(&packet, out);
         if out.len() - begin > connected.longest_packet {
-            // Nobody may send the client a longer one (MQTT 5, section 3.1.2.11.4).
+            // The broker must not send a longer one (MQTT 5, section 3.1.2.11.4).
             out.truncate(begin);
             subscription.missed += 1;
             return;
