@@ -172,7 +172,7 @@ fn a_new_epoch_begins_with_frequent_quacks() {
 }
 
 #[test]
-fn quacks_are_not_fewer_where_that_is_off_or_of_no_use() {
+fn quacks_are_not_fewer_where_that_is_off_or_gains_nothing() {
     let terms = |every| Terms { every_packets: NonZeroU16::new(2), every, ..Terms::default() };
     let with = |every| SenderConfig { terms: terms(every), ..config(0) };
     for config in [
