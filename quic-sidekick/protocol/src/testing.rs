@@ -61,6 +61,8 @@ pub(crate) struct Simulation {
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     order: u64,
     next_tag: u64,
+    /// The length of each packet, 29 bytes or more.
+    pub(crate) packet_len: usize,
     /// Tags of packets that the near segment dropped, and of those that crossed it.
     pub(crate) swallowed: BTreeSet<u64>,
     pub(crate) arrived: BTreeSet<u64>,
@@ -149,6 +151,7 @@ impl Simulation {
             in_flight: BinaryHeap::new(),
             order: 0,
             next_tag: 0,
+            packet_len: 300,
             swallowed: BTreeSet::new(),
             arrived: BTreeSet::new(),
             counted: BTreeMap::new(),
@@ -267,10 +270,10 @@ impl Simulation {
     pub(crate) fn send(&mut self, swallow: Option<bool>) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let mut datagram = vec![0x40; 300];
+        let mut datagram = vec![0x40; self.packet_len];
         let identifier = self.random.next_u32();
         datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
-        datagram[296..].copy_from_slice(&identifier.to_be_bytes());
+        datagram[self.packet_len - 4..].copy_from_slice(&identifier.to_be_bytes());
         self.sent_at.push(self.now);
         if let Some(store) = &mut self.store {
             store.push_copy(tag, &datagram, self.now);

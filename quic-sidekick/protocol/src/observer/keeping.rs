@@ -17,6 +17,11 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 /// since each may be lost. A time that is shorter than each of the latest gaps shows nothing.
 const SILENCES: [Duration; 3] =
     [Duration::from_millis(4), Duration::from_millis(16), Duration::from_millis(64)];
+/// Where datagrams are far apart and the near segment lost one of the latest, the proxy sends a TAIL
+/// this soon after each.
+const SOON: Duration = Duration::from_millis(1);
+/// A datagram was lost on the near segment if it was requested within this time.
+const LOSSY: Duration = Duration::from_secs(10);
 /// The bytes of copies that a session may send at first, so that a short flow can be repaired, and
 /// the most that it saves up.
 const GRANT: usize = 64 << 10;
@@ -39,10 +44,15 @@ pub(super) struct Keeping {
     pub(super) allowance: Allowance,
     /// The copies that wait to be sent.
     pub(super) waiting: Waiting,
-    /// When the next TAIL is due, and how many were sent since the latest datagram.
+    /// When the next TAIL is due.
     tail_due: Option<Instant>,
+    /// The times of [`SILENCES`] that have passed since the latest datagram, or that show nothing.
     tails: usize,
+    /// A TAIL is also due [`SOON`] after the latest datagram.
+    tails_soon: bool,
     spacing: Spacing,
+    /// When a request last named a copy.
+    requested_at: Option<Instant>,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
     /// A KEPT was sent, or waits.
@@ -62,7 +72,9 @@ impl Keeping {
             waiting: Waiting::default(),
             tail_due: None,
             tails: 0,
+            tails_soon: false,
             spacing: Spacing::default(),
+            requested_at: None,
             age_ms: 0,
             granted: false,
             requests: Occupancy::default(),
@@ -88,12 +100,23 @@ impl Keeping {
         let least = self.spacing.least_above(SILENCES[0]);
         let usual = SILENCES.iter().take_while(|silence| **silence < least).count();
         self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { usual };
-        let due = now + SILENCES.get(self.tails).copied().unwrap_or(MAX_AGE);
+        self.tails_soon = self.tails > 0 && self.requested_at.is_some_and(|at| now < at + LOSSY);
+        let due = now + self.silence().unwrap_or(MAX_AGE);
         if self.tail_due.is_none_or(|earlier| earlier > due) {
             self.tail_due = Some(due);
             passed.deadline = true;
         }
         Some(passed)
+    }
+
+    /// The silence after which the next TAIL is due.
+    fn silence(&self) -> Option<Duration> {
+        if self.tails_soon { Some(SOON) } else { SILENCES.get(self.tails).copied() }
+    }
+
+    /// Notes that a request names a copy: the near segment lost a datagram.
+    pub(super) fn on_requested(&mut self, now: Instant) {
+        self.requested_at = Some(now);
     }
 
     /// When something is due: a TAIL or the end of the oldest copies, or copies to send.
@@ -146,9 +169,12 @@ impl Keeping {
             return false;
         };
         // Datagrams do not move the deadline, so it may be too early.
-        let silent = SILENCES.get(self.tails).is_some_and(|silence| latest + *silence <= now);
-        self.tails += usize::from(silent);
-        self.tail_due = SILENCES.get(self.tails).map(|silence| latest + *silence);
+        let silent = self.silence().is_some_and(|silence| latest + silence <= now);
+        if silent {
+            self.tails += usize::from(!self.tails_soon);
+            self.tails_soon = false;
+        }
+        self.tail_due = self.silence().map(|silence| latest + silence);
         silent
     }
 

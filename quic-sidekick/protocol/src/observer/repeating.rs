@@ -233,6 +233,7 @@ impl Observer {
                 nothing |= 1 << range;
                 continue;
             }
+            keeping.on_requested(now);
             let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
             let number = request.number;
             keeping.waiting.push(Repeats { number, range, first, index: 0, total });

@@ -1,10 +1,11 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
 //! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, `probe` tracks requests without an answer, `steady` and `pace` ask for fewer reports,
-//! and `keeping` fetches copies.
+//! deadlines, `probe` tracks requests without an answer, `lone` hastens them, `steady` and `pace`
+//! ask for fewer reports, and `keeping` fetches copies.
 
 mod keeping;
+mod lone;
 mod pace;
 mod parity;
 pub(super) mod probe;
@@ -22,6 +23,7 @@ use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Pace, Poll, SEAL_LEN, SessionNumber, Steady};
 use keeping::Keeping;
+use lone::Lone;
 use pace::Pacing;
 use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
@@ -121,6 +123,7 @@ pub(super) struct Established {
     next_doubt: Instant,
     last_heard: Instant,
     last_spoke: Instant,
+    lone: Lone,
     /// Epochs that the sender requested since a quACK decoded.
     fruitless: u32,
     /// When the proxy first began an epoch by itself since a quACK decoded.
@@ -172,6 +175,7 @@ impl Established {
             next_doubt: now,
             last_heard: now,
             last_spoke: now,
+            lone: Lone::default(),
             fruitless: 0,
             unasked_since: None,
             poll_waits: None,
@@ -187,6 +191,7 @@ impl Established {
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         if self.history.is_empty() {
             // Nothing was unreported until now.
+            self.note_lone(now);
             self.epoch.probe.progress();
             if self.epoch.tail_declared == 0 {
                 self.epoch.last_progress = now;
@@ -378,10 +383,22 @@ impl Established {
         if fruitless {
             self.pacing.troubled();
         }
-        let all = self.reconciler.awaits_all_sums();
-        let sums = if all { self.kept_sums } else { self.epoch.wanted_sums };
-        let epoch = self.epoch.number;
+        let (epoch, sums) = (self.epoch.number, self.sums_to_request());
         self.poll_waits = Some(Poll { epoch, token, sums });
+    }
+
+    /// The sums that a POLL requests; 0 for the threshold. An answer identifies at most the packets
+    /// of the log, so more sums than these would use up the share of a flow of small packets
+    /// (SPEC.md, section 6.7).
+    fn sums_to_request(&self) -> u8 {
+        if self.reconciler.awaits_all_sums() {
+            return self.kept_sums;
+        }
+        let unreported = u8::try_from(self.history.len()).unwrap_or(u8::MAX);
+        match self.epoch.wanted_sums {
+            0 if unreported < self.granted.threshold => unreported.max(1),
+            wanted => wanted,
+        }
     }
 
     /// Does what is due at the context's time.

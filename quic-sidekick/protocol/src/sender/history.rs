@@ -128,6 +128,11 @@ impl History {
         self.pending.is_empty()
     }
 
+    /// The number of packets that a quACK may report, or may lack.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.declared_lost.len()
+    }
+
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.nth(0)
     }

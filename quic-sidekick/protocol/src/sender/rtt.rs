@@ -20,6 +20,8 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 /// flow nearly always by its greatest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
+/// A message overtakes a packet by less than so many times the jitter.
+const OVERTAKING_JITTERS: Nanos = 6;
 
 /// A measurement of the round-trip time.
 #[derive(Clone, Copy, Debug)]
@@ -252,6 +254,13 @@ impl NearRtt {
     /// show it.
     pub(super) fn overtaking(&self) -> Duration {
         Duration::from_nanos((self.rough_nanos() / 2).saturating_add(GRANULARITY))
+    }
+
+    /// By how much a message may overtake a packet that leaves before it: the granularity of timers,
+    /// and several times the jitter. `None` until the jitter is known.
+    pub(super) fn overtaking_by_jitter(&self) -> Option<Duration> {
+        let jitters = self.jitter()?.saturating_mul(OVERTAKING_JITTERS);
+        Some(Duration::from_nanos(jitters.saturating_add(GRANULARITY)))
     }
 
     /// How long the last packet may stay unreported before a poll: 1.1 near RTT.

@@ -3,6 +3,7 @@
 mod adversity;
 mod discovery;
 mod flood;
+mod lone;
 mod missed;
 mod pace;
 mod short;

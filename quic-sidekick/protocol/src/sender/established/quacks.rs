@@ -248,9 +248,11 @@ impl Established {
     }
 
     /// Handles an answer to a poll that decoded. Packets that it lacks, although they were sent a
-    /// probe timeout before the poll, are lost (SPEC.md, section 7.4).
+    /// probe timeout before the poll, are lost; if they are lone, somewhat sooner (SPEC.md, section
+    /// 7.4).
     fn on_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
-        if let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) {
+        let delay = self.poll_delay().unwrap_or_else(|| self.near_rtt.probe_timeout());
+        if let Some(until) = polled_at.checked_sub(delay) {
             self.declare_tail(until, context);
         }
     }
@@ -287,6 +289,9 @@ impl Established {
         let before = lost.len();
         self.history.declare_lost(&rule, context.now, lost);
         let more = lost.len() - before;
+        if more > 0 {
+            self.note_loss(context.now);
+        }
         context.stats.early_lost += u64::try_from(more).unwrap_or(0);
         more
     }

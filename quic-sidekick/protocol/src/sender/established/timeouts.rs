@@ -59,9 +59,10 @@ impl Established {
         // also when a suspect is due to be declared lost, because the proxy may still report it.
         let timeout = self.near_rtt.probe_timeout();
         let patience = probe.patience(timeout);
-        let soon = timeout.min(SOON);
-        let scheduled = self.granted.every.filter(|every| *every <= soon).unwrap_or_default();
-        let tail = self.awaited_since().map(|sent| sent + scheduled + patience);
+        let briefly = timeout.min(SOON);
+        let scheduled = self.granted.every.filter(|every| *every <= briefly).unwrap_or_default();
+        let soon = self.poll_delay().unwrap_or(scheduled + patience);
+        let tail = self.awaited_since().map(|sent| sent + soon.min(scheduled + patience));
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());

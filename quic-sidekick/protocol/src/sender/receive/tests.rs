@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 
 mod parity;
+mod tails;
 
 use crate::clock::Numbers;
 use crate::observer::Peer;
@@ -318,39 +319,6 @@ fn what_was_lost_before_the_proxy_is_given_up_at_once() {
     assert_eq!(download.copies, 0);
 }
 
-#[test]
-fn a_lost_tail_is_fetched() {
-    for seed in 0..50 {
-        let mut download = Download::new(keeping(), seed, 0);
-        download.run(100 * MS);
-        download.stream(0, 10, MS / 10, &[]);
-        download.run(MS / 2);
-        // The second half does not arrive, nor do a quarter of the messages.
-        download.events.retain(|Reverse((.., event))| !matches!(event, Event::Arrive(_)));
-        download.loss_percent = 100;
-        download.run(MS);
-        download.loss_percent = 25;
-        download.run(200 * MS);
-        if download.proxy.stats().tails_sent > 0 && download.copies > 0 {
-            assert_eq!(download.arrived.len(), 10, "seed {seed}");
-        }
-        assert!(download.proxy.stats().tails_sent <= 3);
-    }
-}
-
-#[test]
-fn nothing_at_all_arrived_and_all_is_fetched() {
-    let mut download = Download::new(keeping(), 3, 0);
-    download.run(100 * MS);
-    download.stream(0, 4, MS / 10, &[]);
-    download.loss_percent = 100;
-    download.run(MS);
-    download.loss_percent = 0;
-    download.run(30 * MS);
-    assert_eq!(download.arrived.len(), 4);
-    assert_eq!(download.copies, 4);
-}
-
 /// A gap that waits for copies ends when the proxy drops them.
 #[test]
 fn a_proxy_that_stops_keeping_ends_what_waits_for_it() {
@@ -456,29 +424,6 @@ fn a_queue_longer_than_the_interval_of_polls_is_measured() {
         assert!(measured > near + queue * MS, "{measured:?} behind a queue of {queue} ms");
         assert!(download.sender.keeper_queue_grows());
         download.run(700 * MS);
-    }
-}
-
-#[test]
-fn a_silence_as_long_as_the_gaps_before_draws_no_tail() {
-    for (apart, after) in [(1, 3), (3, 3), (5, 2), (20, 1), (100, 0)] {
-        let mut download = Download::new(keeping(), 3, 0);
-        download.run(100 * MS);
-        // The first four draw some, since the proxy knows of no gap.
-        download.stream(0, 5, apart * MS, &[]);
-        download.run(5 * apart * MS);
-        let before = download.proxy.stats().tails_sent;
-        download.stream(5, 100, apart * MS, &[]);
-        download.run(99 * apart * MS + 2 * DELAY);
-        let during = download.proxy.stats().tails_sent;
-        assert_eq!(during - before, 0, "{apart} ms apart");
-        download.run(500 * MS);
-        let tails = download.proxy.stats().tails_sent - during;
-        assert_eq!(tails, after, "{apart} ms apart");
-        // The sender measures the near RTT once in eight, but not more often than each 25 ms.
-        let polls = download.sender.stats().polls;
-        let most = 20 + (104 * apart / (8 * apart).max(25)) as u64;
-        assert!(polls <= most, "{polls} polls, {apart} ms apart");
     }
 }
 

@@ -45,3 +45,20 @@ fn the_sender_asks_for_all_sums_once_in_1440_packets() {
         assert_eq!(s.sender.stats().epochs, 1);
     }
 }
+
+/// Half the bytes of a flow of small packets do not pay for quACKs of twenty sums.
+#[test]
+fn an_answer_has_no_more_sums_than_packets_are_unreported() {
+    for seed in 0..10 {
+        let mut s = assisted(near(0), seed);
+        s.packet_len = 100;
+        s.near.loss_percent = 4;
+        let first = s.send(None);
+        s.stream(2000, 20 * MS);
+        s.near.loss_percent = 0;
+        s.stream(10, 20 * MS);
+        assert_eq!(s.overlooked(first), NONE, "seed {seed}");
+        assert_eq!(s.false_alarms(), NONE, "seed {seed}");
+        assert_eq!(s.proxy.as_ref().unwrap().stats().quacks_withheld, 0, "seed {seed}");
+    }
+}
