@@ -5,13 +5,15 @@
 //!
 //! The walk of a packet: `daemon` reads it from a capture, `flows` finds its flow, and `flow` names
 //! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was
-//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` knows
-//! it when a capture shows it on the wire, where it gets its place among the other packets.
+//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way`
+//! recognises it when a capture shows it on the wire. Its place among the other packets is set
+//! there.
 //!
-//! What arrives goes the same way to `flow`. If its packets are numbered, `arriving` requests those
-//! that are missing, and the copies leave by `outbox`, `daemon` and `tun` to this host.
+//! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
+//! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
-//! `program`, `cli`, `status`, `exposition` and `show` are for the operator, as those of the proxy.
+//! `program`, `cli`, `status`, `exposition` and `show` are for the operator, like those of the
+//! proxy.
 
 mod arriving;
 mod cli;

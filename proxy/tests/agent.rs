@@ -1,6 +1,6 @@
-//! A running agent: whatever happens to it, to its interface or to the proxy, flows go on.
+//! A running agent. Flows continue whatever happens to it, to its interface or to the proxy.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -48,7 +48,7 @@ impl Flow {
     fn passes(&mut self) -> bool {
         self.sent += 1;
         let mut datagram = datagram(self.sent, 1200);
-        // The agent tells datagrams by their end, where encrypted ones have their tag.
+        // The agent identifies datagrams by their end, where encrypted ones have their tag.
         datagram[1196..].copy_from_slice(&self.sent.wrapping_mul(0x9e37_79b1).to_be_bytes());
         if self.sender.send_to(&datagram, RECEIVER).is_err() {
             return false;
@@ -62,14 +62,14 @@ impl Flow {
             if buffer[..len] == datagram {
                 return true;
             }
-            // Nothing but the flow's own datagrams ever arrives here. An earlier one may be late,
-            // after the test has given it up.
+            // Only the flow's own datagrams may arrive here. A late one may be one that the test
+            // has given up.
             let late = self.missing.extract_if(.., |it| buffer[..len] == it[..]).count();
-            assert_eq!(late, 1, "not sent so, or twice: {:?}", &buffer[..len]);
+            assert_eq!(late, 1, "altered, or received twice: {:?}", &buffer[..len]);
         }
     }
 
-    /// Sends so many datagrams, which must all arrive.
+    /// Sends this many datagrams, which must all arrive.
     fn goes_on(&mut self, count: u32) {
         for _ in 0..count {
             assert!(self.passes(), "datagram {} is lost", self.sent);
@@ -82,7 +82,7 @@ impl Flow {
     }
 
     /// Does a step until the agent's status is as wanted.
-    #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+    #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
     fn until_after(&mut self, step: impl Fn(&mut Self), wanted: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {
@@ -113,7 +113,7 @@ fn hosts() -> (Flow, Daemon) {
 }
 
 #[test]
-fn whatever_happens_to_the_agent_the_flow_goes_on() {
+fn a_flow_continues_whatever_happens_to_the_agent() {
     in_namespace("whatever_happens_to_the_agent_the_flow_goes_on", || {
         let (mut flow, _proxy) = hosts();
         let agent = started();
@@ -138,7 +138,8 @@ fn whatever_happens_to_the_agent_the_flow_goes_on() {
     });
 }
 
-/// QuACKs that waited with the packets that they report are understood. Otherwise the session ends.
+/// A quACK that waited together with the packets that it reports is valid. Otherwise the session
+/// would end.
 #[test]
 fn a_backlog_ends_no_session() {
     in_namespace("a_backlog_ends_no_session", || {
@@ -166,7 +167,7 @@ fn a_link_that_goes_down_costs_no_time() {
     in_namespace("a_link_that_goes_down_costs_no_time", || {
         let (_flow, _proxy) = hosts();
         let agent = started();
-        // Hundredths of seconds of the processor.
+        // Processor time in hundredths of a second.
         let used = || {
             // The processes of this namespace.
             let line = format!("mount -t proc proc /proc && cat /proc/{}/stat", agent.id());
@@ -205,7 +206,7 @@ fn the_capture_shows_what_the_agent_sends() {
             flow.sent += 1;
             flow.sender.send_to(&datagram(flow.sent, 1200), RECEIVER).unwrap();
         };
-        // The agent knows its markers, or it would leave the flow alone.
+        // The agent recognises its markers. Otherwise it would leave the flow alone.
         flow.until_after(sends, |status| {
             let number = |name: &str| status["totals"][name].as_u64().unwrap();
             let shown = status["interfaces"][0]["captured"].as_u64().unwrap();
@@ -219,7 +220,7 @@ fn the_capture_shows_what_the_agent_sends() {
 }
 
 #[test]
-fn without_its_proxy_a_flow_goes_on() {
+fn a_flow_continues_without_its_proxy() {
     in_namespace("without_its_proxy_a_flow_goes_on", || {
         let (mut flow, proxy) = hosts();
         let agent = started();
@@ -231,7 +232,8 @@ fn without_its_proxy_a_flow_goes_on() {
     });
 }
 
-/// As with a VPN that takes all packets but those of its own flow, which is helped.
+/// The routes are those of a VPN that takes all packets but those of its own flow. The agent helps
+/// that flow.
 #[test]
 fn messages_leave_by_the_interface_of_their_flow() {
     in_namespace("messages_leave_by_the_interface_of_their_flow", || {
@@ -255,7 +257,7 @@ fn messages_leave_by_the_interface_of_their_flow() {
     });
 }
 
-/// The same with the sysfs of the namespace, which shows what is below an interface.
+/// The same with the sysfs of the namespace, which shows the devices below an interface.
 fn agent_with_sysfs(arguments: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--", "sh", "-c", "mount -t sysfs sysfs /sys && exec \"$0\" \"$@\""]);
@@ -282,7 +284,7 @@ fn a_port_of_a_bridge_sends_messages_by_the_bridge() {
         let said = both.stop().stderr;
         assert!(said.contains("packets of br0 also pass near0"), "{said}");
         let agent = Daemon::begin(&mut agent_with_sysfs("-i near0 --proxy 10.9.0.2:5252"));
-        // While the bridge learns.
+        // Datagrams may be lost while the bridge learns.
         while !flow.passes() {}
         flow.until(is_assisted);
         agent.stop();
@@ -306,7 +308,7 @@ fn help_returns_with_the_interface() {
 }
 
 #[test]
-fn what_an_agent_cannot_do_is_one_sentence() {
+fn a_failed_start_is_one_sentence() {
     in_namespace("what_an_agent_cannot_do_is_one_sentence", || {
         let (status, out, error) = fails(&mut agent("-i nonesuch0"));
         assert_eq!((status.code(), out.as_str()), (Some(1), ""));
@@ -331,8 +333,8 @@ fn read_packet(device: &SyncDevice) -> Vec<u8> {
     packet
 }
 
-/// Packets of a modem or a tunnel begin with the IP header. What the agent sends has the same
-/// headers, and a protocol, without which a PPP device drops it.
+/// Packets of a modem or a tunnel begin with the IP header. The agent's packets have the same
+/// headers, and a protocol number, without which a PPP device drops them.
 #[test]
 fn bare_packets_leave_with_their_protocol() {
     in_namespace("bare_packets_leave_with_their_protocol", || {

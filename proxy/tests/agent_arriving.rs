@@ -1,6 +1,7 @@
-//! What the network loses on its way to the agent's host, the host gets from the proxy.
+//! Datagrams that the network loses on their way to the agent's host: the host gets them from the
+//! proxy.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -44,7 +45,7 @@ while True:
                 pass
 "#;
 
-/// A packet of a call, whose end no other has.
+/// A packet of a call. No other packet ends with the same bytes.
 fn rtp(number: u16) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let tag = u32::from(number).wrapping_mul(0x9e37_79b1).to_be_bytes();
@@ -89,9 +90,9 @@ fn host(
     there.join().unwrap()
 }
 
-/// Sends these packets of a call from a server to the agent's host, past the proxy. Returns what
-/// the host got, and the agent's totals and log.
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+/// Sends these packets of a call from a server to the agent's host, past the proxy. Returns the
+/// packets that the host got, and the agent's totals and log.
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>>, Value, String) {
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
@@ -133,7 +134,7 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
         assert_eq!(before, None, "{number} arrives twice");
         Some(got.len())
     };
-    // Until the proxy keeps copies, if the agent wants any.
+    // The flow sends until the proxy keeps copies, if the agent requests any.
     let (begun, mut number) = (Instant::now(), 10_000);
     let keeps = || -> bool {
         let status: Value = serde_json::from_str(&get("127.0.0.1:9252", "/status").2).unwrap();
@@ -151,7 +152,7 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
         server.send_to(&rtp(number), to).unwrap();
         receive(Duration::from_millis(3));
     }
-    // What is missing is on its way.
+    // The missing packets may still be on their way.
     while receive(Duration::from_millis(200)).is_some() {}
     let ended = agent.stop();
     drop(proxy);
@@ -168,12 +169,12 @@ fn all() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_was_lost_downwards_arrives_from_the_proxy() {
+fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
     in_namespace("what_was_lost_downwards_arrives_from_the_proxy", || {
         for (v6, filter) in [(false, "0"), (false, "1"), (false, "2"), (true, "1")] {
             let (got, totals, log) = call(v6, filter, "");
             let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
-            // A pause of the machine looks like a queue, and then nothing is requested for a
+            // A pause of the machine looks like a queue. The agent then requests nothing for a
             // moment.
             assert!(got.len() >= 396, "{} of 400, {what}", got.len());
             let sent = all();
@@ -185,13 +186,13 @@ fn what_was_lost_downwards_arrives_from_the_proxy() {
 }
 
 #[test]
-fn without_its_device_an_agent_goes_on() {
+fn an_agent_without_its_device_continues() {
     in_namespace("without_its_device_an_agent_goes_on", || {
         let (got, totals, log) = call(false, "0", "--tun off");
         assert_eq!(got.len(), 360, "{totals}");
         assert!(!log.contains("TUN"), "{log}");
 
-        // A name that another interface has.
+        // Another interface has this name.
         run("ip link add other0 type veth peer name other1");
         let agent = |arguments: &str| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
@@ -202,7 +203,8 @@ fn without_its_device_an_agent_goes_on() {
         assert_eq!((status.code(), error.lines().count()), (Some(1), 1), "{error}");
         assert!(error.contains("the interface other0 is in use"), "{error}");
 
-        // Without the privilege, the default device is one sentence, and a named one is an error.
+        // Without the privilege, the agent warns that it has no default device. A named device is
+        // an error.
         let unprivileged = |arguments: &[&str]| {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]);

@@ -1,6 +1,6 @@
 //! The agent's program as its operator sees it: the command line, files, metrics and the status.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -29,7 +29,7 @@ fn agent(line: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// What an agent with so many flows reports, if it describes all of them.
+/// The report of an agent with this many flows, with all of them.
 fn report(flows: u16) -> Report {
     let flow = |port| FlowReport {
         source: ([10, 0, 0, 2], port).into(),
@@ -66,7 +66,7 @@ fn report(flows: u16) -> Report {
 }
 
 /// Requests a page until its status and text are as wanted.
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) {
     let begun = Instant::now();
     loop {
@@ -125,7 +125,7 @@ fn the_pages_and_the_command_show_what_the_agent_reports() {
     let flows =
         |table: &str| table.lines().filter(|line| line.starts_with("192.0.2.1:443")).count();
     assert_eq!(flows(&shown("--all")), 60);
-    // An answer that described all may be fresh enough to serve again.
+    // An answer with all flows may be fresh enough to serve again.
     assert!([50, 60].contains(&flows(&table)), "{table}");
     let whole: Value = serde_json::from_str(&shown("--json --all")).unwrap();
     assert_eq!(whole["totals"]["resent"], 180);
@@ -136,7 +136,7 @@ fn the_pages_and_the_command_show_what_the_agent_reports() {
         status == 503 && said == "the agent does not answer: restart it\n"
     });
     let page = get(&at, "/metrics").2;
-    assert_eq!(number(&page, "sidekick_agent_packets_resent_total"), 180.0, "what it said last");
+    assert_eq!(number(&page, "sidekick_agent_packets_resent_total"), 180.0, "its last answer");
     assert_eq!(number(&page, "sidekick_agent_answering"), 0.0);
     assert!(shown("").contains("health      the agent does not answer: restart it\n"));
     let mut down = report(1);
@@ -148,7 +148,7 @@ fn the_pages_and_the_command_show_what_the_agent_reports() {
 }
 
 #[test]
-fn without_an_agent_the_command_says_what_to_do() {
+fn without_an_agent_the_status_command_names_a_remedy() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("agent.toml").display().to_string();
@@ -189,7 +189,7 @@ fn nonsense_on_the_command_line_is_refused() {
 }
 
 #[test]
-fn a_file_is_looked_over_without_starting_anything() {
+fn check_reads_a_file_and_starts_nothing() {
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-agent.toml");
     let (code, out, remarks) = agent(&format!("check {sample}"));
     assert_eq!(code, Some(0));

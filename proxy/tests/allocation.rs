@@ -1,6 +1,6 @@
 //! From the frame to the sums, and from the sums to the quACK: nothing allocates memory.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/tests/support/allocator.rs"]
 mod allocator;

@@ -1,7 +1,7 @@
 //! The real daemon with the wire format of the programs published at NSDI '24, and a sender that
 //! knows only this format.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

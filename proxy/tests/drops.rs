@@ -1,7 +1,7 @@
 //! Packets that the kernel has no room for, or cannot describe: the proxy counts them as dropped,
 //! and no quACK is wrong because of them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -99,7 +99,7 @@ fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
 /// There are jumbo frames, too, which are longer than a slot of the ring, and wait in the socket's
 /// queue.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn quacks_tell_the_truth_through_a_flood() {
     in_namespace("quacks_tell_the_truth_through_a_flood", || {
         for capture in ["ring", "pnet"] {
@@ -193,7 +193,7 @@ for line in sys.stdin:
 
 /// Such a frame leaves a ring stuck. The proxy detects that, and captures on the interface by pnet.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn a_ring_that_gets_stuck_is_given_up() {
     in_namespace("a_ring_that_gets_stuck_is_given_up", || {
         let mut tap = Command::new("python3")

@@ -1,6 +1,6 @@
 //! Floods at the proxy's port, where anyone can send: they delay nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

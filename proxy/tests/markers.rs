@@ -1,6 +1,6 @@
 //! Markers from forged addresses, with the real daemon: anyone on the near segment can send them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! What the daemon shows while it runs: metrics, health and status.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -43,7 +43,7 @@ fn session(packets: u16) -> (Peer, UdpSocket) {
 }
 
 /// Fetches a page until `wanted` returns true.
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
     let begun = Instant::now();
     loop {
@@ -389,7 +389,7 @@ fn a_stuck_thread_is_reported() {
 
 /// However many messages wait for a busy thread, it receives the daemon's commands.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let locks = [(); 2].map(|()| Arc::new(Mutex::new(0)));
     let (pool, address, _events) = stuck([&locks[0], &locks[1]]);

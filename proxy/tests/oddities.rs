@@ -1,7 +1,7 @@
 //! Malformed and unusual frames on an interface with sessions. Each quACK covers what the next hop
 //! would accept, and the capture continues.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! The packaged alerts, dashboard and notes name only metrics that exist. The units grant what the
 //! programs need, and no more.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The proxy's UDP port on a machine with many addresses.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Sessions with the real daemon, over loopback and over a virtual Ethernet link.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -265,7 +265,7 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
 
 /// A modem that is removed and inserted again, or a tunnel that is created again, keeps its name.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn an_interface_that_comes_back_is_captured_on_again() {
     in_namespace("an_interface_that_comes_back_is_captured_on_again", || {
         for capture in ["ring", "pnet"] {

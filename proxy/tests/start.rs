@@ -35,7 +35,7 @@ fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
 }
 
 #[test]
-fn an_unknown_interface_is_answered_by_those_there_are() {
+fn an_error_about_an_unknown_interface_lists_those_that_exist() {
     in_namespace("an_unknown_interface_is_answered_by_those_there_are", || {
         let (status, stdout, stderr) = fails(&mut proxy("--interface nonesuch0"));
         assert_eq!(status.code(), Some(1));
@@ -44,7 +44,7 @@ fn an_unknown_interface_is_answered_by_those_there_are() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn an_interface_may_come_later() {
     in_namespace("an_interface_may_come_later", || {
         let daemon = Daemon::start("-i lo -i late0 --json -v");
@@ -66,7 +66,7 @@ fn an_interface_may_come_later() {
 }
 
 #[test]
-fn more_room_than_there_is_memory_is_refused() {
+fn buffers_larger_than_the_memory_are_refused() {
     for (flags, amount) in [("--threads 64 --buffer 1024", "65664"), ("--keep 1024G", "1048576")] {
         let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
         if !stderr.contains("CAP_NET_RAW") {
@@ -123,7 +123,7 @@ fn nonsense_on_the_command_line_is_refused() {
 }
 
 #[test]
-fn every_ending_signal_ends_it_well() {
+fn each_terminating_signal_ends_the_proxy_in_order() {
     in_namespace("every_ending_signal_ends_it_well", || {
         run("ip link add near0 type veth peer name near1");
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -148,7 +148,7 @@ fn every_ending_signal_ends_it_well() {
 }
 
 #[test]
-fn a_service_manager_is_told() {
+fn a_service_manager_is_notified() {
     in_namespace("a_service_manager_is_told", || {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("manager");
@@ -171,7 +171,7 @@ fn a_service_manager_is_told() {
 /// For a file that is not a key file, or that others can read, the proxy exits at once with one
 /// sentence. `check` prints the same sentence.
 #[test]
-fn a_key_file_that_will_not_do_is_named() {
+fn an_unusable_key_file_is_named() {
     in_namespace("a_key_file_that_will_not_do_is_named", || {
         let directory = tempfile::tempdir().unwrap();
         let [pipe, open, made, config] = ["pipe", "open", "made", "config"]
@@ -207,10 +207,10 @@ fn a_key_file_that_will_not_do_is_named() {
     });
 }
 
-/// On a full disk there is no room for the log and the summary. The proxy counts all the same, and
-/// exits with 0.
+/// On a full disk there is no room for the log and the summary. The proxy still counts, and exits
+/// with 0.
 #[test]
-fn it_works_on_when_what_it_says_cannot_be_written() {
+fn a_proxy_continues_when_its_output_cannot_be_written() {
     in_namespace("it_works_on_when_what_it_says_cannot_be_written", || {
         let full = || File::options().write(true).open("/dev/full").unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
             assert_eq!(ended.stderr.matches(remark).count(), said, "{ended:?}");
             assert!(said == 1 || ended.stderr.is_empty(), "{ended:?}");
         }
-        // An agent's port is any, of what there is.
+        // The kernel chooses an agent's port, here of IPv4.
         let agent = env!("CARGO_BIN_EXE_sidekick-agent");
         Daemon::begin(&mut common::without_ipv6(agent, "-i lo --metrics off")).stop();
         let (status, stdout, stderr) = fails(&mut without_ipv6("-i lo --listen [::]:5252"));
@@ -281,7 +281,7 @@ fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
 
 /// The exposure that systemd reports for each unit, in tenths.
 #[test]
-fn the_units_leave_little_open() {
+fn the_units_have_a_low_exposure() {
     // The agent's TUN device takes its unit above the limit of the proxy's.
     for (unit, most) in [("sidekick-proxy.service", 20), ("sidekick-agent.service", 22)] {
         let most = format!("--threshold={most}");
@@ -317,7 +317,7 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
 }
 
 #[test]
-fn a_file_is_looked_over_without_starting_anything() {
+fn check_reads_a_file_and_starts_nothing() {
     let check = |file: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"))
             .args(["check", file])

@@ -15,11 +15,12 @@ use super::kind::Kind;
 /// Streams of a flow whose numbers are followed, such as the SSRCs of sound, of pictures, and of
 /// retransmissions.
 const STREAMS: usize = 8;
-/// So many packets in order show that these bytes are numbers.
+/// This many packets in order show that these bytes are numbers.
 const ALIKE: u8 = 3;
-/// A larger step is no loss, but another numbering.
+/// A larger step is not a loss: the sender began another numbering.
 const MOST_MISSING: i64 = 512;
-/// Identifiers that are remembered: of half a second of video, or of many seconds of sound.
+/// The number of remembered identifiers: those of half a second of video, or of many seconds of
+/// sound.
 const RECENT: usize = 1024;
 
 /// The identifiers of the latest datagrams that arrived, original or copy.
@@ -27,8 +28,8 @@ const RECENT: usize = 1024;
 struct Recent(Box<[u32; RECENT]>);
 
 impl Recent {
-    /// Notes an identifier. Returns false if it is one of the latest. Two that share a place
-    /// displace each other, and then a copy may arrive twice.
+    /// Notes an identifier. Returns false if it is one of the latest. Of two identifiers with one
+    /// place, the later displaces the earlier. A copy may then arrive twice.
     fn note(&mut self, identifier: u32) -> bool {
         let index = usize::try_from(identifier).unwrap_or(0) % RECENT;
         let place = self.0.get_mut(index);
@@ -36,7 +37,7 @@ impl Recent {
     }
 }
 
-/// Packets that are numbered together.
+/// Packets that share one sequence of numbers.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     /// What they have in common.
@@ -51,14 +52,14 @@ struct Stream {
 /// What a datagram's number shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It has none, or one of a stream whose order is not known.
+    /// It has no number, or one of a stream whose order is unknown.
     Unknown,
     /// It is not the newest of its stream.
     Late,
     /// It is the newest of its stream.
     Newest,
-    /// It is the newest, and so many numbers before it are missing, after the datagram with this
-    /// identifier.
+    /// It is the newest. The second value counts the missing numbers between it and the datagram
+    /// with the identifier in the first.
     Behind(u32, u64),
 }
 
@@ -103,8 +104,8 @@ impl Reception {
         self.template.update(arriving);
     }
 
-    /// Notes a datagram that arrived, and requests what is missing before it. Returns how many
-    /// numbers are.
+    /// Notes a datagram that arrived, and requests the missing ones before it. Returns how many
+    /// numbers are missing.
     pub(super) fn on_arriving(&mut self, payload: &[u8], sender: &mut Sender, now: Instant) -> u64 {
         let Some(identifier) = identifier(payload) else { return 0 };
         self.recent.note(identifier);
@@ -122,8 +123,8 @@ impl Reception {
         missing
     }
 
-    /// Notes a proxy's copy. Returns whether the host lacks it. Copies have no seal, so one without
-    /// a number near those that arrived is not believed.
+    /// Notes a proxy's copy. Returns whether the host lacks it. Copies have no seal, so the agent
+    /// rejects a copy whose number is far from those that arrived.
     pub(super) fn on_copy(&mut self, copy: &[u8], sender: &mut Sender, now: Instant) -> bool {
         let Some(identifier) = identifier(copy).filter(|_| self.expects(copy)) else {
             return false;
@@ -131,7 +132,7 @@ impl Reception {
         if !self.recent.note(identifier) {
             return false;
         }
-        // The sender requests by itself what is missing between copies.
+        // The sender requests by itself the datagrams that are missing between copies.
         if self.place(copy, identifier) != Place::Late {
             sender.on_progress(identifier, now);
         }

@@ -291,7 +291,7 @@ mod tests {
             line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line)
         });
         let sample = lines.collect::<Vec<_>>().join("\n");
-        // These two have no default that could be written down.
+        // A file cannot show the defaults of these two.
         let key = "0".repeat(64);
         let given = format!("sidekick-agent -i wlan0 --proxy 192.0.2.1:5252 --proxy-key {key}");
         let whole = with_file(&sample, "").unwrap().to_toml();

@@ -34,7 +34,7 @@ const DIRECTIONS: u64 = 2;
 pub enum TunName {
     /// None: no help for what arrives.
     Off,
-    /// The one with this name, which the agent creates.
+    /// The agent creates the device with this name.
     Named(String),
 }
 
@@ -131,7 +131,7 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Checks what no single setting shows.
+    /// Checks for settings that contradict each other.
     ///
     /// # Errors
     /// [`AgentConfigError`] says which settings contradict each other.

@@ -43,14 +43,14 @@ use crate::terminal::{notify_manager, print_line};
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most frames that are read in one turn from a capture of what arrives: a flood of them must not
-/// delay what leaves.
+/// Most frames that the loop reads in one turn from a capture of arriving packets. A flood of them
+/// must not delay leaving packets.
 const ARRIVING_PER_TURN: usize = 256;
-/// Most messages that are read in one turn: a flood of them must not delay packets.
+/// Most messages that the loop reads in one turn. A flood of them must not delay packets.
 const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// More than any message has.
+/// Bytes of a receive buffer: more than any message has.
 const RECEIVE_LEN: usize = 2048;
 
 /// Reads the configuration again.
@@ -219,11 +219,11 @@ struct Loop<'a> {
     host: Host,
     interfaces: Vec<Interface>,
     port: Port,
-    /// Takes what was lost on its way to this host.
+    /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
     inbox: Receiver<Command>,
     wakes: UnixStream,
-    /// What captures have seen that are closed.
+    /// What the closed captures have seen.
     closed: Counters,
     unsent: u64,
     checked: Instant,
@@ -244,7 +244,7 @@ impl Loop<'_> {
             }
             self.read_captures();
             if message {
-                // A message may have come in the meantime, about what left before it.
+                // A message may have arrived meanwhile that reports on packets that left before it.
                 self.drain_leaving();
                 self.read_port(&mut buffer)?;
             }
@@ -258,7 +258,7 @@ impl Loop<'_> {
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
                     Ok(Command::Reload) => self.reload(reread),
                     Ok(Command::Report(flows, reply)) => {
-                        // Who asked may have stopped waiting.
+                        // The recipient may have stopped waiting.
                         let _ = reply.try_send(self.report(flows));
                     }
                     Err(TryRecvError::Empty) => break,
@@ -306,8 +306,8 @@ impl Loop<'_> {
         [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(captures)
     }
 
-    /// Reads frames that wait in each capture: first all that left, since a quACK at the port may
-    /// be about any of them, and answers to them may have arrived.
+    /// Reads frames that wait in each capture. It first reads all that left: a quACK at the port
+    /// may report any of them, and answers to them may have arrived.
     fn read_captures(&mut self) {
         self.drain_leaving();
         let Self { agent, interfaces, .. } = self;
@@ -325,7 +325,7 @@ impl Loop<'_> {
         self.send_all();
     }
 
-    /// Reads all frames that have left, and perhaps some that leave meanwhile.
+    /// Reads all frames that have left, and perhaps some that are leaving now.
     fn drain_leaving(&mut self) {
         let Self { agent, interfaces, .. } = self;
         // Allocates only when a capture ends.
@@ -411,8 +411,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Hands a packet to this host. A device that was set down or deleted by somebody else does not
-    /// come back: to create it takes a privilege that the agent has given up.
+    /// Hands a packet to this host. If another program deletes the device or sets it down, it does
+    /// not come back. Creating it requires a privilege that the agent has given up.
     fn deliver(&mut self, packet: &[u8]) -> io::Result<()> {
         let sent = match &self.tun {
             Some(tun) => tun.send(packet),
@@ -429,8 +429,8 @@ impl Loop<'_> {
         sent
     }
 
-    /// Sends a message to a proxy by the way of its flow. The machine may route packets otherwise
-    /// that are not the flow's, such as by the tunnel that the flow is.
+    /// Sends a message to a proxy by the interface of its flow. The machine may route other packets
+    /// differently, such as into the tunnel that the flow carries.
     fn send_message(
         &self,
         message: &[u8],
@@ -511,7 +511,7 @@ impl Loop<'_> {
     }
 }
 
-/// Reads frames that wait in a capture on the interface with this number, at most about so many.
+/// Reads about `most` frames at most that wait in a capture on the interface with this number.
 fn read(
     interface: u32,
     capture: &mut Capture,
@@ -557,7 +557,8 @@ fn open_interfaces(config: &AgentConfig) -> Result<Vec<Interface>> {
     missing.map_or_else(|| Ok(interfaces), |error| Err(error.into()))
 }
 
-/// The port at which proxies answer: any, for IPv6 and IPv4 if the machine has both.
+/// The port at which proxies answer. The kernel chooses its number. It serves IPv6 and IPv4 if the
+/// machine has both.
 fn open_port() -> Result<Port> {
     Ok(Port::open((port::all_addresses(), 0).into())?)
 }

@@ -107,7 +107,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
         ("sidekick_agent_flows_opened_total", "Flows that had enough packets to be helped.", flows),
         (
             "sidekick_agent_flows_refused_total",
-            "Flows not helped because too many were.",
+            "Flows not helped because the agent had as many as it may.",
             flows_refused,
         ),
         (
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(number("sidekick_agent_build_info", &[("version", "1.2.3")]), Some(1.0));
     }
 
-    /// Numbers that all differ come out under names that all differ.
+    /// Gives each total a number of its own, and finds each under a name of its own.
     #[test]
     fn every_total_has_its_own_metric() {
         let fields = serde_json::to_value(Totals::default()).unwrap();

@@ -9,9 +9,9 @@ use thiserror::Error;
 
 use crate::packet_info::is_unicast;
 
-/// Destination ports of flows that are not helped unless the operator names them: exchanges of a
-/// few packets that repeat what is lost by themselves. They are DNS, DHCP, NTP, SSDP, multicast
-/// DNS, and the messages to Sidekick proxies.
+/// Destination ports of flows that the agent helps only if the operator names the port. Their
+/// exchanges have few packets, and their programs repeat lost ones. They are DNS, DHCP, NTP, SSDP,
+/// multicast DNS, and the messages to Sidekick proxies.
 pub const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
 
 /// A part of all flows, by the address and the port of the destination.
@@ -39,7 +39,7 @@ struct Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NotASelector {
-    /// It has none of the notations.
+    /// The text has none of the notations.
     #[error(
         "expected a port like 443, ports like 5000-5999, an address like 192.0.2.1, a network like \
          10.0.0.0/8, or ports behind one, like 10.0.0.0/8:443 or [2001:db8::]/32:443"
@@ -95,7 +95,7 @@ impl Network {
 }
 
 impl Selector {
-    /// Whether the flow is one of them. The flow is as packets show it
+    /// Whether this selector matches the flow. The flow is as packets show it
     /// ([`Flow::canonical`]).
     #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
@@ -105,7 +105,7 @@ impl Selector {
                 .is_none_or(|(first, last)| (first..=last).contains(&flow.destination.port()))
     }
 
-    /// Whether it matches the flow because of its port.
+    /// Whether this selector names ports, and matches the flow.
     fn names_port(&self, flow: &Flow) -> bool {
         self.ports.is_some() && self.matches(flow)
     }
@@ -115,7 +115,7 @@ impl Selector {
 fn ports(text: &str) -> Result<(u16, u16), NotASelector> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let port = |text: &str| match number::<u32>(text) {
-        // Too large for the type: larger than a port, too.
+        // A number too large for the type is also too large for a port.
         None if text.is_empty() || !is_digits(text) => Err(NotASelector::Notation),
         port => port.and_then(|port| u16::try_from(port).ok()).ok_or(NotASelector::Ports),
     };
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_to_write() {
+    fn an_error_names_the_right_notation() {
         let says = |text: &str| text.parse::<Selector>().unwrap_err().to_string();
         for text in [
             "",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_helps_what_it_should() {
+    fn a_filter_helps_the_selected_flows() {
         let filter = |only: &[&str], except: &[&str]| Filter {
             only: only.iter().copied().map(selector).collect(),
             except: except.iter().copied().map(selector).collect(),
@@ -340,7 +340,7 @@ mod tests {
         for destination in ["192.0.2.1:443", "[2001:db8::1]:443", "10.0.0.255:5004"] {
             assert!(usual.allows(&to(destination)), "{destination}");
         }
-        // To many receivers, or to none, whatever the operator names.
+        // Flows to many receivers, or to none: the agent never helps them.
         let broad = filter(&["1-65535", "0.0.0.0/0", "::/0"], &[]);
         for destination in [
             "224.0.0.251:5004",
@@ -406,7 +406,7 @@ mod tests {
             }
         }
 
-        /// Compares with the textbook: bit by bit.
+        /// Compares with a naive oracle, bit by bit.
         #[test]
         fn a_network_has_the_addresses_that_begin_with_its_bits(
             network in any::<u128>(), other in any::<u128>(), shared in 0..=128_u32,

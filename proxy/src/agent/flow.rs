@@ -17,47 +17,47 @@ use super::report::Totals;
 use super::round_trip::RoundTrip;
 use super::under_way::UnderWay;
 
-/// A quACK at most this long after the first packet that none has reported. A repair leaves so much
-/// later than the next packets, and a near RTT.
+/// The proxy sends a quACK at most this long after the first unreported packet. So a repair leaves
+/// this long and a near RTT after the packets that follow the lost one.
 const QUACK_INTERVAL: Duration = Duration::from_millis(1);
-/// Losses that a quACK can name: at 1 Gbit/s, a fifth of the packets of that time.
+/// Losses that a quACK can identify: at 1 Gbit/s, a fifth of the packets of that time.
 const THRESHOLD: u8 = 20;
-/// The same for calls, which have a quACK for each packet or two. Larger ones would be as long as
+/// The same for calls, which get a quACK for each packet or two. Larger quACKs would be as long as
 /// the packets.
 const THRESHOLD_OF_CALLS: u8 = 4;
-/// A repair leaves twice for so many of a flow's first packets. A repair of a lost repair would be
-/// late, and one loss then ends the slow start. Later the copies would take a full far segment's
-/// room.
+/// The agent sends a repair twice for this many of a flow's first packets. The repair of a lost
+/// repair would be late, and one loss then ends slow start. Later, second copies would take
+/// bandwidth from a full far segment.
 const TWICE: u64 = 200;
-/// The tag of a repair's second copy has this bit. Its loss needs no repair.
+/// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
 const SECOND: u64 = 1 << 63;
-/// A receiver takes a packet for lost that arrives after later ones, by more than a part of the
-/// round trip. A loss detection by time allows an eighth (RFC 9002, section 6.1.2).
+/// A sender declares a packet lost that is late by more than this part of the round trip. Loss
+/// detection by time allows an eighth (RFC 9002, section 6.1.2).
 const REPAIR_SHARE: u32 = 8;
-/// The longest near RTT for a flow that has not shown its round trip. Few paths are so short that
-/// this is more than their eighth, and the proxy is near then.
+/// The longest near RTT for a flow that has not shown its round trip. Only on few, short paths is
+/// this more than an eighth of the round trip. The proxy is near there.
 const UNKNOWN_FAR: Duration = Duration::from_millis(10);
 /// The longest near RTT for a flow whose receiver waits for late packets.
 const WAITING_FAR: Duration = Duration::from_millis(80);
-/// After so many losses, the agent judges whether most were packets that others overtook.
+/// After this many losses, the agent decides whether the link reorders packets.
 const JUDGED: u64 = 64;
-/// A flow whose packets overtake each other waits for so many later ones before a missing one is
-/// lost, as senders do (RFC 9002, section 6.1.1).
+/// In a flow whose packets overtake each other, a missing packet counts as lost after this many
+/// later ones, as in senders (RFC 9002, section 6.1.1).
 const REORDERED: u32 = 3;
-/// How long nothing is sent again after a queue grew before the proxy.
+/// How long the agent sends no repairs after a queue grew before the proxy.
 const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
-/// If a queue grows for so long, the agent's own messages may be what fills it. The flow does
-/// without help then.
+/// If a queue grows for this long, the agent's own messages may fill it. The agent then pauses the
+/// help for the flow.
 const FULL: Duration = Duration::from_secs(1);
-/// How long it does so at first. The time doubles if it does not help, up to the longest.
+/// The first pause. Each later pause is twice as long, up to the longest.
 const REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(320);
-/// A packet on another interface is another sight of the same one, until the flow's own interface
-/// has shown none for so long. A VLAN and its parent show each packet twice.
+/// A VLAN and its parent show each packet twice. So a packet on another interface counts as a
+/// duplicate, until the flow's own interface has shown none for this long.
 const MOVED: Duration = Duration::from_millis(100);
-/// A packet that is older when its loss shows is not sent again.
+/// The agent does not send a lost packet again that is older than this.
 const MAX_AGE: Duration = Duration::from_millis(200);
-/// How long the proxy keeps copies of what a flow receives. Its receiver has no use for older ones.
+/// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
 const KEEP: Duration = Duration::from_millis(200);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
@@ -69,10 +69,10 @@ const IDENTIFICATION: Identification =
 const FIRST: usize = 1200;
 /// The first bits of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0xc0;
-/// Most packets of a handshake that are sent again because no proxy counted the flow yet.
+/// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
 const UNCOUNTED: usize = 8;
 
-/// Packets that a flow remembers while no proxy has accepted: at 1 Gbit/s those of 11 ms.
+/// Packets that a flow remembers until a proxy accepts: at 1 Gbit/s those of 11 ms.
 const UNANSWERED: usize = 1024;
 
 /// The configuration of a flow's sender, apart from its terms.
@@ -87,12 +87,12 @@ fn terms(kind: Kind) -> Terms {
     Terms { threshold, every_packets: None, every, identification: IDENTIFICATION }
 }
 
-/// Bytes that a flow takes beside its copies, while no proxy has accepted.
+/// Bytes that a flow takes beside its copies, until a proxy accepts.
 pub(super) fn bytes() -> u64 {
     for_flow(SenderConfig::default()).unanswered_bytes() as u64
 }
 
-/// What a flow has shown before it was helped.
+/// What the agent knows of a flow before it helps the flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     classifier: Classifier,
@@ -102,12 +102,12 @@ pub(super) struct Candidate {
     arriving: Classifier,
     pub(super) arrived: u32,
     pub(super) last: Instant,
-    /// It had enough packets, but there was no room.
+    /// The flow had enough packets, but the agent had no room.
     pub(super) was_refused: bool,
     /// The interface by which its last packet left, and when.
     seen: Option<(u32, Instant)>,
     round_trip: RoundTrip,
-    /// Its first packet can only be a client's that begins a QUIC connection.
+    /// Its first packet certainly begins a QUIC connection.
     begins: bool,
 }
 
@@ -127,7 +127,8 @@ impl Candidate {
         }
     }
 
-    /// Notes a packet that leaves by an interface. Returns false if another one shows it, too.
+    /// Notes a packet that leaves by an interface. Returns false if it duplicates a packet of
+    /// another interface.
     pub(super) fn note(&mut self, interface: u32, payload: &[u8], now: Instant) -> bool {
         if self.seen.is_some_and(|(by, seen)| by != interface && now < seen + MOVED) {
             return false;
@@ -152,9 +153,9 @@ impl Candidate {
         self.last = now;
     }
 
-    /// Whether it has enough packets to be helped. The handshake of QUIC announces many: its losses
-    /// cost the most, so help begins with its first packet, or with the second one if the first
-    /// might be something else. Packets that arrive count if their losses can be repaired.
+    /// Whether it has enough packets to be helped. Losses of a QUIC handshake cost the most, so
+    /// help begins with its first packet. It begins with the second if the first might be of
+    /// another protocol. Arriving packets count if the agent can repair their losses.
     pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
         let few = match self.classifier.kind {
             Kind::Quic if self.begins => 1,
@@ -181,22 +182,23 @@ pub(super) struct HelpedFlow {
     /// What the agent sends of it.
     under_way: UnderWay,
     store: Store,
-    /// Whether a loss can be declared of what leaves now.
+    /// Whether the agent can detect the loss of packets that leave now.
     has_session: bool,
     /// The tags of the handshake's packets that left before a proxy counted the flow.
     uncounted: Vec<u64>,
     next_tag: u64,
     /// What kind of packets arrives.
     arriving: Classifier,
-    /// What arrives, if its packets are numbered.
+    /// The arriving packets, if they have numbers.
     reception: Option<Box<Reception>>,
     congested_until: Option<Instant>,
     /// Since when a queue grows before the proxy.
     full_since: Option<Instant>,
-    /// Without help until then, after a queue grew for long.
+    /// The agent pauses the help until then, after a queue grew for long.
     rests_until: Option<Instant>,
     rest: Duration,
-    /// Losses when they were last judged, and how many of them had turned up.
+    /// The losses at the last decision about reordering, and how many of them turned out to be
+    /// late.
     judged: (u64, u64),
     /// A proxy reported it at least once.
     was_assisted: bool,
@@ -205,7 +207,7 @@ pub(super) struct HelpedFlow {
     pub(super) resent: u64,
     /// When the agent's timers will wake it.
     pub(super) armed: Option<Instant>,
-    /// The sessions' numbers that the agent's map has.
+    /// The session numbers that the agent's map has for this flow.
     pub(super) numbers: Vec<u32>,
 }
 
@@ -214,26 +216,26 @@ pub(super) struct HelpedFlow {
 pub(super) enum Sighting {
     /// A datagram of the program.
     Sent,
-    /// One that the flow's own interface shows, too.
+    /// A duplicate: the flow's own interface shows it, too.
     Twice,
     /// A repair or a marker of the agent.
     Own,
-    /// The program has a sender of its own, or its packets now have headers that the agent does not
-    /// write.
+    /// The agent must leave the flow alone. The program has a sender of its own, or its packets now
+    /// have headers that the agent does not write.
     Alone,
 }
 
 /// Why lost packets are not sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withheld {
-    /// A queue grows before the proxy: the flow must hear of its losses.
+    /// A queue grows before the proxy: the flow's sender must detect its losses.
     Congested,
     /// A repair would arrive too late.
     Far,
 }
 
 impl HelpedFlow {
-    /// A flow of which this packet is about to be the first that is helped.
+    /// A flow whose help begins with this packet.
     pub(super) fn begin(
         config: SenderConfig,
         seed: [u8; 32],
@@ -242,7 +244,7 @@ impl HelpedFlow {
         now: Instant,
     ) -> Self {
         let terms = terms(candidate.classifier.kind);
-        // Most links keep the order, and a later packet may be far away.
+        // Most links keep the order, and the next packet may be far away in time.
         let config = SenderConfig { terms, packet_threshold: 1, ..for_flow(config) };
         let mut sender = Sender::new(config, seed);
         sender.start(flow, now);
@@ -275,14 +277,14 @@ impl HelpedFlow {
         }
     }
 
-    /// Notes a datagram that arrived, whether or not its losses can be repaired. Help may begin
-    /// before the handshake has an answer.
+    /// Notes a datagram that arrived, also of a flow whose losses the agent cannot repair. Help may
+    /// begin before the answer to the handshake arrives.
     pub(super) fn note_arriving(&mut self, now: Instant) {
         self.round_trip.on_arriving(now);
     }
 
-    /// Requests what is missing before a datagram that arrived. Call [`HelpedFlow::flush`] if it
-    /// returns true.
+    /// Requests the datagrams that are missing before one that arrived. Call [`HelpedFlow::flush`]
+    /// if it returns true.
     pub(super) fn on_arriving(
         &mut self,
         arriving: &Passing<'_>,
@@ -334,7 +336,7 @@ impl HelpedFlow {
         self.template.interface()
     }
 
-    /// Notes a datagram that left. `keeps`: whether there is memory for its copy.
+    /// Notes a datagram that left. `keeps` states whether there is memory for its copy.
     pub(super) fn on_leaving(
         &mut self,
         leaving: &Passing<'_>,
@@ -392,8 +394,8 @@ impl HelpedFlow {
         Sighting::Sent
     }
 
-    /// Goes on by another interface. Its proxy is another one, and what was measured was another
-    /// path's.
+    /// Continues on another interface. That path has another proxy, and earlier measurements do not
+    /// apply to it.
     fn go_by(&mut self, template: Template, now: Instant) {
         self.template = template;
         self.store.clear();
@@ -402,7 +404,7 @@ impl HelpedFlow {
         self.sender.start(self.flow, now);
     }
 
-    /// Asks for help again after a rest.
+    /// Asks a proxy for help again after a pause.
     fn wake(&mut self, now: Instant) {
         if self.rests_until.take_if(|until| *until <= now).is_some() {
             self.full_since = None;
@@ -410,7 +412,7 @@ impl HelpedFlow {
         }
     }
 
-    /// Notes whether a queue grows. Does without help if it does so for long.
+    /// Notes whether a queue grows. Pauses the help if it grows for long.
     fn note_queue(&mut self, now: Instant) {
         if !self.sender.near_queue_grows() && !self.sender.keeper_queue_grows() {
             self.full_since = None;
@@ -434,7 +436,7 @@ impl HelpedFlow {
         self.store.bytes()
     }
 
-    /// Drops copies that are too old to be of use.
+    /// Drops copies that are too old for a repair.
     pub(super) fn expire(&mut self, now: Instant) {
         self.store.expire(now);
     }
@@ -444,13 +446,12 @@ impl HelpedFlow {
         self.reception.as_ref().map_or((0, 0), |of| (of.missed, of.delivered))
     }
 
-    /// Why nothing is sent again and nothing requested at present, or `None` if losses are
-    /// repaired.
+    /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
     pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
         }
-        // Nothing shows yet that a repair is quick.
+        // Nothing yet shows that a repair would be in time.
         let Some(near) = self.near() else { return Some(Withheld::Far) };
         let most = match self.round_trip.get(near) {
             _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
@@ -460,7 +461,7 @@ impl HelpedFlow {
         (near > most).then_some(Withheld::Far)
     }
 
-    /// The near RTT without a queue, which is another reason.
+    /// The near RTT without a queue: a queue is a reason of its own.
     fn near(&self) -> Option<Duration> {
         let queue = self.sender.near_queueing().unwrap_or_default();
         Some(self.sender.near_rtt()?.saturating_sub(queue))
@@ -471,7 +472,7 @@ impl HelpedFlow {
         self.round_trip.get(self.near().unwrap_or_default())
     }
 
-    /// Completes every input: sends again what was lost, and whatever the sender has ready.
+    /// Completes an input: sends lost packets again, and the messages that the sender has ready.
     pub(super) fn flush(
         &mut self,
         outbox: &mut Outbox,
@@ -489,7 +490,8 @@ impl HelpedFlow {
         if self.has_session {
             self.repeat_uncounted(outbox, totals, now);
         }
-        // The sender keeps what was reported until it is asked. The agent needs it for nothing.
+        // The sender keeps reported packets until a caller takes them. The agent does not need
+        // them.
         scratch.clear();
         self.sender.drain_received(scratch);
         scratch.clear();
@@ -516,7 +518,7 @@ impl HelpedFlow {
             Some(Withheld::Congested) => totals.withheld_congested += count,
             Some(Withheld::Far) => totals.withheld_far += count,
         }
-        // No one waits for a gap that cannot be filled.
+        // Nothing waits for a gap that the proxy cannot fill.
         scratch.clear();
         self.sender.drain_unfilled(scratch);
         let mut message = [0; MAX_DATAGRAM_LEN];
@@ -538,7 +540,8 @@ impl HelpedFlow {
         }
     }
 
-    /// Declares losses later from now on if more than a quarter of the last ones turned up.
+    /// Declares losses later from now on if more than a quarter of the last ones turned out to be
+    /// late.
     fn judge_losses(&mut self) {
         let stats = self.sender.stats();
         let (lost, turned_up) = (stats.early_lost - self.judged.0, stats.turned_up - self.judged.1);
@@ -550,8 +553,8 @@ impl HelpedFlow {
         }
     }
 
-    /// Sends the handshake's packets again that left before a proxy counted the flow: no quACK will
-    /// tell whether they were lost. The proxy has just shown that it is there.
+    /// Sends the handshake's packets again that left before a proxy counted the flow. No quACK will
+    /// report whether they arrived. The proxy has just answered for the first time.
     fn repeat_uncounted(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
         let mut uncounted = mem::take(&mut self.uncounted);
         for tag in uncounted.drain(..) {
@@ -590,14 +593,14 @@ impl HelpedFlow {
         }
     }
 
-    /// Stops to request copies: the host takes none any more.
+    /// Stops requesting copies, because the host no longer takes any.
     pub(super) fn stop_receiving(&mut self) {
         self.reception = None;
         self.sender.want_no_copies();
         self.sender.set_fetching(false);
     }
 
-    /// Whether it is helped, and if not, why; for the operator.
+    /// States for the operator whether the flow is helped, and if not, why.
     pub(super) fn state(&self, now: Instant) -> String {
         if self.rests_until.is_some() {
             return "a queue grew before the proxy for long: without help for a while".to_owned();

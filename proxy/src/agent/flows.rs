@@ -1,9 +1,10 @@
 //! The agent's state machine: all flows, without I/O.
 //!
 //! Call [`Agent::on_leaving`] for each captured datagram that leaves, also for those that the agent
-//! itself sends by an interface, [`Agent::on_arriving`] for each that arrives,
-//! [`Agent::on_message`] for each message at the agent's port, and [`Agent::on_timeout`] at
-//! [`Agent::poll_timeout`]. After each, send what [`Agent::pop`] returns, until it has no more.
+//! itself sends by an interface. Call [`Agent::on_arriving`] for each that arrives, and
+//! [`Agent::on_message`] for each message at the agent's port. Call [`Agent::on_timeout`] at
+//! [`Agent::poll_timeout`]. After each call, send what [`Agent::pop`] returns until it returns
+//! `None`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -24,14 +25,14 @@ use super::report::{FlowReport, Totals};
 
 /// Most flows with too few packets to be helped.
 const CANDIDATES: usize = 4096;
-/// A flow that is left alone gives way to another one after this silence, if there are too many.
+/// If there are too many flows, the agent forgets one that it leaves alone after this silence.
 const ALONE_AGE: Duration = Duration::from_secs(5);
-/// So many flows are asked to give way for another one.
+/// The agent examines this many flows when it makes room for another.
 const ASKED: usize = 8;
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
-/// If too many are helped, a new flow replaces the one that is silent for the longest time, and at
-/// least this long.
+/// If the agent helps as many flows as it may, a new one replaces the one with the longest silence,
+/// which must be at least this long.
 const REPLACED: Duration = Duration::from_secs(2);
 
 /// The limits of an agent.
@@ -40,7 +41,7 @@ pub(super) struct Limits {
     /// The proxy to use, or how to find one.
     pub(super) sender: SenderConfig,
     pub(super) filter: Filter,
-    /// A flow is helped from this packet on.
+    /// The agent helps a flow from this packet on.
     pub(super) min_packets: u32,
     pub(super) max_flows: usize,
     /// Most bytes of copies.
@@ -56,7 +57,7 @@ enum Entry {
     Candidate(Candidate),
     Helped(Box<HelpedFlow>),
     /// Its program has a sender of its own, or its packets have headers that the agent does not
-    /// write. Since its last packet.
+    /// write. The field is the time of its last packet.
     LeftAlone(Instant),
 }
 
@@ -70,10 +71,10 @@ pub(super) struct Agent {
     /// Those of the flows that are helped.
     helped: usize,
     sweep_at: Option<Instant>,
-    /// The flows with too few packets and those that are left alone, in the order of their
-    /// beginning, and perhaps some that are gone or helped.
+    /// The flows with too few packets and those that are left alone, the oldest first. The list may
+    /// also contain flows that are gone or helped.
     unhelped: VecDeque<Flow>,
-    /// No helped flow is silent for long enough to be replaced before this moment.
+    /// Before this time, no helped flow will have been silent for long enough to be replaced.
     replaces_at: Option<Instant>,
     /// Proxies that answers have named.
     named: Named,
@@ -82,15 +83,15 @@ pub(super) struct Agent {
     work: Work,
 }
 
-/// When a flow is due, and its ends.
+/// When a flow is due, and its addresses.
 type Timer = (Instant, [SocketAddr; 2]);
 
-/// What the agent does for all flows, beside the flows.
+/// The agent's state that all flows share.
 #[derive(Default)]
 struct Work {
     /// The flow of a session's number.
     numbers: HashMap<u32, Flow>,
-    /// When each flow is due: one for each that is.
+    /// When each flow with a deadline is due.
     timers: BTreeSet<Timer>,
     /// Bytes of copies.
     memory: usize,
@@ -107,7 +108,7 @@ impl Work {
     }
 
     /// Notes leaving datagrams of one frame of a helped flow. `most`: bytes of copies, of all flows
-    /// together. Returns false if the flow has to be left alone.
+    /// together. Returns false if the agent must leave the flow alone.
     fn on_leaving<'a>(
         &mut self,
         helped: &mut HelpedFlow,
@@ -134,7 +135,7 @@ impl Work {
         true
     }
 
-    /// Completes an input of a flow: sends what it has ready, and sets its timer.
+    /// Completes an input of a flow: queues what it has ready, and sets its timer.
     fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
         let Self { outbox, scratch, totals, numbers, timers, .. } = self;
         let (flow, ends) = (helped.flow, helped.ends());
@@ -218,7 +219,7 @@ impl Agent {
                 }
                 return;
             }
-            // The datagram with which help begins is one of those that are helped.
+            // The datagram with which help begins is itself helped.
             if !self.note(&leaving, payload, now) {
                 self.work.count(payload);
                 payloads.next();
@@ -277,7 +278,7 @@ impl Agent {
             return false;
         }
         if self.helped >= self.limits.max_flows && !self.replace(now) {
-            // It is asked again after as many packets.
+            // The agent tries again after as many packets.
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
                 let again = mem::replace(&mut candidate.was_refused, true);
@@ -290,8 +291,8 @@ impl Agent {
             return false;
         };
         let mut config = self.limits.sender.clone();
-        // Without a proof from the path, a proxy serves the flows of who asks alone. So a router
-        // looks for the proxy on the path of the flows that it forwards as they are.
+        // Without a proof from the path, a proxy serves only flows with the requester's address. So
+        // a router searches the path of each flow that it forwards unchanged.
         config.proxy = config.proxy.filter(|proxy| {
             let source = flow.source.ip();
             self.local.contains(&source) && proxy.is_ipv4() == source.is_ipv4()
@@ -303,10 +304,10 @@ impl Agent {
         true
     }
 
-    /// Makes room for a flow: stops to help the one that is silent for the longest time. Returns
-    /// false if none is silent.
+    /// Makes room for a flow: ends the help for the one with the longest silence. Returns false if
+    /// none has been silent for long enough.
     fn replace(&mut self, now: Instant) -> bool {
-        // A flood must not look through all of them for each packet.
+        // In a flood, the agent must not search all flows for each packet.
         if self.replaces_at.is_some_and(|at| now < at) {
             return false;
         }
@@ -335,8 +336,8 @@ impl Agent {
         self.flows.insert(flow, Entry::LeftAlone(now));
     }
 
-    /// Whether there is room for another flow with too few packets. If not, the oldest of them
-    /// gives way: a scan of the network, or one busy host, must not keep the flows of others out.
+    /// Whether there is room for another flow with too few packets. If not, the agent forgets the
+    /// oldest of them: a scan of the network, or one busy host, must not keep other flows out.
     fn has_room(&mut self, now: Instant) -> bool {
         for _ in 0..ASKED {
             if self.flows.len() - self.helped < CANDIDATES && self.unhelped.len() < 2 * CANDIDATES {
@@ -380,8 +381,8 @@ impl Agent {
                     continue;
                 }
                 Some(Entry::LeftAlone(_)) => continue,
-                // A receiver may send little. Of flows that only arrive, those are helped whose
-                // losses can be repaired.
+                // A receiver may send little. Of flows that only arrive, the agent helps those
+                // whose losses it can repair.
                 None if self.limits.delivers && Kind::may_be_numbered(payload) => {
                     if let Some(candidate) = self.begin(flow, now) {
                         candidate.note_arriving(payload, now);
@@ -422,7 +423,7 @@ impl Agent {
         timer.into_iter().chain(self.sweep_at).min()
     }
 
-    /// Does what is due at `now`.
+    /// Serves the timers that are due at `now`.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         while let Some((at, _)) = self.work.timers.first()
             && *at <= now
@@ -477,12 +478,12 @@ impl Agent {
         self.sweep_at = (!self.flows.is_empty()).then(|| now + SWEEP);
     }
 
-    /// Takes back that a copy was handed to the host.
+    /// Undoes the count of a copy that did not reach the host.
     pub(super) fn undo_delivery(&mut self) {
         self.work.totals.delivered = self.work.totals.delivered.saturating_sub(1);
     }
 
-    /// Requests no copies any more, because the host takes none.
+    /// Stops requesting copies, because the host no longer takes any.
     pub(super) fn stop_delivering(&mut self) {
         self.limits.delivers = false;
         for entry in self.flows.values_mut() {
@@ -535,8 +536,8 @@ impl Agent {
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
 
-    /// At most so many of the flows that are helped: the busiest, in any order, because packets
-    /// wait meanwhile. `name` gives the name of an interface.
+    /// The busiest of the helped flows, at most `most`, in any order, because packets wait
+    /// meanwhile. `name` returns the name of an interface.
     pub(super) fn flows(
         &self,
         most: usize,
@@ -570,7 +571,7 @@ impl Agent {
     }
 }
 
-/// Asks the proxy that a datagram names for help, if it may be one.
+/// Asks the proxy that an answer names for help, if the address is plausible.
 fn on_answer(
     (named, local): (&mut Named, &HashSet<IpAddr>),
     chosen: &SenderConfig,
@@ -578,7 +579,7 @@ fn on_answer(
     answer: &[u8],
     now: Instant,
 ) {
-    // It names the address at which the proxy knows this machine.
+    // The answer contains the address under which the proxy sees this machine.
     if helped.sender.handle_proof(answer, now) {
         return;
     }
@@ -605,7 +606,7 @@ fn on_answer(
 
 fn forget_numbers(numbers: &mut HashMap<u32, Flow>, helped: &HelpedFlow) {
     for number in &helped.numbers {
-        // Two senders may draw the same number.
+        // Two senders may draw the same session number.
         if numbers.get(number) == Some(&helped.flow) {
             numbers.remove(number);
         }

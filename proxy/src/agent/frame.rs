@@ -1,10 +1,9 @@
 //! Frames: those that the agent captured, and those that it sends.
 //!
-//! A frame that it sends has the headers of a flow's own packet, and another payload. It goes out
-//! as the flow's packets do: with their Ethernet header, the VLAN tags inside the frame, the same
-//! hop limit, traffic class and addresses. The capture shows no frame with a tag beside its bytes.
-//! The agent computes lengths and checksums itself. A captured packet may lack its checksum,
-//! because the network card would have computed it.
+//! A frame that it sends has the headers of a flow's own packet, and another payload. It has the
+//! same Ethernet header, VLAN tags, hop limit, traffic class and addresses. The capture shows only
+//! frames whose VLAN tags are in their bytes. The agent computes lengths and checksums itself. A
+//! captured packet may lack its checksum, because the network card would have computed it.
 
 use std::net::SocketAddr;
 
@@ -38,8 +37,8 @@ pub(super) struct Passing<'a> {
 }
 
 impl<'a> Passing<'a> {
-    /// The payloads of its datagrams. None if a part is missing: checksums and identifiers need all
-    /// bytes.
+    /// The payloads of its datagrams. The iterator is empty if a part is missing: checksums and
+    /// identifiers require all bytes.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
         let Datagram { payload, len, .. } = self.datagram;
         let whole = if payload.len() == len { payload } else { &[] };
@@ -119,14 +118,14 @@ impl Template {
         Some(template)
     }
 
-    /// Takes the headers of a later packet, because its route may be another. Returns false, and
-    /// changes nothing, if they are of no use.
+    /// Uses the headers of a later packet, because its route may differ. Returns false, and changes
+    /// nothing, if the agent cannot write such headers.
     pub(super) fn update(&mut self, passing: &Passing<'_>) -> bool {
         let Passing { interface, link, datagram, frame, .. } = *passing;
         let Some(headers) = headers(frame, datagram.payload) else { return false };
         let ip_at = match link {
             Link::Ip => 0,
-            // The first bit of the destination that is sent (IEEE 802.3, section 3.2.3).
+            // The bit of the destination that is sent first (IEEE 802.3, section 3.2.3).
             Link::Ethernet if headers.first().is_none_or(|first| first & 1 != 0) => return false,
             Link::Ethernet => ethernet_len(headers),
         };
@@ -181,8 +180,8 @@ impl Template {
                 ip.set_total_length(u16::try_from(whole).ok()?);
                 let sum = udp::ipv4_checksum(&udp.to_immutable(), from.ip(), to.ip());
                 if ip.get_flags() & Ipv4Flags::DontFragment == 0 {
-                    // Fragments of two packets with one identification would mix (RFC 6864, section
-                    // 4.3). Copies of one packet have the same fragments.
+                    // A receiver would mix the fragments of two packets with one identification
+                    // (RFC 6864, section 4.3). Copies of one packet have the same fragments.
                     ip.set_identification(sum);
                 }
                 ip.set_checksum(0);
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_what_arrived_lead_back() {
+    fn headers_of_an_arrival_are_reversed_for_an_answer() {
         for v6 in [false, true] {
             for header in [vec![], link_header(0, v6), link_header(2, v6)] {
                 let link = if header.is_empty() { Link::Ip } else { Link::Ethernet };

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::addresses;
 
-/// Most devices below one another that are looked through.
+/// Most levels of devices below one another that the agent searches.
 const MOST_BELOW: usize = 8;
 
 /// The machine's addresses, and by which interfaces messages to proxies leave.
@@ -64,7 +64,7 @@ pub(super) fn stacked<'a>(class: &Path, names: &'a [String]) -> Vec<(&'a str, &'
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

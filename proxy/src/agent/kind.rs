@@ -36,8 +36,8 @@ impl Kind {
     /// later.
     pub(super) fn begins_with(self, payload: &[u8]) -> bool {
         match (self, payload) {
-            // The first bits of a long header tell the type: an Initial packet (RFC 9000, section
-            // 17.2.2), which RFC 9369 numbers otherwise for version 2.
+            // The first bits of a long header contain the type, here of an Initial packet (RFC
+            // 9000, section 17.2.2). RFC 9369 gives the types other numbers in version 2.
             (Self::Quic, [first, 0x6b, 0x33, 0x43, 0xcf, ..]) => first & 0xf0 == 0xd0,
             (Self::Quic, [first, ..]) => first & 0xf0 == 0xc0,
             // The initiation of a handshake.
@@ -46,8 +46,7 @@ impl Kind {
         }
     }
 
-    /// Whether a packet looks as if it had a number that anyone can read. Several packets show
-    /// that.
+    /// Whether a packet seems to have a number that anyone can read. Only several packets prove it.
     pub(super) fn may_be_numbered(payload: &[u8]) -> bool {
         [Self::Rtp, Self::WireGuard].iter().any(|kind| kind.number(payload).is_some())
     }
@@ -60,7 +59,7 @@ impl Kind {
     /// The number of a packet, if it has one that anyone can read.
     pub(super) fn number(self, payload: &[u8]) -> Option<Number> {
         match (self, payload) {
-            // RTCP has no such number. Beside RTP its types are told from payload types by their
+            // RTCP has no such number. Its types differ from the payload types of RTP by their
             // values (RFC 5761, section 4).
             (Self::Rtp, [first, kind, s0, s1, _, _, _, _, ssrc @ ..])
                 if first & 0xc0 == 0x80 && !(192..=223).contains(kind) =>
@@ -78,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Whether the receiver puts packets in order by itself, and waits for late ones.
+    /// Whether the receiver reorders packets by itself, and waits for late ones.
     pub(super) fn waits(self) -> bool {
         self == Self::Rtp
     }
@@ -87,28 +86,28 @@ impl Kind {
 /// The number of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
-    /// What the packets have in common that are numbered together.
+    /// A value that packets of one numbering share.
     pub(super) stream: u32,
     /// The number, as it is written.
     pub(super) value: u64,
-    /// It is written in so many bits, 1 to 64, and begins again behind the last one.
+    /// The bits of the number's field, 1 to 64. The numbers wrap behind the last one.
     bits: u32,
 }
 
 impl Number {
-    /// How far it is from an earlier one, to the nearest number that is written like this.
+    /// The step from an earlier number: the shortest one that leads to this field value.
     pub(super) fn step_from(self, before: i64) -> i64 {
         let unused = 64 - self.bits;
         let step = self.value.wrapping_sub(before.cast_unsigned());
-        // The sign is that of the highest bit that is written.
+        // The sign is that of the field's highest bit.
         (step << unused).cast_signed() >> unused
     }
 }
 
-/// So many packets with the same SSRC in its place are RTP. Other protocols encrypt those bytes.
+/// This many packets with the same SSRC in its place are RTP. Other protocols encrypt those bytes.
 const ALIKE: u8 = 3;
 
-/// Finds out what a flow is. A call begins with STUN and DTLS on the same ports (RFC 7983).
+/// Detects the kind of a flow. A call begins with STUN and DTLS on the same ports (RFC 7983).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Classifier {
     pub(super) kind: Kind,
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_the_first_packet() {
+    fn the_first_packet_shows_the_kind() {
         let long = [0xc3, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!(Kind::of(&long), Kind::Quic);
         let negotiation = [0xc3, 0, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_pass_the_end_of_numbers() {
+    fn steps_are_right_where_numbers_wrap() {
         for (bits, mask) in [(16, u64::from(u16::MAX)), (64, u64::MAX)] {
             for before in [0_i64, 3, 0x7fff, 0x8000, 0xffff, 0x1_0000, 0x1234_5678] {
                 for step in [-300_i64, -1, 0, 1, 2, 300] {

@@ -1,8 +1,8 @@
 //! Which of the proxies that answer markers the agent asks for help, without I/O.
 //!
-//! An answer shows that who sent it is on the flow's path. That may be a proxy. But the marker ends
-//! at the flow's destination, so any server can answer, and name any address as that of a proxy. It
-//! must not make the agent send to programs of this machine, to its neighbours, or much to others.
+//! An answer shows that its sender is on the flow's path, as a proxy is. But markers also reach the
+//! flow's destination. So any server can answer, and name any address as that of a proxy. It must
+//! not make the agent send to programs of this machine, to its neighbours, or much to others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::packet_info::is_unicast;
 
-/// Sessions that are asked of an address, of all flows together, before it has answered one. A
-/// session takes seven messages at most until it gives up.
+/// Sessions that all flows together request from an address that has not answered. A session sends
+/// at most seven messages before it gives up.
 const MOST_UNHEARD: u32 = 4;
-/// After so long, as many more.
+/// After this time, the agent may request as many more.
 const UNHEARD_TIME: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered.
+/// Most addresses that the agent remembers.
 const MOST: usize = 64;
 /// Most of them that have not answered, so that these displace no proxy for long.
 const MOST_STRANGERS: usize = 32;
@@ -25,7 +25,7 @@ const MOST_STRANGERS: usize = 32;
 enum Known {
     /// It has answered as a proxy, at this time last.
     Proxy(Instant),
-    /// So many sessions were asked of it since this time, and none was answered.
+    /// The agent requested this many sessions from it since this time, and got no answer.
     Unheard(u32, Instant),
 }
 
@@ -34,8 +34,8 @@ enum Known {
 pub(super) struct Named(HashMap<SocketAddr, Known>);
 
 impl Named {
-    /// Whether to ask the proxy at an address for a flow from `source`. `chosen`: whether the
-    /// operator has named this proxy or its key, so that others cannot pose as it.
+    /// Whether to ask the proxy at an address for help for a flow from `source`. `chosen` states
+    /// whether the operator has named this proxy or its key. Then no server can impersonate it.
     pub(super) fn admits(
         &mut self,
         proxy: SocketAddr,
@@ -44,14 +44,15 @@ impl Named {
         now: Instant,
     ) -> bool {
         let is_possible = is_unicast(proxy) && !is_near(proxy.ip());
-        // A proxy in a private network is a home's router, or the operator's of the network before
-        // its NAT. Hosts there have private addresses as well. A host with a public address is in
-        // no such network, so who names one to it means its neighbours.
+        // A proxy in a private network is a home router, or belongs to a network operator and
+        // stands before the operator's NAT. Hosts there have private addresses as well. A host with
+        // a public address is in no such network. So an answer that names a private address to it
+        // would lead to one of its neighbours.
         let is_private = is_private(proxy.ip()) && !is_private(source);
         is_possible && (chosen || !is_private) && self.has_room(proxy, now)
     }
 
-    /// Whether an address may be asked for another session.
+    /// Whether the agent may request another session from an address.
     fn has_room(&mut self, proxy: SocketAddr, now: Instant) -> bool {
         match self.0.get(&proxy) {
             Some(Known::Proxy(_)) => true,
@@ -69,7 +70,7 @@ impl Named {
         }
     }
 
-    /// Notes that a session was asked of an address.
+    /// Notes that a session was requested from an address.
     pub(super) fn on_asked(&mut self, proxy: SocketAddr, now: Instant) {
         self.make_room(proxy);
         match self.0.entry(proxy).or_insert(Known::Unheard(0, now)) {
@@ -85,8 +86,8 @@ impl Named {
         self.0.insert(proxy, Known::Proxy(now));
     }
 
-    /// Makes room for an address: forgets the proxy that was heard least recently, if there are too
-    /// many.
+    /// Makes room for an address. If there are too many, it forgets the proxy whose last answer is
+    /// the oldest.
     fn make_room(&mut self, address: SocketAddr) {
         if self.0.len() < MOST || self.0.contains_key(&address) {
             return;
@@ -101,7 +102,7 @@ impl Named {
     }
 }
 
-/// Whether an address is this machine's, or one of its link alone.
+/// Whether an address is loopback, link-local, or another that does not lead beyond this link.
 fn is_near(ip: IpAddr) -> bool {
     match ip {
         // RFC 1122, section 3.2.1.3: 0/8 is this host.
@@ -120,7 +121,7 @@ fn is_private(ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::runtime::clock;
@@ -130,8 +131,8 @@ mod tests {
 
     #[test]
     fn addresses_of_this_machine_and_its_neighbours_are_refused() {
-        // The proxy, and whether it is asked for a flow from a public address, for one from a
-        // private address, and if the operator has chosen it.
+        // The proxy's address, and whether the agent asks it for a flow from a public address, for
+        // one from a private address, and if the operator has chosen it.
         for (proxy, expected) in [
             ("198.51.100.1:5252", [true, true, true]),
             ("[2001:db8::1]:5252", [true, true, true]),
@@ -166,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_gets_few_messages() {
+    fn an_address_that_never_answers_gets_few_messages() {
         let (mut named, mut now) = (Named::default(), clock());
         let source = PUBLIC.parse().unwrap();
         let proxy = |number: u8| SocketAddr::from(([198, 51, 100, number], 5252));
         let mut asked = [0; 2];
-        // For ten minutes, a thousand answers a second, that name one address or many.
+        // A thousand answers a second for ten minutes, which name one address or many.
         for second in 0..600 {
             for number in 0..1000_u16 {
                 for (many, asked) in asked.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! What waits to be sent. Its buffers are used again, so sending allocates nothing after a while.
+//! Datagrams that wait to be sent. It reuses their buffers, so sending allocates nothing after a
+//! while.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::frame::Template;
 
-/// Most datagrams that wait. The caller sends them after each input, so more are a flood.
+/// Most datagrams that wait. The caller sends them after each input, so more would be a flood.
 const MOST: usize = 4096;
 /// Buffers that are kept for later.
 const SPARE: usize = 64;
@@ -47,7 +48,7 @@ pub(super) struct Outbox {
     spare: Vec<Vec<u8>>,
     /// The latest proxies that got a message, the last one first.
     proxies: VecDeque<SocketAddr>,
-    /// What had no room, or fits no packet.
+    /// The number of datagrams that had no room, or that fit no packet.
     pub(super) refused: u64,
 }
 

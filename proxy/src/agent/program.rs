@@ -15,7 +15,7 @@ pub fn main() -> ExitCode {
     start(NAME, read, |config| config.log, daemon::run, execute)
 }
 
-/// Does something else than to run an agent.
+/// Executes a command that does not run an agent.
 fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {

@@ -1,4 +1,4 @@
-//! What an agent has done, for the operator.
+//! The agent's totals and flows, for the operator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct Totals {
     pub arrived: u64,
     /// Flows that had enough packets to be helped.
     pub flows: u64,
-    /// Flows not helped because too many were.
+    /// Flows not helped because the agent had as many as it may.
     pub flows_refused: u64,
     /// Flows that a proxy reported at least once.
     pub flows_assisted: u64,
@@ -139,7 +139,7 @@ pub struct FlowReport {
     pub near_rtt_ms: Option<f64>,
     /// The whole path's round-trip time in milliseconds, if the flow showed it.
     pub rtt_ms: Option<f64>,
-    /// Datagrams since the flow is helped.
+    /// Datagrams since help began.
     pub sent: u64,
     /// Of these, datagrams that were lost before the proxy.
     pub lost: u64,
@@ -169,7 +169,7 @@ pub struct Report {
     pub memory_bytes: u64,
     /// All configured interfaces.
     pub interfaces: Vec<InterfaceReport>,
-    /// As many of the flows as were requested, the busiest first.
+    /// The busiest flows, as many as were requested, in descending order.
     pub flows: Vec<FlowReport>,
 }
 

@@ -12,9 +12,9 @@ pub(super) enum RoundTrip {
     Unbegun,
     /// The first and the latest packet that asks for an answer left then.
     Asked { first: Instant, latest: Instant },
-    /// The first answer came so long after each of them.
+    /// The times from each of them to the first answer.
     Answered { first: Duration, latest: Duration },
-    /// The flow began before, or without a handshake: what arrives may answer anything.
+    /// The flow began before the agent, or without a handshake. An arrival may answer any packet.
     Unknown,
 }
 
@@ -45,8 +45,8 @@ impl RoundTrip {
 
     /// The round trip, if it is known, and not shorter than this part of it.
     ///
-    /// If a packet of the handshake was sent again, the answer mostly belongs to the latest one. It
-    /// comes too soon for that if it belongs to an earlier one.
+    /// If a packet of the handshake was sent again, the answer mostly belongs to the latest one. An
+    /// answer to an earlier one would make that round trip too short.
     pub(super) fn get(self, near: Duration) -> Option<Duration> {
         match self {
             Self::Answered { first, latest } => {
@@ -86,11 +86,11 @@ mod tests {
             (&[(0, asks), (1, asks), (50, None)], 2, Some(49)),
             // The first one was lost.
             (&[(0, asks), (1000, asks), (1050, None)], 2, Some(50)),
-            // It was late: the answer belongs to the first.
+            // The first one was not lost but late: the answer belongs to it.
             (&[(0, asks), (1000, asks), (1001, None)], 2, Some(1001)),
-            // Nothing is as far as the proxy alone.
+            // No destination is nearer than the proxy.
             (&[(0, asks), (1, None)], 2, None),
-            // Other packets ask for nothing.
+            // Other packets do not ask for an answer.
             (&[(0, asks), (40, other), (50, None)], 2, Some(50)),
             (&[(0, other), (1, asks), (50, None)], 2, None),
             (&[(0, None), (1, asks), (50, None)], 2, None),

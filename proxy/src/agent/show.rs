@@ -25,7 +25,7 @@ pub(super) fn show(status: &AgentStatus) -> String {
             report.flows_open, report.flows_assisted, status.flows_max
         ),
     );
-    // In whole kibibytes: the exact number of bytes is of no use to people.
+    // In whole kibibytes: people do not need the exact number of bytes.
     let held = Size::bytes(report.memory_bytes.next_multiple_of(1024));
     let most = Size::bytes(status.memory_max);
     say("copies", format!("{held}, {most} at most"));

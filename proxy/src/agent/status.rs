@@ -82,7 +82,7 @@ pub struct AgentStatusReader<F> {
     report: F,
     limits: Arc<AgentLimits>,
     start: Start,
-    /// The last answer. Totals must not shrink because the agent is silent.
+    /// The last answer. Totals must not decrease because the agent does not answer.
     last: Report,
 }
 

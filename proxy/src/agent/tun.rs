@@ -1,7 +1,7 @@
-//! The device by which this host gets copies of what was lost on its way here.
+//! The device by which this host gets copies of datagrams that were lost on their way to it.
 //!
-//! A packet that the agent writes to it has the addresses of its flow. To the host it arrives by
-//! another interface; to sockets, firewalls and address translation it belongs to the same flow.
+//! A packet that the agent writes to it has the addresses of its flow. The host sees it arrive on
+//! another interface. For sockets, firewalls and address translation it belongs to the same flow.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,13 +13,13 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::config::{DEFAULT_TUN, TunName};
 
-/// The address of a host that has none (RFC 7600, section 4.8). Nothing is ever sent to it.
+/// A dummy address, for a host that has none (RFC 7600, section 4.8). No host sends to it.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// Why the agent cannot open its device.
 #[derive(Debug, Error)]
 pub(crate) enum TunError {
-    /// It takes a privilege.
+    /// The agent lacks the privilege.
     #[error(
         "cannot create the TUN device {name}: run the agent as root or with CAP_NET_ADMIN, which \
          it gives up after that, or choose --tun off"
@@ -36,7 +36,7 @@ pub(crate) enum TunError {
         /// The name of the device.
         name: String,
     },
-    /// The kernel has none.
+    /// The kernel has no TUN devices.
     #[error(
         "cannot create the TUN device {name}: there is no /dev/net/tun; load the module tun, or \
          choose --tun off"
@@ -77,9 +77,10 @@ impl Tun {
     }
 
     fn open(name: &str) -> Result<Self, TunError> {
-        // The route to the sources of its packets is another interface. The filter of sources then
-        // drops them (RFC 3704, section 2), unless it is off, or loose on an interface with an
-        // address. The setting of all interfaces and that of the device hold together.
+        // The route to the sources of its packets leads through another interface. So the kernel's
+        // reverse path filter (rp_filter) drops them (RFC 3704, section 2), unless it is off, or
+        // loose on an interface with an address. The setting of all interfaces and that of the
+        // device both apply.
         let conf = |name: &str| format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         let is_off = fs::read_to_string(conf("all")).is_ok_and(|text| text.trim() == "0");
         let builder = DeviceBuilder::new().name(name).enable(false);
@@ -94,8 +95,8 @@ impl Tun {
                 _ => TunError::Other { name, cause },
             }
         })?;
-        // Without an address of its own, which would make the kernel look for routers there.
-        // Neither file exists without IPv6.
+        // The device gets no IPv6 address of its own: with one, the kernel would search for routers
+        // there. Neither file exists without IPv6.
         let v6 = |key: &str| format!("/proc/sys/net/ipv6/conf/{name}/{key}");
         let _ = fs::write(v6("addr_gen_mode"), "1");
         let _ = fs::write(v6("disable_ipv6"), "0");

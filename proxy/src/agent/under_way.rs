@@ -1,18 +1,19 @@
-//! What the agent sends of a flow, until a capture shows it on the wire.
+//! Repairs and markers that the agent sent, until a capture shows them on the wire.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Most repairs that are under way. More would wait in the same local queue.
+/// Most repairs that are under way. Further ones would only wait in the same local queue.
 const MOST: usize = 256;
-/// Repairs and markers that are remembered after they were seen: another interface may show them.
+/// Repairs and markers that the agent remembers after a capture showed them: another interface may
+/// show them again.
 const SEEN: usize = 16;
 const MARKERS: usize = 4;
 
 /// The end of a payload, which differs in each encrypted packet, and its length.
 type Looks = ([u8; 8], usize);
 
-/// A repair that has not been seen on the wire.
+/// A repair that no capture has shown on the wire.
 #[derive(Clone, Copy, Debug)]
 struct Repair {
     looks: Looks,
@@ -24,7 +25,7 @@ struct Repair {
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     repairs: VecDeque<Repair>,
-    /// The latest ones that were seen.
+    /// The latest repairs that a capture has shown.
     seen: VecDeque<Looks>,
     /// The latest markers, the last one first.
     markers: [Vec<u8>; MARKERS],

@@ -2,11 +2,7 @@
 //! minimal sender.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of this")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends where something is not as it should be"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 pub mod download;
 pub mod link;

@@ -12,14 +12,14 @@ use crate::packet::{Link, parse};
 use net::*;
 
 #[test]
-fn what_the_near_segment_lost_is_sent_again() {
+fn packets_lost_on_the_near_segment_are_sent_again() {
     let mut net = Net::new(limits(), MS, 0);
     assert_eq!(net.stream(flow(4000), 100), 0);
     assert_eq!(net.agent.counts().1, 1, "assisted");
     net.loss_percent = 10;
     let missing = net.stream(flow(4000), 2000);
     let totals = net.agent.totals();
-    // A repair may be lost, too, and the repair of that.
+    // A repair may be lost, too, and the repair of that repair.
     assert!(missing <= 4, "{missing} of 2000, {totals:?}");
     assert!((150..350).contains(&totals.lost), "{totals:?}");
     // Of the first hundred with losses, each leaves twice.
@@ -36,7 +36,8 @@ fn a_flow_may_change_its_interface() {
     for interface in [1, 0, 1, 2] {
         net.shown_on = vec![interface];
         let before = net.agent.totals();
-        // What the old interface showed is too recent, then the agent looks for the proxy.
+        // At first the packets on the new interface count as duplicates. Then the agent searches
+        // for the proxy.
         net.stream(flow(4000), 300);
         net.loss_percent = 10;
         let missing = net.stream(flow(4000), 500);
@@ -67,7 +68,7 @@ fn a_repair_that_waits_in_the_local_queue_is_not_lost() {
 }
 
 #[test]
-fn a_packet_that_two_interfaces_show_is_one() {
+fn a_packet_shown_by_two_interfaces_counts_once() {
     let configured = SenderConfig::of(PROXY.parse().unwrap());
     for sender in [SenderConfig::default(), configured] {
         for shown_on in [[1, 2], [2, 1]] {
@@ -86,7 +87,7 @@ fn a_packet_that_two_interfaces_show_is_one() {
 }
 
 #[test]
-fn nothing_lost_costs_markers_and_messages_alone() {
+fn without_loss_only_markers_and_messages_are_sent() {
     let mut net = Net::new(limits(), MS, 0);
     net.stream(flow(4000), 1000);
     let totals = net.agent.totals();
@@ -133,9 +134,9 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
         net.run(4 * MS);
         assert!([1, 2].iter().all(|number| net.passed.contains(&initial(*number))), "{lost} %");
         net.run(500 * MS);
-        assert_eq!(net.agent.totals().resent, 2, "once, whether or not they were lost");
+        assert_eq!(net.agent.totals().resent, 2, "once each, lost or not");
     }
-    // Without a proxy there is nothing to repeat for.
+    // Without a proxy the agent repeats no handshake.
     let mut net = Net::new(limits(), MS, 100);
     net.send(flow(4000), &initial(1));
     net.run(500 * MS);
@@ -143,16 +144,16 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
 }
 
 #[test]
-fn the_round_trip_shows_while_a_flow_is_helped_too() {
-    // The milliseconds from one Initial packet to the next, and from that to the answer. The proxy
-    // is too far away for a round trip of less than 48 ms.
+fn the_round_trip_is_measured_while_a_flow_is_helped() {
+    // Each case has the milliseconds from one Initial packet to the next, and from that to the
+    // answer. The proxy is too far away for a round trip of less than 48 ms.
     for (apart, answer, repairs) in [
         (0, 20, false),
         (0, 60, true),
         // The first one was lost.
         (1000, 20, false),
         (1000, 60, true),
-        // It was not: the answer to the second one cannot be here before the proxy's.
+        // The first one was not lost: the answer to the second cannot arrive before the proxy's.
         (300, 1, true),
     ] {
         let mut net = Net::new(limits(), 3 * MS, 0);
@@ -175,7 +176,7 @@ fn the_round_trip_shows_while_a_flow_is_helped_too() {
 }
 
 #[test]
-fn a_round_trip_below_that_of_the_proxy_is_none() {
+fn a_round_trip_shorter_than_the_proxy_s_is_rejected() {
     let mut net = Net::new(limits(), 3 * MS, 0);
     net.send(flow(4000), &initial(1));
     net.run(MS);
@@ -192,7 +193,7 @@ fn a_round_trip_below_that_of_the_proxy_is_none() {
 #[test]
 fn a_flow_that_began_before_the_agent_shows_no_round_trip() {
     let mut net = Net::new(limits(), MS, 0);
-    // What arrives next may answer what left long before.
+    // The next arrival may answer a packet that left long before.
     net.send_next(flow(4000));
     net.run(MS);
     net.answer(flow(4000), &[0x40; 50]);
@@ -236,15 +237,15 @@ fn on_a_link_that_reorders_only_losses_are_repaired() {
     let missing = net.stream(flow(4000), 2000);
     let totals = net.agent.totals();
     assert!(missing <= 4, "{missing}: {totals:?}");
-    // What is lost does not turn up.
+    // Lost packets do not arrive later.
     assert!(totals.turned_up <= after.turned_up + 20, "{after:?} {totals:?}");
 }
 
 #[test]
-fn a_queue_that_stays_ends_the_help_for_a_while() {
+fn a_lasting_queue_pauses_the_help() {
     let mut net = Net::new(limits(), MS, 0);
     net.stream(flow(4000), 300);
-    // It may be the proxy's messages that wait.
+    // The proxy's messages may fill the queue.
     net.queue = 40 * MS;
     net.delay = 20 * MS;
     net.stream(flow(4000), 3000);
@@ -276,7 +277,7 @@ fn a_program_with_its_own_sender_is_left_alone() {
 }
 
 #[test]
-fn the_datagrams_of_a_merged_frame_are_told_apart() {
+fn the_datagrams_of_a_merged_frame_are_repaired_one_by_one() {
     let mut net = Net::new(limits(), MS, 0);
     net.stream(flow(4000), 100);
     let payload: Vec<u8> =
@@ -286,7 +287,7 @@ fn the_datagrams_of_a_merged_frame_are_told_apart() {
     let leaving =
         Passing { interface: 0, link: Link::Ip, datagram, each: Some(1200), frame: &frame };
     net.agent.on_leaving(leaving, net.now);
-    // All three are lost. Later packets show that.
+    // All three are lost. Later packets reveal it.
     let missing: Vec<_> = payload.chunks(1200).map(<[u8]>::to_vec).collect();
     net.stream(flow(4000), 20);
     assert!(missing.iter().all(|payload| net.passed.contains(payload)));
@@ -314,7 +315,7 @@ fn a_million_flows_are_bounded() {
     assert_eq!(net.agent.flows.len(), 0, "all were idle");
     assert!(net.agent.work.numbers.is_empty());
     net.run(Duration::from_secs(40));
-    assert_eq!(net.agent.poll_timeout(), None, "nothing is left to do");
+    assert_eq!(net.agent.poll_timeout(), None, "no timer is left");
 }
 
 #[test]
@@ -372,7 +373,7 @@ fn a_flow_has_one_timer() {
 }
 
 #[test]
-fn copies_are_kept_while_they_can_be_of_use() {
+fn copies_are_kept_as_long_as_a_repair_is_possible() {
     // Without a proxy on the path, with one, and with one that does not answer.
     let configured = SenderConfig::of(PROXY.parse().unwrap());
     for (sender, answers, kept) in [
@@ -388,7 +389,7 @@ fn copies_are_kept_while_they_can_be_of_use() {
             net.send_next(flow(4000));
             net.run(MS);
             let bytes = net.agent.counts().2;
-            // Of 200 ms, a packet each millisecond.
+            // Those of 200 ms, with a packet each millisecond.
             assert!(bytes <= 201 * 200, "{bytes}");
             assert!(number < 4000 || (bytes > 0) == kept, "{bytes}");
         }
@@ -419,7 +420,7 @@ fn a_scan_of_the_network_keeps_no_flow_out() {
         net.run(MS);
     }
     assert_eq!(net.agent.counts().1, 1);
-    // Those that are left alone, and have packets, are still known.
+    // The agent still knows the flows that it leaves alone, if they have packets.
     let alone = net.agent.flows.values().filter(|entry| matches!(entry, Entry::LeftAlone(_)));
     assert!(alone.count() >= 5000 / 4);
 }
@@ -442,7 +443,7 @@ fn the_port_of_the_agent_is_free_for_others() {
 }
 
 #[test]
-fn what_has_no_room_is_counted() {
+fn flows_without_room_are_counted() {
     let mut net = Net::new(limits(), MS, 0);
     for number in 0..5000_u16 {
         let about = (0, flow(4000).source.ip());
@@ -464,7 +465,7 @@ fn a_silent_flow_makes_room_for_another() {
         net.stream(flow(port), 20);
     }
     assert_eq!((net.agent.counts().0, net.agent.totals().flows_refused), (4, 2));
-    // Four flows are silent for less than the time after which they can be replaced.
+    // Four flows are silent, but not for long enough to be replaced.
     let silent = net.agent.helped().map(|helped| helped.last).min().unwrap();
     net.run(silent + REPLACED - net.now - MS);
     net.send_next(flow(6));

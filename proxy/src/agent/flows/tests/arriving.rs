@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A packet of a call, whose end no other has.
+/// A packet of a call. No other packet ends with the same bytes.
 fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
     let number = sequence.to_be_bytes();
     let tag = (u32::from(sequence) + 7919 * u32::from(ssrc)).wrapping_mul(0x9e37_79b1);
@@ -61,13 +61,13 @@ impl Net {
 }
 
 #[test]
-fn what_was_lost_on_its_way_here_is_handed_to_the_host() {
+fn datagrams_lost_on_their_way_to_this_host_reach_it_as_copies() {
     let kinds: [(&dyn Fn(u16) -> Vec<u8>, _); 2] =
         [(&|number| rtp(1, number), 20 * MS), (&|number| tunnelled(number), MS)];
     for (packet, interval) in kinds {
         let mut net = Net::call(flow(4000), limits(), packet);
         net.loss_percent = 10;
-        // Sequence numbers of RTP begin again here, and WireGuard seems to.
+        // Sequence numbers of RTP wrap here, and those of WireGuard seem to.
         let missing = net.stream_here((0..1500).map(packet), interval);
         let totals = net.agent.totals();
         assert!(missing <= 3, "{missing} of 1500: {totals:?}");
@@ -82,7 +82,7 @@ fn what_was_lost_on_its_way_here_is_handed_to_the_host() {
 fn packets_that_overtake_each_other_arrive_once() {
     let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
     for number in 0..500 {
-        // Each third one is late, by more than a round trip to the proxy.
+        // Every third one is late, by more than a round trip to the proxy.
         net.queue = if number % 3 == 0 { 15 * MS } else { Duration::ZERO };
         net.send_here(flow(4000), &rtp(1, number));
         net.run(4 * MS);
@@ -90,16 +90,16 @@ fn packets_that_overtake_each_other_arrive_once() {
     net.run(100 * MS);
     let totals = net.agent.totals();
     assert!(totals.missed > 100 && totals.delivered > 100, "{totals:?}");
-    // The late ones arrive after their copies. The agent keeps nothing back.
+    // The late ones arrive after their copies. The agent cannot hold arriving packets.
     net.received.sort_unstable();
     net.received.dedup();
     assert_eq!(net.received.len(), 500);
-    // As copies, each arrived once at most.
+    // As a copy, each arrived once at most.
     assert!(totals.delivered <= totals.missed, "{totals:?}");
 }
 
 #[test]
-fn the_streams_of_a_call_are_told_apart() {
+fn each_stream_of_a_call_has_its_own_numbers() {
     let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
     assert_eq!(net.stream_here((0..10).map(|number| rtp(2, number)), MS), 0);
     net.received.clear();
@@ -116,7 +116,7 @@ fn the_streams_of_a_call_are_told_apart() {
 #[test]
 fn a_flow_that_only_arrives_is_helped() {
     let mut net = Net::new(limits(), MS, 0);
-    // The agent answers along its path alone.
+    // The agent sends only along the flow's path.
     net.programs.insert(flow(4000));
     assert_eq!(net.stream_here((0..200).map(|number| rtp(1, number)), 20 * MS), 0);
     assert_eq!(net.agent.counts().0, 1);
@@ -128,7 +128,7 @@ fn a_flow_that_only_arrives_is_helped() {
 }
 
 #[test]
-fn flows_that_hide_their_order_cost_nothing_more() {
+fn flows_without_visible_numbers_cause_no_requests() {
     let long = [&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1194]].concat();
     let short: Vec<_> =
         (0..200_u8).map(|number| [&[0x40; 60][..], &[number; 4]].concat()).collect();
@@ -143,7 +143,7 @@ fn flows_that_hide_their_order_cost_nothing_more() {
     assert_eq!(net.agent.counts().1, 1, "it is helped");
     let keeps = |net: &Net| net.proxy.stats().keeps_unproven;
     assert_eq!(keeps(&net), 0);
-    // Nor does a call without a device.
+    // Without a TUN device, a call causes none either.
     let mut silent = Net::new(Limits { delivers: false, ..limits() }, MS, 0);
     for number in 0..200 {
         silent.send_next(flow(4000));
@@ -157,7 +157,8 @@ fn flows_that_hide_their_order_cost_nothing_more() {
 fn nothing_is_requested_while_a_queue_grows() {
     let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
     for number in 0..300 {
-        // What the agent sends waits, too: the proxy's answers show the queue.
+        // The agent's messages wait in the queue, too. So the proxy's answers are late, and show
+        // the queue.
         net.delay = MS * u32::from(number.min(30));
         net.send_here(flow(4000), &rtp(1, number));
         net.run(MS);

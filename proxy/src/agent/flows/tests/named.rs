@@ -47,7 +47,7 @@ impl Net {
 }
 
 #[test]
-fn a_destination_cannot_send_the_agent_anywhere() {
+fn a_destination_cannot_make_the_agent_send_to_others() {
     for (flow, proxy, expected) in [
         (flow(4000), "127.0.0.1:161", false),
         (flow(4000), "169.254.169.254:80", false),
@@ -70,12 +70,12 @@ fn a_destination_cannot_send_the_agent_anywhere() {
     let chosen = PROXY.parse().ok();
     let limits = Limits { sender: SenderConfig { proxy: chosen, ..limits().sender }, ..limits() };
     let asked = Net::new(limits, MS, 0).asked_if_named(flow(4000), "203.0.113.9:5252");
-    assert!(asked.is_empty(), "another than the operator's: {asked:?}");
+    assert!(asked.is_empty(), "not the operator's proxy: {asked:?}");
 }
 
 /// A router forwards flows of other addresses. The proxy accepts these only from the path.
 #[test]
-fn the_operator_s_proxy_is_found_on_the_path_of_forwarded_flows() {
+fn a_configured_proxy_is_found_on_the_path_of_forwarded_flows() {
     for is_own in [false, true] {
         let sender = SenderConfig { proxy: PROXY.parse().ok(), ..SenderConfig::default() };
         let mut net = Net::new(Limits { sender, ..limits() }, MS, 0);

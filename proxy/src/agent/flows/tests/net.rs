@@ -76,15 +76,15 @@ pub(super) struct Net {
     pub(super) delay: Duration,
     /// What the segment adds to the delay of data.
     pub(super) queue: Duration,
-    /// What is sent waits so long before a capture shows it.
+    /// A leaving frame waits this long before a capture shows it.
     pub(super) local_queue: Duration,
     /// The interfaces that show what leaves, in this order. The programs' packets leave by the
     /// first.
     pub(super) shown_on: Vec<u32>,
     pub(super) loss_percent: u64,
-    /// So many packets are overtaken by two that leave a millisecond apart.
+    /// The share of packets that the next two overtake, which leave a millisecond apart.
     pub(super) overtaken_percent: u64,
-    /// A generator of Lehmer's: enough to choose losses.
+    /// The state of a Lehmer generator, which chooses the losses.
     pub(super) random: u64,
     pub(super) in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     pub(super) order: u64,
@@ -283,8 +283,8 @@ impl Net {
         }
     }
 
-    /// The flow sends a datagram each millisecond, after the agent has found the proxy. Returns
-    /// how many of so many did not pass.
+    /// The flow sends this many datagrams, one each millisecond, after the agent has found the
+    /// proxy. Returns how many did not pass the proxy.
     pub(super) fn stream(&mut self, flow: Flow, count: usize) -> usize {
         let mut sent = Vec::new();
         for _ in 0..count {
