@@ -20,7 +20,7 @@ fn key(line: &str) -> &str {
 pub(crate) fn changes(old: &str, new: &str, at_restart: &[&str]) -> String {
     let mut lines = changed_lines(old, new);
     lines.retain(|line| !at_restart.contains(&key(line)));
-    // A line without a value is that of a key which the file has no more.
+    // A line without a value stands for a key that the new file lacks.
     lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
     if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
 }
@@ -31,7 +31,7 @@ pub(crate) fn warn_unapplied(started: &str, new: &str, at_restart: &[&str]) {
     let keys: Vec<_> =
         lines.iter().map(|line| key(line)).filter(|key| at_restart.contains(key)).collect();
     if !keys.is_empty() {
-        warn!("it takes a restart to change {}", keys.join(", "));
+        warn!("a restart is required to change {}", keys.join(", "));
     }
 }
 

@@ -195,7 +195,7 @@ fn a_changed_file_is_taken_over_without_losing_a_session() {
         let ended = daemon.stop();
         assert_eq!(ended.summary()["sessions"], 2, "{ended:?}");
         assert!(ended.stderr.contains("proxy.toml:2: max-sessions: "), "{ended:?}");
-        assert!(ended.stderr.contains("takes a restart to change interfaces"), "{ended:?}");
+        assert!(ended.stderr.contains("a restart is required to change interfaces"), "{ended:?}");
         let said: Vec<_> =
             ended.stdout.lines().filter_map(|line| line.strip_prefix("reloaded: ")).collect();
         let defaults = "max-sessions = 1024, max-threshold = 40";
