@@ -1,10 +1,10 @@
-//! The proxy under a flood of HELLOs at its port, beside the proxy without one.
+//! The proxy under a flood of HELLOs at its port, compared with the proxy without a flood.
 //!
 //! In a network namespace of its own, a flow sends a packet every 10 ms for some seconds. Its
 //! session has a quACK due 40 ms after the first unreported packet: some 20 a second. Meanwhile
 //! another socket sends HELLOs in trains, as fast as one processor can. Then the benchmark sends
 //! SIGTERM. It measures quACKs per second, the slowest answer of /health, and the time from SIGTERM
-//! to the end. The summary must be true.
+//! to the end. The final summary must be right.
 //!
 //! The benchmark needs root, or user namespaces.
 #![cfg(target_os = "linux")]
@@ -51,8 +51,8 @@ struct Outcome {
     hellos_a_second: f64,
 }
 
-/// Ends the threads that watch this flag, also when the benchmark panics: it would wait for them
-/// otherwise.
+/// Ends the threads that watch this flag, also when the benchmark panics. Otherwise it would wait
+/// for them forever.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -61,7 +61,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Sends HELLOs until it is told to stop, and counts them.
+/// Sends HELLOs until the flag is set, and counts them.
 fn flood(socket: &UdpSocket, hello: &[u8], (stop, sent): (&AtomicBool, &AtomicU64)) {
     let train = hello.repeat(60);
     while !stop.load(Ordering::Relaxed) {

@@ -14,7 +14,7 @@
 //!
 //! All run in turns on one processor, and the best turn of each counts.
 //!
-//! With a number as its argument, it keeps so many copies of the first load and measures nothing.
+//! With a number as its argument, it keeps this many copies of the first load and measures nothing.
 //! `valgrind --tool=callgrind` with two numbers shows by the difference what a copy takes in
 //! instructions.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
@@ -69,7 +69,7 @@ const LOADS: [Load; 3] = [
         share: 128 * KIB,
         interval: Duration::from_micros(1),
         age: SECOND,
-        // A client that few frames are for may have room left.
+        // A client that few frames go to may have room left.
         held: 900 * 128 * KIB..=1000 * 128 * KIB,
     },
     Load {
@@ -222,7 +222,7 @@ impl Keeper {
         Self { observer, now, interval: load.interval }
     }
 
-    /// Keeps so many datagrams. Returns the nanoseconds for each.
+    /// Keeps this many datagrams. Returns the nanoseconds for each.
     fn keep(&mut self, frames: &[Vec<u8>], number: usize) -> f64 {
         let begun = now();
         let batches = frames.chunks(BATCH).cycle();

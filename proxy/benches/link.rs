@@ -9,7 +9,7 @@
 //! it, and is slower than both receivers. So the benchmark stops the receiver until its buffer is
 //! full, and measures how long the receiver needs for these packets. It repeats that, since a proxy
 //! runs for long, and the best round counts. Then the generator sends as fast as it can to a proxy
-//! that is not stopped, which must lose nothing. At last it sends more than the buffer holds, and
+//! that is not stopped, which must lose nothing. Finally it sends more than the buffer holds, and
 //! every drop must be in the metrics.
 //!
 //! The benchmark needs root, or user namespaces.
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     );
     figures.add("proxy/link/quack-p99", "us", (ring.1, pnet.1), pnet.1 / ring.1);
     // On a shared machine, the proxy may be without a processor for longer than its ring has room.
-    // The benchmark then tries again. It is about speed, so a loss does not end it.
+    // The benchmark then tries again. It measures speed, so a loss does not end it.
     let lossless = (0..ATTEMPTS).any(|_| {
         let (offered, counted, dropped) = with_proxy(PACKETS, 8, false);
         println!(
@@ -187,7 +187,7 @@ impl Generator {
         while send(self.fd.as_raw_fd(), &self.frame, MsgFlags::empty()).is_err() {}
     }
 
-    /// Sends so many packets, and returns packets per second.
+    /// Sends this many packets, and returns packets per second.
     fn send_all(&mut self, packets: u32) -> f64 {
         let begun = now();
         (0..packets).for_each(|_| self.send());
@@ -202,7 +202,7 @@ fn session(daemon: &Daemon, terms: Terms) -> Peer {
     Peer::open(control, 4000, "198.51.100.7:443".parse().unwrap(), terms)
 }
 
-/// A proxy on its processor, with so many MiB for waiting packets.
+/// A proxy on its processor, with this many MiB for waiting packets.
 fn start(buffer: usize) -> Daemon {
     let line = format!(
         "-i near0 --listen 127.0.0.1:5252 --json --capture ring --metrics off --buffer {buffer}"
@@ -213,7 +213,7 @@ fn start(buffer: usize) -> Daemon {
     daemon
 }
 
-/// Sends so many packets to a proxy, which may be stopped meanwhile. Returns packets sent per
+/// Sends this many packets to a proxy, which may be stopped meanwhile. Returns packets sent per
 /// second, counted, and dropped.
 fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     let daemon = start(buffer);

@@ -8,7 +8,7 @@
 //!
 //! Both run in turns on one processor, and the best turn of each counts.
 //!
-//! At last the benchmark opens ten thousand sessions, without handshakes. It compares the cost of
+//! Finally the benchmark opens ten thousand sessions, without handshakes. It compares the cost of
 //! the last hundred with that of the first hundred.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 

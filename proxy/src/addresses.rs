@@ -13,7 +13,7 @@ use crate::config::Config;
 /// The number of an announced address that is the same on all interfaces.
 const ANY_INTERFACE: u32 = u32::MAX;
 
-/// Most bridges and bonds on top of each other that are looked through.
+/// Most levels of bridges and bonds that the search follows.
 const MAX_MASTERS: usize = 8;
 
 /// What the workers know of the machine's addresses and interfaces.
@@ -21,11 +21,11 @@ const MAX_MASTERS: usize = 8;
 pub struct HostNetwork {
     /// The machine's addresses.
     pub addresses: Addresses,
-    /// By which interface answers leave, for each interface that the proxy captures on.
+    /// The interface by which answers leave, for each interface that the proxy captures on.
     pub egress: Vec<Egress>,
 }
 
-/// The interface by which the machine sends to where captured packets come from: the bridge or bond
+/// The interface by which the machine sends answers to captured packets. It is the bridge or bond
 /// on top of the captured interface, or that interface itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
@@ -67,8 +67,8 @@ fn stack(interface: &NetworkInterface) -> Vec<Layer> {
     stack
 }
 
-/// The kernel's index of the interface by which the machine sends to where packets of this one come
-/// from: the bridge or bond on top of it, or itself.
+/// The kernel's index of the interface by which the machine answers packets of this interface: the
+/// bridge or bond on top of it, or itself.
 pub(crate) fn egress_index(interface: &NetworkInterface) -> Option<u32> {
     Some(stack(interface).last()?.index)
 }

@@ -364,7 +364,7 @@ mod tests {
         let plain = with_file(include_str!("../sidekick-proxy.toml"), "").unwrap();
         assert_eq!(plain.to_toml(), defaults.to_toml());
         let whole = with_file(&sample(), "").unwrap();
-        // Two have no default that could be written down, and two depend on the machine.
+        // A file cannot show the defaults of two keys, and those of two depend on the machine.
         let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --keep 64M \
                      --listen [::]:5252 --announce 192.0.2.1:5252";
         assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());

@@ -175,7 +175,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks what no single setting shows.
+    /// Checks for settings that contradict each other.
     ///
     /// # Errors
     /// [`ConfigError`] says which settings contradict each other.
@@ -356,8 +356,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_the_library_s() {
-        // Which keeps no copies by default: its user has to capture whole datagrams.
+    fn defaults_equal_those_of_the_library() {
+        // The library keeps no copies by default: its user must capture whole datagrams.
         let config = Config { keep: Some(Size::bytes(0)), ..Config::default() };
         let observer = config.observer();
         assert_eq!(format!("{observer:?}"), format!("{:?}", ObserverConfig::default()));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_parity_that_the_proxy_does_not_send_is_named() {
+    fn a_limit_on_parity_without_parity_is_named() {
         let usual = Config::default().parity_percent;
         let says = |parity_percent, keep, parity| {
             let keep = Some(Size::mebibytes(keep));
@@ -445,7 +445,8 @@ mod tests {
         assert_eq!(Config { keep: keep(0), ..config }.memory(), [2 * 3 * 8, 0]);
     }
 
-    /// So a reload that only writes it down changes nothing, and one to another requires a restart.
+    /// So a reload that only adds this address to the file changes nothing. Another address
+    /// requires a restart.
     #[test]
     fn a_file_names_the_default_address_that_is_in_use() {
         let default = Config::default();

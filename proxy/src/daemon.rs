@@ -265,12 +265,12 @@ fn open_copies(
     SpareCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
-/// Reads the configuration again, and applies its limits to so many threads. `None` if nothing can
-/// be read again.
+/// Reads the configuration again, and applies its limits to `threads` threads. `None` if there is
+/// no file to read again.
 fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result<Option<Config>> {
     let Some(reread) = reread else { return Ok(None) };
     let new = reread()?;
-    // Another number of threads takes effect at a restart.
+    // A changed number of threads takes effect at a restart.
     pool.reload(&Config { threads, ..new.clone() }.observer())?;
     Ok(Some(new))
 }

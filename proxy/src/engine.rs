@@ -55,7 +55,7 @@ pub trait ProtocolEngine: Send + 'static {
         std::iter::empty()
     }
 
-    /// A number that is another one whenever these addresses have changed.
+    /// A version number that changes whenever these addresses change.
     fn copy_clients_version(&self) -> u64 {
         0
     }
@@ -71,13 +71,13 @@ pub trait ProtocolEngine: Send + 'static {
     /// When to call [`ProtocolEngine::on_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Does what is due.
+    /// Serves the timers that are due.
     fn on_timeout(&mut self, now: Instant);
 
     /// Writes the next datagram to send, and returns where to send it.
     fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
 
-    /// Applies limits to what begins from now on.
+    /// Applies limits to sessions and markers from now on.
     ///
     /// # Errors
     /// Why the limits are impossible. Nothing has changed then.

@@ -4,13 +4,14 @@
 //! [`run`] runs a proxy with a [`Config`]. The proxy forwards and alters nothing. The machine on
 //! which it runs does the forwarding.
 //!
-//! The walk of a packet through the files of this crate:
+//! The path of a packet through the files of this crate:
 //!
 //! 1. `capture` lends the frame, as the kernel has put it into a ring. `offload` recognises a frame
 //!    into which the kernel merged several datagrams.
 //! 2. `packet` finds the UDP flow and the payload in it, without copying.
-//! 3. `worker` is the loop of the thread that serves the packet's source. It gives the datagram to
-//!    its own `engine`, a [`sidekick_protocol::Observer`], and sends what that has ready.
+//! 3. `worker` is the loop of the thread that serves the packet's source. It passes the datagram to
+//!   its own `engine`, a [`sidekick_protocol::Observer`], and sends the messages that this has
+//!   ready.
 //! 4. `port` is the UDP socket for messages of senders, and for messages to them.
 //!
 //! The state machine in `compat` replaces that engine for the wire format of another proxy.
@@ -18,12 +19,12 @@
 //!
 //! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
 //! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
-//! gives up the capabilities that the proxy needs no more. `daemon` starts and ends all this, and
+//! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this, and
 //! `pool` controls the workers for it. `program`, `cli`, `summary` and `monitor` are for the
 //! operator.
 //!
-//! [`run_agent`] runs the other end of this: an agent, which helps the flows of programs that know
-//! nothing of it. It is in `agent`, and shares the captures and what is for the operator.
+//! [`run_agent`] runs the other end of this: an agent, which helps the flows of unmodified
+//! programs. It is in `agent`, and shares the captures and the operator's pages with the proxy.
 
 mod addresses;
 mod agent;

@@ -2,8 +2,8 @@
 //!
 //! A thread of its own serves these pages. It asks the program's other threads by channels, so
 //! requests cost them next to nothing. A [`subject`] is the source of all pages: [`status`] is that
-//! of the proxy. [`interface`] is what every program says of an interface. [`ask`] fetches the
-//! status of another process.
+//! of the proxy. [`interface`] is the part about an interface, for every program. [`ask`] fetches
+//! the status of another process.
 
 pub(crate) mod ask;
 pub(crate) mod exposition;

@@ -56,8 +56,8 @@ pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     Some((merging, frame))
 }
 
-/// The advice for a kernel that merges datagrams and cannot describe how. What arrives is merged by
-/// the interface, and what leaves has not been split for it yet.
+/// The advice for a kernel that merges datagrams and cannot describe how. The interface merges
+/// arriving datagrams. Leaving ones are not split yet.
 #[must_use]
 pub(crate) fn advice(interface: &str, direction: Direction) -> String {
     let settings = match direction {

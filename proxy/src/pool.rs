@@ -99,7 +99,7 @@ impl WorkerPool {
         replies.iter().all(Option::is_some)
     }
 
-    /// The reports of the workers that reply, each with the status of so many sessions at most.
+    /// The reports of the workers that reply, each with the status of at most `sessions` sessions.
     #[must_use]
     pub(crate) fn reports(&self, sessions: usize) -> Vec<Report> {
         self.all_reports(sessions).into_iter().flatten().collect()
@@ -127,7 +127,7 @@ impl WorkerPool {
     pub fn close(&self) -> Summary {
         let reports: Vec<_> = self.ask(Command::Close).into_iter().flatten().collect();
         if reports.len() < self.0.len() {
-            warn!("a thread did not answer: the summary lacks what it counted");
+            warn!("a thread did not answer: the summary lacks its counts");
         }
         sum(&reports).0
     }
@@ -143,7 +143,7 @@ impl WorkerPool {
                 reply
             })
             .collect();
-        // One deadline for all, however many are stuck. After it, replies that are there count.
+        // One deadline for all, however many are stuck. After it, replies that wait already count.
         let deadline = clock() + PATIENCE;
         let left = || deadline.saturating_duration_since(clock());
         replies.into_iter().map(|reply| reply.recv_timeout(left()).ok()).collect()

@@ -44,7 +44,7 @@ pub enum PortError {
     /// Ports below 1024 are privileged.
     #[error("no permission to listen on {0}: choose a port above 1023 with --listen")]
     NotPermitted(SocketAddr),
-    /// There is not any port: who requests one of the kernel, as an agent does, chooses none.
+    /// The kernel has no free port. An agent lets the kernel choose one.
     #[error("cannot open a UDP port: {0}")]
     NoPort(io::Error),
     /// Something else went wrong.
@@ -106,8 +106,8 @@ impl Port {
         }
         if address.ip().is_unspecified() {
             let failed = |errno: Errno| other(errno.into());
-            // On an IPv6 socket, too: what IPv6 tells of a message to an IPv4 broadcast address
-            // does not name the source of an answer.
+            // On an IPv6 socket, too. For a message to an IPv4 broadcast address, the IPv6 option
+            // does not report an address that can be the source of an answer.
             setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).map_err(failed)?;
             if address.is_ipv6() {
                 setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).map_err(failed)?;

@@ -22,8 +22,8 @@ fn drop_all_but_kept() -> Result<()> {
     let kept = CapsHashSet::from([KEPT]);
     let beyond = |set: &CapsHashSet| set.iter().any(|capability| *capability != KEPT);
     caps::clear(None, CapSet::Ambient)?;
-    // This set bounds what an execve could gain. The change requires CAP_SETPCAP, and so comes
-    // first.
+    // This set bounds the capabilities that an execve could gain. The change requires CAP_SETPCAP,
+    // and so comes first.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::read(None, CapSet::Bounding)? {
             if capability != KEPT {

@@ -1,5 +1,5 @@
-//! The proxy's program: reads the command line, and does what it asks for. The agent's program uses
-//! [`start`] and [`print_check`], too.
+//! The proxy's program: reads the command line, and executes it. The agent's program uses [`start`]
+//! and [`print_check`], too.
 
 use std::env::{ArgsOs, args_os};
 use std::error::Error;
@@ -22,7 +22,7 @@ pub fn main() -> ExitCode {
     start(NAME, read, |config| config.log, daemon::run, execute)
 }
 
-/// Does something else than to run a proxy.
+/// Executes a command that does not run a proxy.
 fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {
@@ -35,7 +35,7 @@ fn execute(command: Command) -> Result<()> {
     }
 }
 
-/// Does what the command line of this process asks for, and returns what the process exits with.
+/// Executes the command line of this process, and returns its exit code.
 ///
 /// `read` reads a command line. `level` is how much to log by its settings, and `run` runs a daemon
 /// with them until a signal ends it. If some of them come from a file, `run` also gets a function

@@ -1,4 +1,5 @@
-//! What every thread of the proxy uses of the system: the clock, and starting another thread.
+//! The system functions that every thread of the proxy uses: the clock, and starting another
+//! thread.
 
 use std::thread;
 use std::time::Instant;

@@ -9,7 +9,7 @@ use thiserror::Error;
 const MAX: u64 = 1 << 40;
 
 /// A number of bytes, up to 1 TiB. As text it is a whole number, with the unit `K`, `M` or `G` for
-/// so many times 1024, 1024² or 1024³ bytes.
+/// 1024, 1024² or 1024³ bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
 
@@ -22,14 +22,14 @@ pub struct NotASize;
 const UNITS: [(char, u32); 3] = [('G', 30), ('M', 20), ('K', 10)];
 
 impl Size {
-    /// So many mebibytes, or the most that a size can be.
+    /// This many mebibytes, or the most that a size can be.
     #[must_use]
     pub const fn mebibytes(number: u64) -> Self {
         let bytes = number.saturating_mul(1 << 20);
         Self(if bytes < MAX { bytes } else { MAX })
     }
 
-    /// So many bytes, or the most that a size can be.
+    /// This many bytes, or the most that a size can be.
     #[must_use]
     pub fn bytes(number: u64) -> Self {
         Self(number.min(MAX))

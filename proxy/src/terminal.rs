@@ -1,4 +1,4 @@
-//! What the programs of this crate do at the terminal: log, print, and end.
+//! The logs, the output and the end of this crate's programs.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
 /// Prints text to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("cannot write to standard output"),
     }
@@ -66,7 +66,7 @@ pub(crate) fn notify_manager(states: &[NotifyState<'_>]) {
     }
 }
 
-/// What a program returns to its caller. Prints an error to standard error.
+/// The exit code of a program. Prints an error to standard error.
 pub(crate) fn exit_code(program: &str, outcome: &Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -80,7 +80,7 @@ pub(crate) fn exit_code(program: &str, outcome: &Result<()>) -> ExitCode {
 
 /// The sentence of an error in a command line that was correct when the program started.
 pub(crate) fn first_sentence(error: &clap::Error) -> Error {
-    // The first line says what is wrong. The others explain the usage.
+    // The first line states the error. The others explain the usage.
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     Error::msg(line.strip_prefix("error: ").unwrap_or(line).to_owned())

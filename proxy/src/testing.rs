@@ -1,4 +1,4 @@
-//! What the tests, benchmarks and fuzz targets of this workspace use. It may change at any time.
+//! Items for the tests, benchmarks and fuzz targets of this workspace. They may change at any time.
 
 pub use crate::addresses::HostNetwork;
 pub use crate::capture::BATCH;

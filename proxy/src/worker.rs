@@ -1,4 +1,4 @@
-//! A thread that does everything for the sources that it serves. It captures their packets, counts
+//! A thread that does all work for the sources that it serves. It captures their packets, counts
 //! them, receives their messages, and sends what is due. Its data belongs to no other thread, so
 //! counting a packet takes no lock.
 //!
@@ -13,7 +13,7 @@
 //!
 //! While a session keeps copies, the worker has a second capture on each interface, of what travels
 //! towards clients ([`copies`]). Counting goes first: in a turn of the loop, the worker copies at
-//! most half as many frames as it counts. Only before a message it reads all that wait, because the
+//! most half as many frames as it counts. Before a message it reads all that wait, because the
 //! message may request them.
 
 mod control;
@@ -95,8 +95,8 @@ impl<E> fmt::Debug for Worker<E> {
 }
 
 impl<E: ProtocolEngine> Worker<E> {
-    /// A worker without captures. `shard`: its index, out of so many. If there are handles of
-    /// `workers`, this one reads the port.
+    /// A worker without captures. `shard` is its index, and the number of workers. If there are
+    /// handles of `workers`, this one reads the port.
     pub(crate) fn new(
         engine: E,
         shard: (u16, u16),
@@ -290,7 +290,7 @@ impl<E: ProtocolEngine> Worker<E> {
         false
     }
 
-    /// A report with the status of so many sessions at most.
+    /// A report with the status of at most `sessions` sessions.
     fn report(&self, sessions: usize) -> Report {
         let mut totals = self.engine.totals();
         (totals.unsent, totals.late) = (self.outbox.unsent(), self.late);

@@ -114,7 +114,7 @@ fn hosts() -> (Flow, Daemon) {
 
 #[test]
 fn a_flow_continues_whatever_happens_to_the_agent() {
-    in_namespace("whatever_happens_to_the_agent_the_flow_goes_on", || {
+    in_namespace("a_flow_continues_whatever_happens_to_the_agent", || {
         let (mut flow, _proxy) = hosts();
         let agent = started();
         flow.until(is_assisted);
@@ -221,7 +221,7 @@ fn the_capture_shows_what_the_agent_sends() {
 
 #[test]
 fn a_flow_continues_without_its_proxy() {
-    in_namespace("without_its_proxy_a_flow_goes_on", || {
+    in_namespace("a_flow_continues_without_its_proxy", || {
         let (mut flow, proxy) = hosts();
         let agent = started();
         flow.until(is_assisted);
@@ -309,7 +309,7 @@ fn help_returns_with_the_interface() {
 
 #[test]
 fn a_failed_start_is_one_sentence() {
-    in_namespace("what_an_agent_cannot_do_is_one_sentence", || {
+    in_namespace("a_failed_start_is_one_sentence", || {
         let (status, out, error) = fails(&mut agent("-i nonesuch0"));
         assert_eq!((status.code(), out.as_str()), (Some(1), ""));
         assert!(error.contains("nonesuch0") && error.lines().count() == 1, "{error}");

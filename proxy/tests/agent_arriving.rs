@@ -170,7 +170,7 @@ fn all() -> Vec<Vec<u8>> {
 
 #[test]
 fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
-    in_namespace("what_was_lost_downwards_arrives_from_the_proxy", || {
+    in_namespace("datagrams_lost_on_their_way_to_the_host_arrive_as_copies", || {
         for (v6, filter) in [(false, "0"), (false, "1"), (false, "2"), (true, "1")] {
             let (got, totals, log) = call(v6, filter, "");
             let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
@@ -187,7 +187,7 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
 
 #[test]
 fn an_agent_without_its_device_continues() {
-    in_namespace("without_its_device_an_agent_goes_on", || {
+    in_namespace("an_agent_without_its_device_continues", || {
         let (got, totals, log) = call(false, "0", "--tun off");
         assert_eq!(got.len(), 360, "{totals}");
         assert!(!log.contains("TUN"), "{log}");

@@ -42,7 +42,7 @@ fn nothing_is_allocated_once_the_sessions_are_open() {
     assert!(stats.quacks_sent > 6000, "{stats:?}");
 }
 
-/// One frame in fifty is lost, and sent again.
+/// One frame in fifty is lost, and the agent sends it again.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
 fn an_agent_allocates_nothing_once_its_flow_is_helped() {

@@ -65,8 +65,8 @@ fn numbers<const N: usize>(ended: &Ended, names: [&str; N]) -> [u64; N] {
 }
 
 #[test]
-fn quacks_by_number_and_a_reset_from_anybody() {
-    in_namespace("quacks_by_number_and_a_reset_from_anybody", || {
+fn quacks_follow_the_number_and_any_datagram_resets() {
+    in_namespace("quacks_follow_the_number_and_any_datagram_resets", || {
         let mut path = Path::new("127.0.0.1:0");
         let daemon = path.daemon("--quack-every 1 --threshold 5");
         // A short datagram does not count. A QUIC packet with a long header does.
@@ -80,7 +80,7 @@ fn quacks_by_number_and_a_reset_from_anybody() {
         }
         path.sender.send_to(&[0xc7; 25], path.receiver).unwrap();
         path.sent.push(vec![0xc7; 25]);
-        assert_eq!(path.quack().0, Path::expected(&path.sent, 5), "no header is looked at");
+        assert_eq!(path.quack().0, Path::expected(&path.sent, 5), "the proxy ignores headers");
 
         // Any datagram is a reset, and the proxy does not count it, even a long one. The quACKs
         // show when the proxy has read it: exactly one of them restarts the count.
@@ -152,8 +152,8 @@ fn the_default_is_a_quack_of_97_bytes_by_time() {
 }
 
 #[test]
-fn a_merged_frame_is_as_many_datagrams_as_it_holds() {
-    in_namespace("a_merged_frame_is_as_many_datagrams_as_it_holds", || {
+fn the_datagrams_of_a_merged_frame_count_one_by_one() {
+    in_namespace("the_datagrams_of_a_merged_frame_count_one_by_one", || {
         let mut path = Path::new("127.0.0.1:0");
         let daemon = path.daemon("--quack-every 5");
         setsockopt(&path.sender, sockopt::UdpGsoSegment, &1200).unwrap();
@@ -168,8 +168,8 @@ fn a_merged_frame_is_as_many_datagrams_as_it_holds() {
 }
 
 #[test]
-fn an_end_in_words_names_quacks_and_resets() {
-    in_namespace("an_end_in_words_names_quacks_and_resets", || {
+fn the_final_sentence_names_quacks_and_resets() {
+    in_namespace("the_final_sentence_names_quacks_and_resets", || {
         let daemon = Daemon::start("-i lo --compat nsdi24 --quack-to 127.0.0.1:9");
         let ended = daemon.stop();
         assert_eq!(

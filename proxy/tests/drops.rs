@@ -17,7 +17,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 use sidekick_protocol::Terms;
 
-/// A flood exceeds the smallest buffer. The proxy counts the packets that had no room.
+/// The flood exceeds the smallest buffer. The proxy counts the packets that had no room.
 #[test]
 fn two_proxies_on_an_interface_each_see_everything() {
     in_namespace("two_proxies_on_an_interface_each_see_everything", || {
@@ -47,8 +47,8 @@ fn two_proxies_on_an_interface_each_see_everything() {
 }
 
 #[test]
-fn what_the_capture_drops_is_counted() {
-    in_namespace("what_the_capture_drops_is_counted", || {
+fn drops_of_the_capture_are_counted() {
+    in_namespace("drops_of_the_capture_are_counted", || {
         for capture in ["ring", "pnet"] {
             let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
             let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
@@ -100,8 +100,8 @@ fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
 /// queue.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
-fn quacks_tell_the_truth_through_a_flood() {
-    in_namespace("quacks_tell_the_truth_through_a_flood", || {
+fn quacks_are_right_during_a_flood() {
+    in_namespace("quacks_are_right_during_a_flood", || {
         for capture in ["ring", "pnet"] {
             let jumbo = [(1, 8900, 0), (1, 8900, 1300), (7, 8900, 1300)];
             for (train, len, held) in
@@ -153,8 +153,11 @@ fn quacks_tell_the_truth_through_a_flood() {
                         && let Some(report) = peer.next_report().filter(|report| report.count > 0)
                     {
                         let place = stretch(&report, &sent);
-                        assert!(place.is_some(), "{what}: {report:?} is of no stretch");
-                        // Not the epoch of the first.
+                        assert!(
+                            place.is_some(),
+                            "{what}: {report:?} does not cover consecutive datagrams"
+                        );
+                        // The epoch must differ from the first one.
                         if place > Some(0) {
                             break;
                         }
@@ -194,8 +197,8 @@ for line in sys.stdin:
 /// Such a frame leaves a ring stuck. The proxy detects that, and captures on the interface by pnet.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
-fn a_ring_that_gets_stuck_is_given_up() {
-    in_namespace("a_ring_that_gets_stuck_is_given_up", || {
+fn a_stuck_ring_is_replaced_by_pnet() {
+    in_namespace("a_stuck_ring_is_replaced_by_pnet", || {
         let mut tap = Command::new("python3")
             .args(["-c", TAP])
             .stdin(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Floods at the proxy's port, where anyone can send: they delay nothing else.
+//! Floods at the proxy's port, where anyone can send. They must delay nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,8 +22,8 @@ const HELLOS: usize = 3000;
 /// Thousands of HELLOs wait for the proxy. It sends a quACK that becomes due meanwhile between its
 /// answers to them.
 #[test]
-fn a_flood_at_the_port_holds_up_no_quack() {
-    in_namespace("a_flood_at_the_port_holds_up_no_quack", || {
+fn a_flood_at_the_port_delays_no_quack() {
+    in_namespace("a_flood_at_the_port_delays_no_quack", || {
         let daemon = Daemon::start("-i lo --json --metrics off");
         let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         let destination = sink.local_addr().unwrap();
@@ -61,8 +61,8 @@ fn a_flood_at_the_port_holds_up_no_quack() {
 /// The answers to HELLOs from addresses without a host wait in the kernel until ARP fails. They use
 /// none of the memory for the sessions' quACKs.
 #[test]
-fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
-    in_namespace("answers_to_hosts_that_are_not_there_hold_up_no_quack", || {
+fn answers_to_absent_hosts_delay_no_quack() {
+    in_namespace("answers_to_absent_hosts_delay_no_quack", || {
         let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), RawSocket::open().unwrap());
         let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
         let daemon = Daemon::start("-i near0 --json --metrics off");
@@ -87,16 +87,16 @@ fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
 fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
     let train = hello.repeat(60);
     while !stop.load(Ordering::Relaxed) {
-        // A HELLO without room is lost.
+        // The kernel drops a HELLO without room.
         let _ = socket.send(&train);
     }
 }
 
-/// During a flood the proxy reports good health, counts, and ends with a true summary. The flood
+/// During a flood the proxy reports good health, counts, and ends with a right summary. The flood
 /// arrives on another interface than the packets, so that it uses none of their room.
 #[test]
-fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
-    in_namespace("a_flood_at_the_port_holds_up_neither_counting_nor_the_end", || {
+fn a_flood_at_the_port_delays_neither_counting_nor_the_end() {
+    in_namespace("a_flood_at_the_port_delays_neither_counting_nor_the_end", || {
         let (flow, control) = across_a_link();
         let daemon = Daemon::start("-i near0 --json --metrics 127.0.0.1:9252");
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();

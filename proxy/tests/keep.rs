@@ -70,7 +70,7 @@ fn protected(len: usize, flags: &str) -> u64 {
     client.sender.set_fetching(false);
     let protect = Protect::of(0.25, 30, Duration::from_millis(2));
     client.sender.protect(Some(protect), now());
-    // The proxy knows of that before anything is lost: parity covers what passes from then on.
+    // The proxy reads the request before the first loss: parity covers what passes from then on.
     let is_protected = |client: &Client| client.sender.stats().parity_received > 0;
     let mut warm_up = (0x7000_0001..).map(|n| numbered(n, len)).take(2000);
     while !flags.contains("off") && !is_protected(&client) {
@@ -217,7 +217,8 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
         assert_eq!(number(&page, "sidekick_sessions_keeping"), 1.0);
         assert!(number(&page, "sidekick_repeats_sent_total") >= 1.0);
 
-        // BYE: one is not answered, and could be lost.
+        // The client sends several BYEs, because the proxy does not acknowledge them, and one may
+        // be lost.
         client.sender.stop();
         client.run_until("ended", |_| true);
         let status = status_until("freed", |status| status["sessions_open"] == 0);
@@ -227,10 +228,10 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
     });
 }
 
-/// Copies go to whoever has proven that it receives the flow, and to nobody else.
+/// Only a client that has proven that it receives the flow gets copies.
 #[test]
-fn a_stranger_gets_silence() {
-    in_namespace("a_stranger_gets_silence", || {
+fn a_client_without_a_proof_gets_no_copies() {
+    in_namespace("a_client_without_a_proof_gets_no_copies", || {
         let (mut sockets, server) = router(V4, 2);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -255,10 +256,10 @@ fn a_stranger_gets_silence() {
     });
 }
 
-/// What the queue of the near interface drops is congestion, of which the server has to learn.
+/// Drops of the near interface's queue are congestion, which the server must detect.
 #[test]
-fn what_the_interface_s_own_queue_drops_is_not_kept() {
-    in_namespace("what_the_interface_s_own_queue_drops_is_not_kept", || {
+fn datagrams_that_the_interface_s_queue_drops_are_not_kept() {
+    in_namespace("datagrams_that_the_interface_s_queue_drops_are_not_kept", || {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 -i far0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -282,8 +283,8 @@ fn what_the_interface_s_own_queue_drops_is_not_kept() {
 /// More datagrams than the capture holds pass while the proxy does nothing, for longer than it
 /// waits between questions about drops. It keeps those that the capture has.
 #[test]
-fn what_a_full_capture_holds_is_kept() {
-    in_namespace("what_a_full_capture_holds_is_kept", || {
+fn the_datagrams_of_a_full_capture_are_kept() {
+    in_namespace("the_datagrams_of_a_full_capture_are_kept", || {
         for capture in ["ring", "pnet"] {
             let (mut sockets, server) = router(V4, 1);
             let daemon = Daemon::start(&format!("-i near0 --json --buffer 1 --capture {capture}"));
@@ -337,7 +338,7 @@ fn datagrams_with_vlan_tags_are_kept() {
         let sent_all =
             Command::new("python3").args(["-c", INJECTOR]).args(frames).status().unwrap();
         assert!(sent_all.success());
-        // The client has no interface for them: it lacks all three.
+        // The client has no interface for these VLANs, so it lacks all three.
         client.request(&sent[0], &sent[2]);
         client.run_until("repeated", |client| client.copies.contains(&sent[1]));
         daemon.stop();
@@ -352,7 +353,7 @@ fn packet_sockets() -> (usize, usize) {
     (sockets.clone().count(), sockets.filter(receives).count())
 }
 
-/// Waits for so many packet sockets, of which so many receive.
+/// Waits for this many packet sockets, and for this many that receive.
 fn sockets_until(wanted: (usize, usize)) {
     let end = now() + common::PATIENCE;
     while packet_sockets() != wanted {
@@ -362,8 +363,8 @@ fn sockets_until(wanted: (usize, usize)) {
 
 /// The capture for copies ends with the interface, and begins again when the interface is back.
 #[test]
-fn an_interface_that_comes_back_is_copied_from_again() {
-    in_namespace("an_interface_that_comes_back_is_copied_from_again", || {
+fn copies_resume_when_an_interface_comes_back() {
+    in_namespace("copies_resume_when_an_interface_comes_back", || {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json --threads 2");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));

@@ -79,8 +79,8 @@ fn assert_silent(socket: &UdpSocket) {
 }
 
 #[test]
-fn an_answer_leaves_only_where_its_marker_came_in() {
-    in_namespace("an_answer_leaves_only_where_its_marker_came_in", || {
+fn an_answer_leaves_by_the_interface_of_its_marker() {
+    in_namespace("an_answer_leaves_by_the_interface_of_its_marker", || {
         let mut host = Host::new();
         let victim = link("side0", ("10.8.0.1/24", "10.8.0.2/24"), &[], || bind("10.8.0.2:53"));
         let daemon = Daemon::start("-i near0 --json");
@@ -94,8 +94,8 @@ fn an_answer_leaves_only_where_its_marker_came_in() {
 }
 
 #[test]
-fn a_proxy_sends_nothing_to_itself_in_another_s_name() {
-    in_namespace("a_proxy_sends_nothing_to_itself_in_another_s_name", || {
+fn a_proxy_sends_nothing_to_itself_from_a_forged_address() {
+    in_namespace("a_proxy_sends_nothing_to_itself_from_a_forged_address", || {
         let mut host = Host::new();
         // All sockets of programs on the proxy's machine.
         let programs = ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "0.0.0.0:54"].map(bind);

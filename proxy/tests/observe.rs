@@ -22,7 +22,7 @@ use sidekick_proxy::testing::{
 
 const METRICS: &str = "127.0.0.1:9252";
 
-/// A session of a flow on loopback. The flow has sent so many packets. The proxy has counted all,
+/// A session of a flow on loopback. The flow has sent this many packets. The proxy has counted all,
 /// and has sent one quACK for them.
 fn session(packets: u16) -> (Peer, UdpSocket) {
     let (source, control) =
@@ -213,10 +213,10 @@ fn status_shows_a_session() {
     });
 }
 
-/// Clients that send nothing, or little, or read nothing, keep no others out.
+/// Clients that send nothing or little, or that read nothing, do not keep others out.
 #[test]
-fn slow_clients_hurt_nobody_else() {
-    in_namespace("slow_clients_hurt_nobody_else", || {
+fn slow_clients_do_not_delay_others() {
+    in_namespace("slow_clients_do_not_delay_others", || {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
         let mut slow = Vec::new();
         for begun in [
@@ -242,8 +242,8 @@ fn slow_clients_hurt_nobody_else() {
 }
 
 #[test]
-fn what_is_no_question_gets_no_answer() {
-    in_namespace("what_is_no_question_gets_no_answer", || {
+fn an_invalid_request_gets_no_page() {
+    in_namespace("an_invalid_request_gets_no_page", || {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
         let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
         for (request, expected) in [
@@ -273,8 +273,8 @@ fn what_is_no_question_gets_no_answer() {
 }
 
 #[test]
-fn a_second_daemon_goes_without_unless_asked() {
-    in_namespace("a_second_daemon_goes_without_unless_asked", || {
+fn a_second_daemon_runs_without_metrics_by_default() {
+    in_namespace("a_second_daemon_runs_without_metrics_by_default", || {
         let first = Daemon::start("-i lo --listen 127.0.0.1:0");
         let second = Daemon::start("-i lo --listen 127.0.0.1:0");
         let quiet = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics off");
@@ -354,7 +354,7 @@ impl ProtocolEngine for Stuck {
 }
 
 /// While a worker is stuck, the server answers requests that need no worker, and totals do not
-/// shrink.
+/// decrease.
 #[test]
 fn a_stuck_thread_is_reported() {
     let lock = Arc::new(Mutex::new(7));
@@ -380,7 +380,7 @@ fn a_stuck_thread_is_reported() {
         status == 503 && said == "1 of 2 threads do not answer: restart the proxy\n"
     });
     let page = get(&at, "/metrics").2;
-    assert_eq!(number(&page, "sidekick_packets_counted_total"), 11.0, "what it said last");
+    assert_eq!(number(&page, "sidekick_packets_counted_total"), 11.0, "its last answer");
     assert_eq!(number(&page, "sidekick_threads_answering"), 1.0);
     drop(held);
     until(&at, "/health", |_, said| said.contains("there is no none0"));
@@ -414,9 +414,5 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let summary = closing.join().unwrap();
     let handled = *locks[1].lock().unwrap();
     assert!(handled > 0);
-    assert_eq!(
-        summary.counted,
-        handled + *locks[0].lock().unwrap(),
-        "both have said how things stand"
-    );
+    assert_eq!(summary.counted, handled + *locks[0].lock().unwrap(), "both have reported");
 }

@@ -196,8 +196,8 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
 }
 
 #[test]
-fn odd_frames_are_counted_as_the_next_hop_takes_them() {
-    in_namespace("odd_frames_are_counted_as_the_next_hop_takes_them", || {
+fn odd_frames_count_if_the_next_hop_accepts_them() {
+    in_namespace("odd_frames_count_if_the_next_hop_accepts_them", || {
         run("ip link add near0 mtu 65535 type veth peer name far0 mtu 65535");
         run("ip link set near0 up");
         run("ip link set far0 up");
@@ -241,8 +241,8 @@ fn odd_frames_are_counted_as_the_next_hop_takes_them() {
 
 /// A router that merges what it receives (GRO), as a forwarding one does.
 #[test]
-fn frames_that_this_machine_merges_count_as_the_datagrams_they_hold() {
-    in_namespace("frames_that_this_machine_merges_count_as_the_datagrams_they_hold", || {
+fn the_datagrams_of_frames_merged_here_count_one_by_one() {
+    in_namespace("the_datagrams_of_frames_merged_here_count_one_by_one", || {
         for capture in ["ring", "pnet"] {
             // The proxy's end receives single datagrams, and merges them.
             let (flow, control) = common::link::across_a_prepared_link(&[

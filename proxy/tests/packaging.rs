@@ -75,9 +75,9 @@ fn assert_exported(names: &BTreeSet<String>, by: &Packaged) {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// As far as this test can check without a parser. Promtool checks the rest.
+/// This test checks the rules as far as it can without a parser. Promtool checks the rest.
 #[test]
-fn alerts_are_about_metrics_that_there_are_and_say_what_to_do() {
+fn alerts_name_existing_metrics_and_an_action() {
     let mut names = BTreeSet::new();
     for program in [proxy(), agent()] {
         let alerts = program.alerts;
@@ -112,7 +112,7 @@ fn check_rules<'a>(alerts: &'a str, names: &mut BTreeSet<&'a str>) {
 }
 
 #[test]
-fn dashboards_are_of_metrics_that_there_are() {
+fn dashboards_name_existing_metrics() {
     for program in [proxy(), agent()] {
         assert_exported(&named(program.dashboard), &program);
         check_dashboard(&serde_json::from_str(program.dashboard).unwrap());
@@ -179,9 +179,9 @@ fn every_flag_of_the_agent_is_explained() {
 }
 
 #[test]
-fn a_unit_grants_what_its_program_needs_and_nothing_else() {
+fn a_unit_grants_only_the_capabilities_that_its_program_needs() {
     let raw = BTreeSet::from(["CAP_NET_RAW"]);
-    // For its TUN device.
+    // The agent creates a TUN device.
     let admin = BTreeSet::from(["CAP_NET_RAW", "CAP_NET_ADMIN"]);
     for (Packaged { unit, .. }, capabilities) in [(proxy(), raw), (agent(), admin)] {
         let values = |key: &str| {

@@ -22,8 +22,8 @@ fn await_arrival(port: &Port, buffer: &mut [u8]) -> Arrival {
 }
 
 #[test]
-fn answers_come_from_the_address_spoken_to() {
-    in_namespace("answers_come_from_the_address_spoken_to", || {
+fn answers_come_from_the_address_of_the_message() {
+    in_namespace("answers_come_from_the_address_of_the_message", || {
         for ip in ["2001:db8::7", "2001:db8::8"] {
             run(&format!("ip address add {ip}/128 dev lo nodad"));
             await_route_to_own(ip);
@@ -129,8 +129,8 @@ fn forged_errors_do_not_reach_the_port() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
-    in_namespace("errors_say_what_to_do", || {
+fn port_errors_name_a_remedy() {
+    in_namespace("port_errors_name_a_remedy", || {
         let error = Port::open("192.0.2.1:5252".parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
             error,

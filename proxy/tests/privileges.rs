@@ -61,7 +61,8 @@ fn assert_confined(daemon: &Daemon) {
 fn a_daemon_keeps_net_raw_alone() {
     in_namespace("a_daemon_keeps_net_raw_alone", || {
         let line = "-i lo --threads 2";
-        // Once with all capabilities, as for root, and once with one, as from a service manager.
+        // The daemon starts once with all capabilities, like root, and once with one, as under a
+        // service manager.
         let root = Daemon::start(line);
         assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
         assert_confined(&root);

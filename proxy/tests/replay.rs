@@ -53,7 +53,7 @@ fn replay(options: &[&str], file: &[u8]) -> Value {
 }
 
 #[test]
-fn each_flow_of_a_capture_is_told_of() {
+fn each_flow_of_a_capture_is_reported() {
     let frames = Frames::new(PACKETS, FLOWS, 7);
     // For each flow: the number of packets, and the first and last identifiers.
     let mut expected = HashMap::<SocketAddr, (u64, u32, u32)>::new();
@@ -83,7 +83,7 @@ fn each_flow_of_a_capture_is_told_of() {
 }
 
 #[test]
-fn what_there_is_of_a_capture_that_breaks_off_is_told() {
+fn the_packets_of_a_truncated_capture_are_reported() {
     let whole = capture(&Frames::new(10, 1, 1));
     let told = replay(&["--flows", "1"], &whole[..whole.len() - 1]);
     assert_eq!((&told["packets"], &told["truncated"]), (&9.into(), &true.into()), "{told}");

@@ -96,8 +96,8 @@ fn a_poll_does_not_overtake_the_packets_before_it() {
 }
 
 #[test]
-fn timed_quacks_come_without_asking_and_a_signal_sends_bye() {
-    in_namespace("timed_quacks_come_without_asking_and_a_signal_sends_bye", || {
+fn timed_quacks_need_no_poll_and_a_signal_sends_bye() {
+    in_namespace("timed_quacks_need_no_poll_and_a_signal_sends_bye", || {
         let daemon = Daemon::start("--interface lo --listen [::]:5252 --json");
         let (source, sink) = (bind("[::1]:0"), bind("[::1]:0"));
         let destination = sink.local_addr().unwrap();
@@ -155,8 +155,8 @@ fn limits_are_kept() {
 
 /// A changed file applies from SIGHUP on, and open sessions continue.
 #[test]
-fn a_changed_file_is_taken_over_without_losing_a_session() {
-    in_namespace("a_changed_file_is_taken_over_without_losing_a_session", || {
+fn a_changed_file_is_applied_without_losing_a_session() {
+    in_namespace("a_changed_file_is_applied_without_losing_a_session", || {
         let directory = tempfile::tempdir().unwrap();
         let (file, socket) =
             (directory.path().join("proxy.toml"), directory.path().join("manager"));
@@ -183,10 +183,10 @@ fn a_changed_file_is_taken_over_without_losing_a_session() {
         let (first, second, third) = (proxy(), proxy(), proxy());
         let peer = Peer::open(first, 4000, destination, every_packets(2, 20));
         assert!(common::is_refused(&second, 4001, destination), "one session only");
-        // More threads would share the sessions, after a restart.
+        // More threads take effect at a restart. They would share the limit of sessions.
         let text = "interfaces = [\"lo\"]\nmax-sessions = 2\nmax-threshold = 3\nthreads = 2\n";
         reload(&daemon, text);
-        assert_eq!(peer.poll(5).sums.len(), 20, "a session is as it was agreed");
+        assert_eq!(peer.poll(5).sums.len(), 20, "a session keeps its terms");
         let other = Peer::open(second, 4001, destination, every_packets(2, 20));
         assert_eq!(other.poll(6).sums.len(), 3);
         reload(&daemon, "interfaces = [\"lo\", \"near0\"]\nmax-sessions = many\n");
@@ -204,8 +204,8 @@ fn a_changed_file_is_taken_over_without_losing_a_session() {
 }
 
 #[test]
-fn merged_frames_count_as_the_datagrams_they_hold() {
-    in_namespace("merged_frames_count_as_the_datagrams_they_hold", || {
+fn the_datagrams_of_merged_frames_count_one_by_one() {
+    in_namespace("the_datagrams_of_merged_frames_count_one_by_one", || {
         let (flow, control) = across_a_link();
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
         let sink = UdpSocket::bind(destination).unwrap();
@@ -243,8 +243,8 @@ fn merged_frames_count_as_the_datagrams_they_hold() {
 }
 
 #[test]
-fn a_link_that_goes_down_and_up_again_is_counted_on() {
-    in_namespace("a_link_that_goes_down_and_up_again_is_counted_on", || {
+fn counting_resumes_when_a_link_comes_up_again() {
+    in_namespace("counting_resumes_when_a_link_comes_up_again", || {
         let (flow, control) = across_a_link();
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
         let daemon = Daemon::start("--interface near0 --json -v");
@@ -266,8 +266,8 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
 /// A modem that is removed and inserted again, or a tunnel that is created again, keeps its name.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
-fn an_interface_that_comes_back_is_captured_on_again() {
-    in_namespace("an_interface_that_comes_back_is_captured_on_again", || {
+fn capture_resumes_when_an_interface_comes_back() {
+    in_namespace("capture_resumes_when_an_interface_comes_back", || {
         for capture in ["ring", "pnet"] {
             let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
             let daemon =
@@ -310,8 +310,8 @@ fn an_interface_that_comes_back_is_captured_on_again() {
 
 /// Each source has its thread, which also receives the source's messages.
 #[test]
-fn sources_are_shared_out_among_threads() {
-    in_namespace("sources_are_shared_out_among_threads", || {
+fn threads_share_the_sources() {
+    in_namespace("threads_share_the_sources", || {
         for capture in ["ring", "pnet"] {
             let line =
                 format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");

@@ -36,7 +36,7 @@ fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
 
 #[test]
 fn an_error_about_an_unknown_interface_lists_those_that_exist() {
-    in_namespace("an_unknown_interface_is_answered_by_those_there_are", || {
+    in_namespace("an_error_about_an_unknown_interface_lists_those_that_exist", || {
         let (status, stdout, stderr) = fails(&mut proxy("--interface nonesuch0"));
         assert_eq!(status.code(), Some(1));
         assert_sentence((&stdout, &stderr), &["no interface nonesuch0", "this machine has lo"]);
@@ -124,7 +124,7 @@ fn nonsense_on_the_command_line_is_refused() {
 
 #[test]
 fn each_terminating_signal_ends_the_proxy_in_order() {
-    in_namespace("every_ending_signal_ends_it_well", || {
+    in_namespace("each_terminating_signal_ends_the_proxy_in_order", || {
         run("ip link add near0 type veth peer name near1");
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut daemon = Daemon::start("-i lo -i near0,near1 -i lo --listen 127.0.0.1:5253");
@@ -149,7 +149,7 @@ fn each_terminating_signal_ends_the_proxy_in_order() {
 
 #[test]
 fn a_service_manager_is_notified() {
-    in_namespace("a_service_manager_is_told", || {
+    in_namespace("a_service_manager_is_notified", || {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("manager");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -172,7 +172,7 @@ fn a_service_manager_is_notified() {
 /// sentence. `check` prints the same sentence.
 #[test]
 fn an_unusable_key_file_is_named() {
-    in_namespace("a_key_file_that_will_not_do_is_named", || {
+    in_namespace("an_unusable_key_file_is_named", || {
         let directory = tempfile::tempdir().unwrap();
         let [pipe, open, made, config] = ["pipe", "open", "made", "config"]
             .map(|name| directory.path().join(name).display().to_string());
@@ -211,7 +211,7 @@ fn an_unusable_key_file_is_named() {
 /// with 0.
 #[test]
 fn a_proxy_continues_when_its_output_cannot_be_written() {
-    in_namespace("it_works_on_when_what_it_says_cannot_be_written", || {
+    in_namespace("a_proxy_continues_when_its_output_cannot_be_written", || {
         let full = || File::options().write(true).open("/dev/full").unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("manager");

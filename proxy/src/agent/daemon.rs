@@ -60,7 +60,7 @@ pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<AgentConfig>;
 enum Command {
     Stop,
     Reload,
-    /// A report with so many flows at most.
+    /// A report with at most this many flows.
     Report(usize, SyncSender<Report>),
 }
 

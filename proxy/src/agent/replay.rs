@@ -21,7 +21,7 @@ const PROXY: SocketAddr =
 const AGENT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 6000);
 
-/// An agent and a proxy that see the same frames. The caller measures what the agent does alone:
+/// An agent and a proxy that see the same frames. The caller measures only the agent's work:
 /// [`AgentReplay::leave`] and [`AgentReplay::hear`].
 pub struct AgentReplay {
     agent: Agent,
@@ -126,7 +126,7 @@ impl AgentReplay {
 
     fn take_sent(&mut self, now: Instant) {
         while let Some((to, buffer)) = self.agent.pop() {
-            // A capture shows it when it leaves.
+            // A capture shows each frame when it leaves.
             if let (To::Interface(_), Ok(datagram)) =
                 (to, parse(Link::Ethernet, &buffer, buffer.len()))
             {

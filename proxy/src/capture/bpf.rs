@@ -40,8 +40,8 @@ pub(super) const RETURN_A: u16 = 0x16;
 /// At this offset, `LOAD_HALF` loads the packet's EtherType as the kernel knows it (`SKF_AD_OFF +
 /// SKF_AD_PROTOCOL`).
 pub(super) const ETHERTYPE: u32 = 0xffff_f000;
-/// At this offset, `LOAD_BYTE` loads to whom the packet is (`SKF_AD_OFF + SKF_AD_PKTTYPE`): a
-/// `PACKET_` constant of `packet(7)`.
+/// At this offset, `LOAD_BYTE` loads the packet's type (`SKF_AD_OFF + SKF_AD_PKTTYPE`), such as
+/// leaving or arriving: a `PACKET_` constant of `packet(7)`.
 pub(super) const PACKET_TYPE: u32 = 0xffff_f004;
 
 /// At this offset, `LOAD_BYTE` loads whether the packet has a VLAN tag beside its bytes, 1 or 0
@@ -71,7 +71,7 @@ pub(super) fn run_for(
     run_tagged(program, packet, (ethertype, packet_type, false))
 }
 
-/// The same for a packet of this EtherType and type, with or without a VLAN tag beside its bytes.
+/// As [`run_for`], for a packet with or without a VLAN tag beside its bytes.
 #[cfg(test)]
 pub(super) fn run_tagged(
     program: &[sock_filter],

@@ -31,8 +31,8 @@ use crate::packet::Link;
 /// Bytes of packets that may wait, if the captures that count have more: 1024 packets. A packet
 /// without room is not copied, and harms nothing else.
 const BUFFER: usize = 2 << 20;
-/// So many clients can be named one by one. Each costs an instruction of the kernel's for each
-/// packet to another client.
+/// The most clients that the filter names one by one. Each costs an instruction in the kernel for
+/// each packet to another client.
 const MAX_NAMED: usize = 64;
 const ETHERNET_LEN: u32 = 14;
 
@@ -61,7 +61,7 @@ enum Side {
 pub(crate) enum Clients {
     /// Those with these addresses.
     Named(Vec<IpAddr>),
-    /// All that the thread serves which has this index out of so many.
+    /// All clients of the thread with this index, of this many threads.
     OfShard(u16, u16),
 }
 
@@ -79,8 +79,8 @@ impl Clients {
     }
 }
 
-/// What a [`CopyCapture`] needs of the kernel. To open it takes milliseconds, so one is open before
-/// a session asks for copies. It costs memory alone.
+/// The kernel's part of a [`CopyCapture`]. Opening it takes milliseconds, so one is open before a
+/// session asks for copies. It costs only memory.
 #[derive(Debug)]
 pub(crate) struct SpareCapture {
     socket: Filtered,
@@ -105,7 +105,7 @@ impl SpareCapture {
 }
 
 impl CopyCapture {
-    /// Begins a capture. It shows nothing at first.
+    /// Begins a capture, which shows no packets at first.
     ///
     /// # Errors
     /// When the interface is gone, or its link type is not supported.
@@ -123,7 +123,7 @@ impl CopyCapture {
         Ok(Self { capture: Capture::new(&interface, link, direction, source), link, side })
     }
 
-    /// Shows the datagrams of these clients alone from now on.
+    /// Shows only the datagrams of these clients from now on.
     ///
     /// # Errors
     /// When the kernel does not accept the filter.
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::packet::MAX_TAGS;
 
-    /// A frame to this address, with so many VLAN tags, and the EtherType as the kernel knows it.
+    /// A frame to this address, with this many VLAN tags, and the EtherType as the kernel knows it.
     fn frame(link: Link, to: IpAddr, protocol: u8, tags: usize) -> (Vec<u8>, u16) {
         let (ip, inner) = match to {
             IpAddr::V4(to) => {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_and_the_protocol_agree_whose_a_source_is() {
+    fn the_kernel_and_the_protocol_choose_the_same_thread() {
         let program = program();
         for n in 0..2000_u32 {
             let spread = n.wrapping_mul(0x85eb_ca6b);

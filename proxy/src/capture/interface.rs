@@ -116,7 +116,7 @@ impl Capture {
         self.interface.take_missed(self.source.dropped())
     }
 
-    /// Most frames that can wait. A reader of so many frames has seen all that were there at the
+    /// Most frames that can wait. A reader of this many frames has seen all that waited at the
     /// beginning.
     #[must_use]
     pub(crate) fn most_waiting(&self) -> usize {

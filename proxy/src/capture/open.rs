@@ -63,7 +63,7 @@ impl Filtered {
         self.0.granted.vnet_header
     }
 
-    /// Where it sends packets of IPv4, and of IPv6. To be asked before [`Filtered::bind`].
+    /// Where it sends packets of IPv4, and of IPv6. Call it before [`Filtered::bind`].
     pub(super) fn ways(&self) -> Result<[SockaddrStorage; 2], CaptureError> {
         let Unbound { interface, socket, .. } = &self.0;
         let way = |ethertype| {
@@ -85,7 +85,7 @@ impl Filtered {
         unbound.map(Self)
     }
 
-    /// Binds it to its interface at once. It receives nothing before it has a filter.
+    /// Binds it to its interface. It receives nothing before it has a filter.
     pub(super) fn bind(self) -> Result<(NetworkInterface, Link, Box<dyn Source>), CaptureError> {
         let interface = self.0.interface.clone();
         let purpose = self.0.purpose;

@@ -1,8 +1,8 @@
 //! Captures of whole packets in one direction, for an agent.
 //!
-//! An agent sends by the capture of what arrives: a packet socket does not see what it sends
-//! itself, and the capture of what leaves has to show when that is on the wire. Other packet
-//! sockets on the same way see it, too.
+//! An agent sends by the capture of arriving packets. A packet socket does not see what it sends
+//! itself, and the capture of leaving packets must show when the agent's packets are on the wire.
+//! Other packet sockets on the same interface see them, too.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
@@ -61,8 +61,8 @@ impl PassingCapture {
         let parts = [IoSlice::new(header.unwrap_or_default()), IoSlice::new(frame)];
         let fd = self.capture.as_fd().as_raw_fd();
         let [v4, v6] = &self.ways;
-        // A frame shows its protocol. Of a bare packet the kernel has to be told: a PPP device
-        // drops what has none.
+        // A frame contains its protocol number. For a bare packet the caller passes it to the
+        // kernel: a PPP device drops a packet without one.
         let way = match (self.link, frame.first()) {
             (Link::Ethernet, _) => None,
             (Link::Ip, Some(first)) if first >> 4 == 4 => Some(v4),
@@ -75,8 +75,8 @@ impl PassingCapture {
 
 /// The program that keeps what may be UDP, in one direction.
 ///
-/// A tag beside the bytes of a frame is not in what the agent sends. So it leaves alone what leaves
-/// with one, on the parent of a VLAN: the agent would send into another VLAN.
+/// A frame of the agent has no VLAN tag beside its bytes. So the program drops leaving packets with
+/// such a tag, on the parent of a VLAN. The agent would repair them in another VLAN.
 fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
     let (leaving, arriving) = match direction {
         Direction::Leaving => (1, 0),

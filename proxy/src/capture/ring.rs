@@ -70,7 +70,7 @@ pub(super) struct Ring {
     starved: u32,
 }
 
-/// So many such questions in a row show that the ring is stuck.
+/// This many such questions in a row show that the ring is stuck.
 const STARVED: u32 = 2;
 
 /// The slots of a ring in their cyclic order.
@@ -105,7 +105,7 @@ unsafe impl Send for Memory {}
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mmap returned `start` for this length, and no reference into it outlives `self`.
-        // An error would be of no use here.
+        // No caller could use an error here.
         let _ = unsafe { munmap(self.start, self.slots * SLOT) };
     }
 }
@@ -128,10 +128,10 @@ impl Filled {
 }
 
 impl Memory {
-    /// Adds a ring of about so many bytes to a packet socket that is not bound yet.
+    /// Adds a ring of about `bytes` bytes to a packet socket that is not bound yet.
     ///
     /// # Errors
-    /// When the kernel has no such ring, or not so much memory.
+    /// When the kernel has no such ring, or too little memory.
     pub(super) fn under(socket: &OwnedFd, bytes: usize) -> io::Result<Self> {
         let blocks = bytes.div_ceil(BLOCK).max(1);
         let slots = blocks * (BLOCK / SLOT);
@@ -157,7 +157,7 @@ impl Memory {
     /// The beginning of a slot.
     fn slot(&self, index: usize) -> NonNull<u8> {
         debug_assert!(index < self.slots);
-        // SAFETY: all callers keep `index` below `slots`, and so many slots are mapped.
+        // SAFETY: all callers keep `index` below `slots`, which is the number of mapped slots.
         unsafe { self.start.cast::<u8>().add(index * SLOT) }
     }
 
@@ -202,9 +202,9 @@ impl Memory {
 }
 
 impl Slots {
-    /// The slot so many places behind the next; `places` is less than the number of slots.
+    /// The slot `places` places behind the next; `places` is less than the number of slots.
     fn behind(&self, places: usize) -> usize {
-        // Not by a division: this runs several times for each packet.
+        // A division would be slow: this runs several times for each packet.
         let slot = self.next + places;
         if slot < self.memory.slots { slot } else { slot - self.memory.slots }
     }
@@ -233,7 +233,7 @@ impl Slots {
             .count()
     }
 
-    /// Returns so many slots to the kernel.
+    /// Returns this many slots to the kernel.
     fn give_back(&mut self, slots: usize) {
         for _ in 0..slots {
             self.memory.give_back(self.next);

@@ -160,8 +160,9 @@ pub(super) fn bind(
     }
 }
 
-/// Where a socket sends packets of this EtherType by this interface. The kernel tells it of a
-/// socket that is bound to it, so the socket must be bound anew afterwards.
+/// The address to which a socket sends packets of this EtherType by this interface. The kernel
+/// reports it only for a socket bound to that EtherType. So this binds the socket, and the caller
+/// must bind it again.
 pub(super) fn way(
     fd: &OwnedFd,
     interface: &NetworkInterface,

@@ -67,8 +67,8 @@ impl<'a> Frames<'a> {
 pub(super) enum Read {
     /// The source lends the frames that it put into [`Frames`]: perhaps none.
     Frames,
-    /// The source discarded so many frames, since others are missing right before them, among them
-    /// or right after.
+    /// The source discarded frames, since others are missing right before them, among them or right
+    /// after.
     Gap {
         /// The discarded frames.
         discarded: usize,
@@ -83,7 +83,7 @@ pub(super) enum Holes {
     /// The reader counts frames. It must know where some are missing, so the source discards all
     /// frames among which the kernel may have dropped others.
     Matter,
-    /// The reader copies frames. Each of them is of use without the others.
+    /// The reader copies frames. It can use each of them without the others.
     Harmless,
 }
 
@@ -92,8 +92,8 @@ pub(super) trait Source: AsFd + Send {
     /// The source's name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Most frames that can wait in the source. A reader of so many frames has seen all that were
-    /// there at the beginning.
+    /// Most frames that can wait in the source. A reader of this many frames has seen all that
+    /// waited at the beginning.
     fn most_waiting(&self) -> usize;
 
     /// Reads waiting frames into `frames`, which must be empty. Never blocks.

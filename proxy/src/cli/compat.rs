@@ -68,8 +68,8 @@ pub(super) struct CompatOptions {
     )]
     quack_every: Interval,
 
-    /// Sums in each quACK: a sender can identify so many missing datagrams. The sender must expect
-    /// the same number
+    /// Sums in each quACK: a sender can identify this many missing datagrams. The sender must
+    /// expect the same number
     #[arg(
         long,
         value_name = "T",

@@ -65,7 +65,7 @@ pub(crate) struct StatusOptions<S: ProgramStatus> {
     #[arg(long, help = format!("Show all {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first))]
     all: bool,
 
-    // clap would keep one default value for both programs, so it gets none.
+    // clap would share one default value between both programs, so it gets none.
     #[arg(
         long,
         value_name = "ADDR:PORT",
@@ -137,7 +137,7 @@ pub(crate) fn add_file<K: Keys>(
     Ok(())
 }
 
-/// The level of so many -v.
+/// The level of this many -v.
 pub(crate) fn log_level(verbose: u8) -> LogLevel {
     match verbose {
         0 => LogLevel::Warn,

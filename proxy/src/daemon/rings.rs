@@ -2,7 +2,7 @@
 
 use crate::capture::settings::{Backend, Settings};
 
-/// The numbers of these interfaces. What stopped one ring stops the next one, too.
+/// The numbers of these interfaces. The cause that stopped one ring would stop the next, too.
 #[derive(Default)]
 pub(super) struct StuckRings(Vec<u32>);
 

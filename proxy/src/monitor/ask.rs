@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes of an answer, which has room for all sessions or flows.
 const LONGEST: u64 = 16 << 20;
 
-/// Fetches the status of the program that serves metrics at `address`, as JSON and parsed. `all`:
-/// whether to request all sessions or flows.
+/// Fetches the status of the program that serves metrics at `address`, as JSON and parsed. `all`
+/// states whether to request all sessions or flows.
 ///
 /// # Errors
 /// Why there is no status, and a remedy.
@@ -92,7 +92,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// The error for a server that answers so.
+    /// The error for a server with this answer.
     fn answered(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -175,7 +175,8 @@ pub(crate) mod tests {
             && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     }
 
-    /// Reads labels up to the closing brace, by the format's own escapes; gives what follows.
+    /// Reads labels up to the closing brace, by the format's own escapes. Returns them and what
+    /// follows.
     fn labels(text: &str) -> (Vec<(String, String)>, &str) {
         let (mut labels, mut rest) = (Vec::new(), text);
         loop {
@@ -203,7 +204,7 @@ pub(crate) mod tests {
 
     pub(crate) type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
 
-    /// Holds every line to the format, and gives the samples.
+    /// Checks that every line has the format, and returns the samples.
     pub(crate) fn parse(page: &str) -> Series {
         assert!(page.ends_with('\n'));
         let (mut series, mut families) = (Series::new(), BTreeSet::new());
@@ -272,7 +273,7 @@ pub(crate) mod tests {
         assert_eq!((number("sidekick_sessions"), number("sidekick_sessions_max")), (None, None));
     }
 
-    /// Numbers that all differ come out under names that all differ.
+    /// Gives each field a number of its own, and finds each under a name of its own.
     #[test]
     fn every_field_of_the_summary_has_its_own_metric() {
         let fields =

@@ -1,4 +1,4 @@
-//! What the status of every program says of an interface, and what its pages make of that.
+//! The part of a status about an interface, which both programs share, and its text.
 
 use serde::{Deserialize, Serialize};
 

@@ -22,8 +22,8 @@ use super::exposition::CONTENT_TYPE as METRICS_TYPE;
 use super::subject::{ProgramStatus, StatusSource};
 use crate::runtime::{clock, spawn};
 
-/// Most connections at once. The server closes the oldest for a further one: it has had its time,
-/// and slow clients must not keep others out.
+/// Most connections at once. For a further one, the server closes the oldest, so that slow clients
+/// do not keep others out.
 const CONNECTIONS: usize = 16;
 /// Longest time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);

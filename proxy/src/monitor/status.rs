@@ -144,7 +144,8 @@ impl ProgramStatus for Status {
     }
 }
 
-/// What does not depend on the workers. Only the limits change while a proxy runs.
+/// The part of a status that does not depend on the workers. Only the limits change while a proxy
+/// runs.
 #[derive(Clone, Debug)]
 pub struct ProxyInfo {
     /// Where senders reach the proxy.
@@ -188,7 +189,7 @@ pub struct StatusReader {
     pool: WorkerPool,
     info: ProxyInfo,
     start: Start,
-    /// The last report of each worker. Totals must not shrink because a worker is silent.
+    /// The last report of each worker. Totals must not decrease because a worker does not answer.
     last: Vec<Option<Report>>,
 }
 

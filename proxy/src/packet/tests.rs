@@ -125,7 +125,7 @@ fn fragments_are_not_counted() {
 }
 
 #[test]
-fn other_protocols_are_named_so() {
+fn other_protocols_are_skipped_as_such() {
     let udp = udp_bytes(4000, 443, b"x");
     assert_eq!(whole(Link::Ip, &ipv4_bytes(&[], 0, 6, &udp)), Err(Skip::NotUdp));
     assert_eq!(whole(Link::Ip, &ipv6_bytes(&[], 6, &udp)), Err(Skip::NotUdp));
@@ -156,7 +156,7 @@ fn lengths_that_contradict_each_other_are_malformed() {
 }
 
 #[test]
-fn chains_without_end_are_given_up() {
+fn endless_chains_of_headers_are_malformed() {
     let udp = udp_bytes(4000, 443, b"x");
     let long = vec![(60, 0); MAX_EXTENSIONS + 1];
     assert_eq!(whole(Link::Ip, &ipv6_bytes(&long, 17, &udp)), Err(Skip::NotUdp));
@@ -183,7 +183,7 @@ fn a_cut_datagram_keeps_its_length() {
 }
 
 #[test]
-fn the_protocol_is_told_what_was_cut() {
+fn a_truncated_payload_reports_its_missing_bytes() {
     let packet = ipv4_bytes(&[], 0, 17, &udp_bytes(4000, 443, &[7; 40]));
     let ends = Identification { position: Position::End, filter: Filter::All };
     let named = |kept: usize| {
@@ -191,7 +191,7 @@ fn the_protocol_is_told_what_was_cut() {
         (ends.identifier(payload), Identification::default().identifier(payload))
     };
     assert_eq!(named(68), (Some(0x0707_0707), Some(0x0707_0707)));
-    assert_eq!(named(67), (None, Some(0x0707_0707)), "the last bytes are not there");
+    assert_eq!(named(67), (None, Some(0x0707_0707)), "the last bytes are missing");
     assert_eq!(named(53), (None, Some(0x0707_0707)));
     assert_eq!(named(52), (None, None));
     assert_eq!(named(28), (None, None));
@@ -209,7 +209,7 @@ fn a_payload_of_no_bytes_is_whole_behind_its_header() {
 }
 
 #[test]
-fn a_cut_inside_the_headers_is_named_so() {
+fn a_cut_inside_the_headers_is_reported() {
     let udp = udp_bytes(4000, 443, b"0123456789");
     let cut = |link, frame: &[u8], kept: usize| parse(link, &frame[..kept], frame.len()).map(drop);
     let options = ipv4_bytes(&[1; 12], 0, 17, &udp);
@@ -233,19 +233,19 @@ fn a_cut_inside_the_headers_is_named_so() {
 }
 
 #[test]
-fn what_the_kept_headers_say_is_believed_before_the_cut() {
+fn contradictions_in_kept_headers_come_before_the_cut() {
     let udp = udp_bytes(4000, 443, b"x");
     let cut =
         |packet: Vec<u8>, kept: usize| parse(Link::Ip, &packet[..kept], packet.len()).map(drop);
     assert_eq!(cut(ipv4_bytes(&[], 0, 6, &udp), 20), Err(Skip::NotUdp));
     assert_eq!(cut(ipv4_bytes(&[], 0x2000, 17, &udp), 20), Err(Skip::Fragment));
-    // The first two bytes of the previous extension show this.
+    // The first two bytes of the previous extension suffice.
     assert_eq!(cut(ipv6_bytes(&[(60, 3)], 6, &udp), 42), Err(Skip::NotUdp));
     assert_eq!(cut(ipv6_bytes(&[(60, 3), (44, 0)], 17, &udp), 42), Err(Skip::Fragment));
 }
 
 #[test]
-fn cut_padding_takes_nothing_from_the_payload() {
+fn truncated_padding_leaves_the_payload_whole() {
     let mut frame = ethernet_bytes(&[], &ipv4_bytes(&[], 0, 17, &udp_bytes(4000, 443, b"hi")));
     assert_eq!(frame.len(), 44);
     frame.resize(60, 0);

@@ -14,7 +14,7 @@ use crate::packet::{Datagram, Skip};
 /// Longest datagram on a wire. The capturing machine has merged several into a longer one.
 const LONGEST_ON_A_WIRE: usize = 9000;
 
-/// Longest capture by its clock, which stops there.
+/// Longest capture by its clock. The clock of a longer one stops there.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Counts packets that were captured before. It writes quACKs, and sends none.

@@ -102,7 +102,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         show(&mut out, &outcome)
     };
     match written {
-        // The reader of the pipe has seen enough.
+        // The reader of the pipe closed it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         // The result covers the packets before the error.
         _ => broken.map_or(Ok(()), |error| Err(error.into())),

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     },
     /// Close the capture with this number.
     CloseCapture(u32),
-    /// Send a report with the status of so many sessions at most.
+    /// Send a report with the status of at most this many sessions.
     Report(usize, SyncSender<Report>),
     /// The machine has these addresses and interfaces now.
     SetNetwork(HostNetwork, SyncSender<()>),
@@ -84,7 +84,7 @@ pub struct CaptureReport {
     pub counters: Counters,
 }
 
-/// A capture for copies, or a spare one. To close it takes the kernel milliseconds.
+/// A capture for copies, or a spare one. Closing it takes the kernel milliseconds.
 pub(super) type Unused = Box<dyn fmt::Debug + Send>;
 
 /// What a worker reports to the daemon by itself.
@@ -106,7 +106,7 @@ pub enum WorkerEvent {
         /// The last capture had a ring that got stuck.
         stuck: bool,
     },
-    /// A worker needs these sockets no more. The daemon closes them, so that the worker does not
+    /// A worker no longer needs these sockets. The daemon closes them, so that the worker does not
     /// wait for the kernel.
     CopiesUnused(Vec<Unused>),
     /// The port, or the wait for events, has failed. The worker has ended.
@@ -129,7 +129,7 @@ pub(crate) struct WorkerHandle {
     commands: SyncSender<Command>,
     messages: SyncSender<Message>,
     waker: Arc<EventFd>,
-    /// Requests for a report that wait. While a worker is stuck, these repeat.
+    /// The number of waiting requests for a report. Requests repeat while a worker is stuck.
     reports_waiting: Arc<AtomicUsize>,
 }
 

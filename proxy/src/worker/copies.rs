@@ -1,8 +1,8 @@
 //! The captures for copies, which a worker has open only while a session keeps some.
 //!
-//! To open or to close one takes the kernel milliseconds. So the daemon opens a spare one before a
-//! session asks, which begins at once. Without a spare one the engine grants no copies, and senders
-//! continue without. The daemon also closes captures.
+//! Opening or closing one takes the kernel milliseconds. So the daemon opens a spare one before a
+//! session asks for copies. The spare one begins at once. Without it the engine grants no copies,
+//! and senders continue without. The daemon also closes captures.
 
 mod source;
 
@@ -26,14 +26,14 @@ const FRAMES_PER_TURN: usize = 128;
 /// What a worker knows of its captures for copies.
 #[derive(Debug)]
 pub(super) struct CopyState {
-    /// This worker's index, out of so many.
+    /// This worker's index, and the number of workers.
     shard: (u16, u16),
     /// The engine's version of the clients whose datagrams the captures show.
     shown: Option<u64>,
     idleness: Idleness,
     /// The engine grants copies.
     granting: bool,
-    /// Packets for which captures that are of no use any more had no room.
+    /// Packets for which earlier captures had no room.
     missed: u64,
     /// Sockets for the daemon to close. The worker gives them to it at the end of a turn.
     unused: Vec<Unused>,
@@ -61,7 +61,8 @@ impl CopyState {
         }
     }
 
-    /// Puts a capture aside that is of no use any more. The totals keep what it missed.
+    /// Puts aside a capture that the worker no longer needs. The totals keep the packets that it
+    /// missed.
     pub(super) fn put_aside(&mut self, capture: Option<Box<CopyCapture>>) {
         if let Some(mut capture) = capture {
             capture.capture.update_drops();
@@ -70,7 +71,7 @@ impl CopyState {
         }
     }
 
-    /// Puts a spare capture aside that is of no use.
+    /// Puts aside a spare capture that the worker does not need.
     pub(super) fn put_spare_aside(&mut self, spare: Option<Box<SpareCapture>>) {
         self.unused.extend(spare.map(|spare| spare as Unused));
     }
@@ -169,7 +170,7 @@ impl<E: ProtocolEngine> Worker<E> {
         }
     }
 
-    /// Takes the spare capture that the daemon has opened on an interface, or not.
+    /// Handles the daemon's answer: the spare capture on an interface, or an error.
     pub(super) fn take_spare(
         &mut self,
         interface: u32,
@@ -247,7 +248,7 @@ fn copy_batch<E: ProtocolEngine>(
     let (mut frames, mut batch) = (Frames::default(), Batch::default());
     let mut datagrams = capture.capture.read(&mut frames)?;
     while let Some(captured) = datagrams.next(&mut batch) {
-        // A gap harms nothing: what is not there is not repeated.
+        // A gap is harmless: the proxy does not repeat a datagram that it lacks.
         if let Captured::Datagrams(seen) = captured {
             engine.keep(seen, interface, now);
         }

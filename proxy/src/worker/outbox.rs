@@ -108,7 +108,8 @@ impl Outbox {
     }
 }
 
-/// Whether an address means nothing without its interface, which the raw socket does not know.
+/// Whether an address is valid only together with its interface, which the raw socket does not
+/// know.
 fn is_scoped(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -36,7 +36,7 @@ fn prefix(ip: &str) -> String {
 }
 
 /// Makes the proxy's host a router between `near0`, where clients are, and `far0`, where the server
-/// is. Returns the sockets of so many clients, and the server's.
+/// is. Returns the sockets of this many clients, and the server's.
 pub fn router(addresses: Addresses, clients: u16) -> (Vec<(UdpSocket, UdpSocket)>, UdpSocket) {
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
@@ -50,7 +50,7 @@ pub fn router(addresses: Addresses, clients: u16) -> (Vec<(UdpSocket, UdpSocket)
     (sockets, server)
 }
 
-/// Creates the near link. Returns the sockets of so many clients.
+/// Creates the near link. Returns the sockets of this many clients.
 pub fn near(addresses: Addresses, clients: u16) -> Vec<(UdpSocket, UdpSocket)> {
     let (ours, theirs) = addresses.near;
     link("near0", (&prefix(ours), &prefix(theirs)), &[], move || {
@@ -204,8 +204,8 @@ impl Client {
         gap
     }
 
-    /// Waits until the proxy keeps copies. It says so only when it has opened a capture for them,
-    /// so it has a copy of the first datagrams that pass then.
+    /// Waits until the proxy keeps copies. The proxy grants them only after it has opened a capture
+    /// for them, so it has copies of the first datagrams that pass from then on.
     pub fn begin(&mut self, server: &UdpSocket) {
         self.send(0, &[0x41; 100]);
         self.run_until("kept", |client| client.sender.is_kept());

@@ -1,7 +1,7 @@
 """Forges ICMP errors for the UDP sockets of this network namespace, until its input ends: all types and codes, or with the
-argument `refusals` only that nothing listens there.
+argument `refusals` only refused ports.
 
-It stands in for somebody who knows the ports. It prints a line after each round.
+It stands in for an attacker who knows the ports. It prints a line after each round.
 """
 import os
 import select
@@ -74,7 +74,7 @@ def main():
                     try:
                         forge(raw, source, to, kind, code)
                     except OSError:
-                        pass  # What was forged for this socket: it is raw, and hears of it.
+                        pass  # The error that was forged for this raw socket itself.
         print("round", flush=True)
 
 

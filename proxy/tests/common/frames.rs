@@ -20,7 +20,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 impl Frames {
-    /// So many frames of so many flows in random order, which depends only on the seed.
+    /// This many frames of this many flows in random order, which depends only on the seed.
     pub fn new(frames: usize, flows: u16, seed: u64) -> Self {
         let mut state = seed;
         let frame = |_| {
@@ -41,7 +41,7 @@ impl Frames {
         Self((0..frames).map(frame).collect())
     }
 
-    /// The kept bytes of so many frames at a time.
+    /// The kept bytes of the frames, this many at a time.
     pub fn together(&self, many: usize) -> impl Iterator<Item = &[[u8; CUT]]> {
         self.0.chunks(many)
     }

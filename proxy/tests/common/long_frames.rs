@@ -9,7 +9,7 @@ pub const LEN: usize = 14 + 20 + 8 + 1400;
 pub struct LongFrames(Vec<[u8; LEN]>);
 
 impl LongFrames {
-    /// So many frames, each with another payload. The seed chooses them.
+    /// This many frames, each with another payload. The seed chooses them.
     pub fn new(frames: usize, seed: u64) -> Self {
         let frame = |number: u64| {
             let mut frame = [0x40; LEN];
@@ -27,7 +27,7 @@ impl LongFrames {
         Self((0..frames as u64).map(frame).collect())
     }
 
-    /// So many frames at a time.
+    /// The frames, this many at a time.
     pub fn together(&self, many: usize) -> impl Iterator<Item = &[[u8; LEN]]> {
         self.0.chunks(many)
     }

@@ -26,7 +26,7 @@ use sidekick_protocol::{
     Flow, HANDLE_LEN, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms,
 };
 
-/// Longest wait for anything. Only a failing test waits so long.
+/// Longest wait for anything. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const MARK: &str = "SIDEKICK_TEST_INSIDE";

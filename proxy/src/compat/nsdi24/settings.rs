@@ -10,9 +10,9 @@ use crate::packet_info::is_unicast;
 /// When the proxy sends a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
-    /// After so many counted datagrams.
+    /// After this many counted datagrams.
     Packets(NonZeroU32),
-    /// Every so many milliseconds, beginning with the first datagram after the start or a reset.
+    /// Once per this many milliseconds, from the first datagram after the start or a reset on.
     Millis(NonZeroU32),
 }
 
@@ -64,7 +64,8 @@ impl Settings {
         Self { quack_to, interval, threshold }
     }
 
-    /// Checks these settings for a proxy that listens here and captures on so many interfaces.
+    /// Checks these settings for a proxy that listens at `listen` and captures on `interfaces`
+    /// interfaces.
     ///
     /// # Errors
     /// [`Conflict`] says what is wrong.

@@ -79,7 +79,7 @@ impl Quack {
     pub fn parse(mut bytes: &[u8]) -> Result<Self, ParseError> {
         let rest = &mut bytes;
         let number = u64::from_le_bytes(take(rest)?);
-        // The bytes must be there before memory is taken for them: the number may be any.
+        // The parser checks the length before it allocates: the number is hostile.
         let len = usize::try_from(number).ok().and_then(|number| number.checked_mul(4));
         let (sums, behind) =
             len.and_then(|len| rest.split_at_checked(len)).ok_or(ParseError::Truncated)?;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_where_it_should_be() {
+    fn every_field_has_its_place() {
         let quack = Quack {
             sums: vec![0x0403_0201, 0xfcfd_feff],
             last: Some(0x1413_1211),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_numbers_of_sums_cost_nothing() {
+    fn a_false_number_of_sums_allocates_nothing() {
         for number in [1, 2, 1 << 30, u64::from(u32::MAX), 1 << 62, u64::MAX / 4 + 1, u64::MAX] {
             let bytes = [&number.to_le_bytes()[..], &[0; 5]].concat();
             assert_eq!(Quack::parse(&bytes), Err(ParseError::Truncated), "{number}");
@@ -177,7 +177,7 @@ mod tests {
         })
     }
 
-    /// Bytes near enough to a quACK to get past the first field.
+    /// Bytes that resemble a quACK, so that the parser accepts the first field.
     fn almost() -> impl Strategy<Value = Vec<u8>> {
         (0_u8..20, prop::collection::vec(prop_oneof![0_u8..3, any::<u8>()], 0..100))
             .prop_map(|(number, rest)| [&[number, 0, 0, 0, 0, 0, 0, 0][..], &rest].concat())
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(quack in any_quack()) {
+        fn a_written_quack_is_read(quack in any_quack()) {
             prop_assert_eq!(Quack::parse(&emitted(&quack)), Ok(quack));
         }
 
@@ -200,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_quack_written_so_or_an_error(
+        fn any_bytes_are_a_quack_or_an_error(
             bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..64), almost()],
         ) {
             if let Ok(quack) = Quack::parse(&bytes) {

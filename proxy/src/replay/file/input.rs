@@ -60,7 +60,7 @@ impl Input {
         &self.buffer[start..self.start]
     }
 
-    /// Consumes any number of bytes. Returns whether there were so many.
+    /// Consumes any number of bytes. Returns whether there were that many.
     pub(super) fn skip(&mut self, mut len: usize) -> io::Result<bool> {
         while len > 0 {
             if self.is_empty() && !self.fill()? {
@@ -81,8 +81,8 @@ impl Input {
         loop {
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Ok(false),
-                // A reader must not return more than there was room for. The minimum guards
-                // against one that does.
+                // A reader must not return more bytes than there was room for. The minimum guards
+                // against a reader that does.
                 Ok(read) => {
                     self.end = self.end.saturating_add(read).min(self.buffer.len());
                     return Ok(true);

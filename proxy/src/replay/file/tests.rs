@@ -80,13 +80,13 @@ fn classic_files_of_each_kind() {
 }
 
 #[test]
-fn a_frame_check_sequence_is_told_beside_the_link_type() {
+fn a_frame_check_sequence_beside_the_link_type_is_ignored() {
     let file = pcap(0xa1b2_c3d4, Order::Little, 0x2400_0001, &[(0, 0, 4, b"abcd")]);
     assert_eq!(read(&file)[0].1, Some(Link::Ethernet));
 }
 
 #[test]
-fn fractions_beyond_a_second_and_short_lengths_are_taken() {
+fn fractions_beyond_a_second_and_short_lengths_are_accepted() {
     let file = pcap(0xa1b2_c3d4, Order::Little, 101, &[(u32::MAX, u32::MAX, 2, b"abcd")]);
     let time = Duration::from_secs(u32::MAX.into()) + Duration::from_micros(u32::MAX.into());
     assert_eq!(read(&file), [(0, Some(Link::Ip), Some(time), b"ab".to_vec(), 2)]);
@@ -247,7 +247,7 @@ fn other_protocols_of_each_link_type() {
 }
 
 #[test]
-fn a_link_type_that_is_not_known_is_named() {
+fn an_unknown_link_type_is_named() {
     let supported = link::SUPPORTED;
     assert_eq!(
         error(&pcap(0xa1b2_c3d4, Order::Little, 105, &[])),
@@ -267,7 +267,7 @@ fn a_link_type_that_is_not_known_is_named() {
 }
 
 #[test]
-fn what_is_no_capture_is_named_so() {
+fn a_file_that_is_not_a_capture_is_an_error() {
     assert_eq!(error(b"#!/bin/sh"), "it is not a capture file: it is neither pcap nor pcapng");
     assert_eq!(error(b""), "it ends within its header, and contains no packet");
     assert!(error(&[0x1f, 0x8b, 8, 0]).starts_with("it is compressed"));

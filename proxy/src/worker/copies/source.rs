@@ -19,13 +19,13 @@ pub(in crate::worker) struct CopySource<S, T> {
     state: State<S, T>,
     /// Failures one after another.
     failures: u32,
-    /// The kernel left the ring of one stuck, so the next is to have none.
+    /// The kernel left a ring stuck, so the next capture has none.
     pub(super) is_stuck: bool,
 }
 
 #[derive(Debug)]
 enum State<S, T> {
-    /// Not there, and not requested.
+    /// There is none, and none is requested.
     Closed,
     /// The daemon is opening one. The worker asks again at this time.
     Requested(Instant),
@@ -157,7 +157,7 @@ impl Idleness {
         self.0 = None;
     }
 
-    /// None does. Returns whether that is so for so long that open captures are of no use.
+    /// No session keeps copies. Returns whether that has lasted long enough to close the captures.
     pub(super) fn is_long(&mut self, now: Instant) -> bool {
         now.saturating_duration_since(*self.0.get_or_insert(now)) >= LINGER
     }
@@ -174,7 +174,7 @@ mod tests {
     fn a_capture_is_asked_for_once_and_again_without_an_answer() {
         let (mut source, mut now) = (CopySource::<_, u64>::default(), clock());
         assert!(source.request(now) && source.is_requested());
-        assert!(!source.request(now + PATIENCE - SECOND), "the daemon is at it");
+        assert!(!source.request(now + PATIENCE - SECOND), "the daemon is opening one");
         now += PATIENCE;
         assert!(source.request(now), "the answer is lost");
         assert_eq!(source.provide("first"), None);
@@ -197,7 +197,7 @@ mod tests {
         let mut pauses = Vec::new();
         for number in 0..9 {
             assert!(source.request(now));
-            // It does not open, does not begin, or fails soon.
+            // The capture does not open, does not begin, or fails soon.
             if number % 3 == 0 {
                 source.refuse(now);
             } else {
@@ -217,7 +217,7 @@ mod tests {
             now += PATIENCE;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        // One that was of use for a long time fails as if it were the first.
+        // After a long use, a failure counts as the first.
         source.open(9, now);
         now += MAX_PAUSE + SECOND;
         assert_eq!(source.fail(now), Some(9));

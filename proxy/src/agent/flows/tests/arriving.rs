@@ -40,7 +40,7 @@ impl Net {
         net
     }
 
-    /// The other end sends so many datagrams at this interval. Returns how many did not arrive.
+    /// The other end sends this many datagrams at this interval. Returns how many did not arrive.
     fn stream_here(&mut self, packets: impl Iterator<Item = Vec<u8>>, interval: Duration) -> usize {
         let mut sent = Vec::new();
         for packet in packets {

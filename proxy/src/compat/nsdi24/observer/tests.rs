@@ -108,7 +108,7 @@ fn messages_are_those_written_by_hand() {
 }
 
 #[test]
-fn what_counts_is_long_enough_and_not_ours() {
+fn long_datagrams_count_except_the_proxy_s_own() {
     let (now, ours) = (clock(), "192.0.2.1:5252");
     let mut observer = observer(2, packets(1));
     let long = [0xff; 2000];
@@ -169,7 +169,7 @@ fn ticks_are_steady_from_the_first_datagram_on() {
     let mut observer = observer(3, millis(30));
     assert_eq!(observer.poll_timeout(), None);
     observer.on_timeout(start + ms(500));
-    assert_eq!(quack(&mut observer), None, "there is nothing to tell yet");
+    assert_eq!(quack(&mut observer), None, "no datagram has been counted yet");
 
     feed(&mut observer, &[1], start);
     feed(&mut observer, &[2], start + ms(20));
@@ -180,7 +180,7 @@ fn ticks_are_steady_from_the_first_datagram_on() {
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)));
     // Late by less than an interval: the next tick keeps its time.
     observer.on_timeout(start + ms(71));
-    assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "said again, though nothing is new");
+    assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "repeated, though nothing is new");
     assert_eq!(observer.poll_timeout(), Some(start + ms(90)));
     // Late by years: one quACK, and the same grid.
     let years = ms(30 * 2_000_000_000);
@@ -193,13 +193,17 @@ fn ticks_are_steady_from_the_first_datagram_on() {
 }
 
 #[test]
-fn a_reset_begins_anew() {
+fn a_reset_clears_everything() {
     let start = clock();
     let mut timed = observer(3, millis(30));
     feed(&mut timed, &[1, 2], start);
     timed.on_timeout(start + ms(30));
     timed.reset();
-    assert_eq!((quack(&mut timed), timed.poll_timeout()), (None, None), "not even what was due");
+    assert_eq!(
+        (quack(&mut timed), timed.poll_timeout()),
+        (None, None),
+        "not even the quACK that was due"
+    );
     timed.on_timeout(start + ms(60));
     assert_eq!(quack(&mut timed), None);
     feed(&mut timed, &[9], start + ms(65));
@@ -267,7 +271,7 @@ fn a_sender_finds_out_what_is_missing() {
 }
 
 #[test]
-fn a_threshold_of_nothing_is_refused() {
+fn a_threshold_of_zero_is_refused() {
     let local_address = "192.0.2.1:5252".parse().unwrap();
     let config = Config { threshold: 0, interval: packets(1), local_address };
     assert!(Observer::new(config).is_err());
@@ -300,7 +304,7 @@ fn any_interval() -> impl Strategy<Value = Interval> {
 proptest! {
     /// Compares the observer with a list of what it should have counted.
     #[test]
-    fn whatever_happens_quacks_tell_what_was_counted(
+    fn quacks_report_what_was_counted_after_any_events(
         threshold in 1_u8..24,
         interval in any_interval(),
         events in prop::collection::vec(any_event(), 0..200),

@@ -40,7 +40,7 @@ fn files() -> Vec<(Vec<u8>, Vec<usize>)> {
     files
 }
 
-/// Returns so many bytes at once, with interruptions.
+/// Returns at most this many bytes at once, with interruptions.
 struct Dribble(Cursor<Vec<u8>>, usize, bool);
 
 impl Read for Dribble {
@@ -55,7 +55,7 @@ impl Read for Dribble {
 }
 
 #[test]
-fn a_file_that_is_cut_short_gives_what_was_whole() {
+fn a_truncated_file_has_its_whole_packets() {
     for (bytes, ends) in files() {
         let whole = read(&bytes);
         assert_eq!(whole.len(), 3);
@@ -81,7 +81,7 @@ fn a_file_that_is_cut_short_gives_what_was_whole() {
 }
 
 #[test]
-fn it_does_not_matter_how_the_bytes_arrive() {
+fn any_division_of_the_bytes_gives_the_same_packets() {
     for (bytes, _) in files() {
         for step in [1, 2, 7, 64] {
             let source = Dribble(Cursor::new(bytes.clone()), step, false);
@@ -108,7 +108,7 @@ fn a_source_that_fails_is_named() {
 }
 
 #[test]
-fn lengths_beyond_the_bound_are_refused_and_not_waited_for() {
+fn lengths_beyond_the_bound_are_refused_at_once() {
     let order = Order::Little;
     let mut file = pcap(0xa1b2_c3d4, order, 1, &[(0, 0, 1, b"x")]);
     file.extend([0; 8]);

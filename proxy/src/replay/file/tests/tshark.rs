@@ -45,8 +45,8 @@ fn by_us(path: &str, header: usize) -> Vec<Row> {
     rows
 }
 
-/// Checks that both read the same packets, so many, in the file at `path`. The link type puts
-/// `header` bytes before each.
+/// Checks that both read the same packets, `packets` of them, in the file at `path`. The link type
+/// puts `header` bytes before each.
 fn assert_agree(path: &str, packets: usize, header: usize) {
     let ours = by_us(path, header);
     assert_eq!(ours.len(), packets, "{path}");
