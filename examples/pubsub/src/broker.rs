@@ -28,11 +28,11 @@ use topics::Topics;
 
 /// The application protocols. A client that offers both gets HTTP/3.
 const PROTOCOLS: [&[u8]; 2] = [b"h3", MQTT];
-/// How long the handshake, a request's headers, and MQTT's CONNECT may take. So long may a
-/// connection of HTTP/3 have no request.
+/// The longest time for the handshake, for a request's headers, and for MQTT's CONNECT. A
+/// connection of HTTP/3 may also be without a request for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) topics: Topics,
@@ -101,18 +101,20 @@ async fn serve(incoming: quinn::Incoming, broker: Arc<Broker>, client: Client, p
         let requests = serve_requests(quic, PATIENCE, move |request, stream| {
             http::serve(request, stream, Arc::clone(&broker), client)
         });
-        // Without their connection, subscriptions would wait for ever.
+        // Without their connection, subscriptions would wait forever.
         drop(requests.await);
     }
     debug!(%peer, "a client left");
     drop(place);
 }
 
-/// Where a subscriber begins that resumes `from` a number of this or another life of the broker.
+/// Where a subscriber begins that resumes `from` a number. The number belongs to this life of the
+/// broker or to another.
 pub(crate) fn start(topics: &Topics, from: Option<u64>, instance: Option<u64>) -> Start {
     match (from, instance) {
         (None, _) => Start::Last,
-        // Its numbers mean nothing here, and all that is here is new to it.
+        // The number belongs to another life, so all messages of this life are new to the
+        // subscriber.
         (Some(_), Some(instance)) if instance != topics.instance() => Start::From(1),
         (Some(from), _) => Start::From(from),
     }

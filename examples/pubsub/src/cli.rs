@@ -19,7 +19,7 @@ use crate::name::TopicName;
 /// The program's name, for its messages.
 pub(crate) const PROGRAM: &str = "pubsub";
 
-/// What the first screen of the help has.
+/// The examples at the end of the help.
 const ABOUT: &str = "\
 Publish messages to topics and subscribe to them, over HTTP/3 or MQTT 5, and the broker between.
 
@@ -52,7 +52,7 @@ pub(crate) enum Command {
 ///
 /// The broker speaks HTTP/3 and MQTT 5 over QUIC, at one UDP port and about the same topics. It
 /// keeps them in memory: a topic's last value, and its latest messages for subscribers that
-/// reconnect or are slow. Who can reach it may publish and subscribe.
+/// reconnect or are slow. Anyone who can reach it may publish and subscribe.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerCli {
     /// The address to listen on (UDP)
@@ -70,13 +70,14 @@ pub(crate) struct BrokerCli {
 /// Publish a message, each line of standard input, or generated messages
 ///
 /// A message counts as published once the broker has acknowledged it. After a lost connection the
-/// publisher reconnects, and sends what is not acknowledged again. The broker drops what it has.
+/// publisher reconnects, and sends unacknowledged messages again. The broker drops those that it
+/// already has.
 #[derive(Debug, Args)]
 pub(crate) struct PublishCli {
     /// The topic, such as house/kitchen/temperature
     #[arg(value_parser = parse_topic)]
     topic: TopicName,
-    /// The message [default: each line of standard input is one]
+    /// The message [default: each line of standard input is a message]
     #[arg(conflicts_with = "count")]
     message: Option<String>,
     /// Publish N generated messages, for measurements
@@ -92,11 +93,11 @@ pub(crate) struct PublishCli {
     client: ClientCli,
 }
 
-/// Print the messages of a topic as they come
+/// Print the messages of a topic as they arrive
 ///
-/// The last value comes at once. A topic without messages is no error: the subscriber waits. After
-/// a lost connection it reconnects and resumes where it was. If the broker no longer has some
-/// messages, the subscriber reports how many.
+/// The broker sends the last value at once. A topic without messages is not an error: the
+/// subscriber waits. After a lost connection it reconnects and resumes where it was. If the broker
+/// no longer has some messages, the subscriber reports how many.
 #[derive(Debug, Args)]
 pub(crate) struct SubscribeCli {
     /// The topic
@@ -113,7 +114,8 @@ pub(crate) struct SubscribeCli {
     client: ClientCli,
 }
 
-/// The options of both kinds of client. Some of those that clients share mean here what this says.
+/// The options of both kinds of client. It replaces the help of some options that it shares with
+/// other programs.
 #[derive(Debug, Args)]
 #[command(
     mut_arg("insecure", |arg| arg.hide(true)),
@@ -121,8 +123,8 @@ pub(crate) struct SubscribeCli {
     mut_arg("quiet", |arg| arg.help("Show only messages and errors")),
     mut_arg("qlog", |arg| arg.help(QLOG)),
     mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT)),
-    // A proxy sends at most as many bytes as half of the flow's and its polls have. For small
-    // messages, quACKs of more sums would exceed that.
+    // A proxy's budget for quACKs is half of the bytes of the flow and of its polls. For small
+    // messages, quACKs of more sums would exceed it.
     mut_arg("threshold", |arg| arg.default_value("4"))
 )]
 struct ClientCli {
@@ -132,7 +134,7 @@ struct ClientCli {
     /// The protocol
     #[arg(long, value_enum, default_value_t = Protocol::Http3)]
     protocol: Protocol,
-    /// Try so long to reach a broker again that was lost, in seconds; 0 for not at all
+    /// Try for this many seconds to reach a lost broker again; 0 does not retry
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     reconnect: u32,
     #[command(flatten)]

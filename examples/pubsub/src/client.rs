@@ -47,7 +47,7 @@ impl Latencies {
         Ok(Self(Histogram::new_with_bounds(1, LONGEST_LATENCY, 3)?))
     }
 
-    /// Adds one, in microseconds.
+    /// Adds a latency in microseconds.
     fn add(&mut self, microseconds: u64) {
         self.0.saturating_record(microseconds);
     }

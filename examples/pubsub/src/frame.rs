@@ -26,9 +26,10 @@ const GREATEST: u64 = (1 << 62) - 1;
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A message. To the broker its number is the publisher's own, from it the topic's.
+    /// A message. On the way to the broker it has the publisher's own number, and on the way back
+    /// that of the topic.
     Message { sequence: u64, time: u64, payload: Bytes },
-    /// So many messages before the next one are gone.
+    /// The broker no longer has this many messages before the next one.
     Missed(u64),
     /// The broker has all messages up to this number of the publisher's.
     Acknowledged(u64),
@@ -36,7 +37,7 @@ pub(crate) enum Frame {
     Refused(String),
 }
 
-/// Why bytes are no frames.
+/// Why bytes are not frames.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Fault {
     #[error("a message has {0} bytes, and {1} are the most")]
@@ -92,7 +93,7 @@ impl Frame {
     }
 }
 
-/// Splits a body into frames. It keeps one frame at most.
+/// Splits a body into frames. It buffers at most one frame.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: BytesMut,
@@ -100,7 +101,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// The frames of a body whose messages have at most so many bytes.
+    /// The frames of a body whose messages have at most this many bytes.
     pub(crate) fn new(longest_message: usize) -> Self {
         Self { buffer: BytesMut::new(), longest_message }
     }
@@ -115,7 +116,7 @@ impl Frames {
         self.buffer.is_empty()
     }
 
-    /// The next frame; `None` if that needs more bytes. It leaves out frames of unknown types.
+    /// The next frame; `None` if it is incomplete. It skips frames of unknown types.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, Fault> {
         loop {
             let mut header = Octets::with_slice(&self.buffer);
@@ -160,7 +161,7 @@ fn integer_len(value: u64) -> usize {
 fn put_integer(value: u64, out: &mut BytesMut) {
     let value = value.min(GREATEST);
     let mut bytes = [0; 8];
-    // Eight bytes suffice for any.
+    // Eight bytes suffice for any integer.
     let len = integer_len(value);
     if octets::OctetsMut::with_slice(&mut bytes).put_varint(value).is_ok() {
         out.put_slice(bytes.get(..len).unwrap_or(&[]));

@@ -15,15 +15,16 @@ pub(crate) const ALPN: &[u8] = b"mqtt";
 /// The most bytes that a packet has beside its message: the topic and the properties.
 pub(crate) const ADDED: usize = 1024;
 
-/// Of a message: its number, by the publisher on its way there, by the topic on its way back.
+/// Of a message: its number. On the way to the broker it is the publisher's, and on the way back
+/// the topic's.
 pub(crate) const SEQUENCE: &str = "sequence";
 /// Of a message: when it was published, in microseconds since 1970.
 pub(crate) const TIME: &str = "time";
-/// Of a message to a subscriber: so many before it are gone.
+/// Of a message to a subscriber: the broker no longer has this many messages before it.
 pub(crate) const MISSED: &str = "missed";
 /// Of SUBSCRIBE: the number of the first message to send.
 pub(crate) const FROM: &str = "from";
-/// Of SUBACK: the number of the first message that the subscriber is to get.
+/// Of SUBACK: the number of the subscriber's first message.
 pub(crate) const FIRST: &str = "first";
 /// Of CONNACK and SUBSCRIBE: the life of the broker to which numbers belong.
 pub(crate) const INSTANCE: &str = "instance";
@@ -54,7 +55,7 @@ impl Packets {
         self.buffer.is_empty()
     }
 
-    /// The next packet; `None` if that needs more bytes.
+    /// The next packet; `None` if it is incomplete.
     pub(crate) fn next(&mut self) -> Result<Option<Packet>, MqttError> {
         let head = self.buffer.get(..self.buffer.len().min(LONGEST_HEADER)).unwrap_or(&[]);
         // The last byte of the length is below 128.
@@ -73,8 +74,8 @@ impl Packets {
             return Ok(None);
         }
         let packet = self.buffer.split_to(size);
-        // From a slice, so that the decoder copies the payload. A part of a buffer would keep all
-        // of it in memory: other properties may be far longer than the payload.
+        // The decoder copies the payload from a slice. A part of a buffer would keep the whole
+        // buffer in memory, and properties may be far longer than the payload.
         let mut body = packet.get(begin..).unwrap_or(&[]);
         let packet = Packet::decode_from_body(header.packet_type, &header, &mut body)?;
         match body.is_empty() {
@@ -84,8 +85,8 @@ impl Packets {
     }
 }
 
-/// Appends a packet to `out`. One that cannot be encoded is left out: each is made by this program,
-/// of checked names and lengths.
+/// Appends a packet to `out`. It omits one that cannot be encoded, which does not occur: the
+/// program checks names and lengths before.
 pub(crate) fn write(packet: &impl MqttPacket, out: &mut BytesMut) {
     let begin = out.len();
     if let Err(error) = packet.encode(out) {

@@ -11,13 +11,13 @@ use thiserror::Error;
 pub(crate) const LONGEST_TOPIC: usize = 256;
 /// The longest name of a publisher, in bytes.
 const LONGEST_PUBLISHER: usize = 64;
-/// What stands before a topic's name in a path.
+/// The part of a path before a topic's name.
 const PREFIX: &str = "/topics/";
 /// The characters to encode in a path: all but the unreserved ones of RFC 3986, and the slash.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Why a text is no name.
+/// Why a text is not a name.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum NameError {
     #[error("a topic needs a name")]
@@ -75,7 +75,8 @@ impl fmt::Display for TopicName {
     }
 }
 
-/// A publisher's name. It makes what a publisher repeats after a reconnection recognisable.
+/// A publisher's name. By it the broker recognises messages that a publisher repeats after a
+/// reconnection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PublisherName(Arc<str>);
 

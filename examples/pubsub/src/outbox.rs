@@ -35,7 +35,7 @@ impl Outbox {
         Self { waiting: VecDeque::new(), sent: 0, bytes: 0, next: 1, acknowledged: 0 }
     }
 
-    /// Whether it takes another message.
+    /// Whether there is room for another message.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.len() < MESSAGES && self.bytes < BYTES
     }
@@ -57,7 +57,8 @@ impl Outbox {
     /// The broker has all messages up to this number. Returns how long each new one of them took;
     /// `None` if it was never sent on this connection.
     pub(crate) fn acknowledge(&mut self, own: u64, now: Instant) -> Option<Vec<Duration>> {
-        // The numbers have no gaps, so the last sent one follows from the first that waits.
+        // The numbers have no gaps, so the number of the first waiting message determines that of
+        // the last sent one.
         let count = usize::try_from(own.saturating_sub(self.acknowledged)).ok()?;
         if count > self.sent {
             return None;
@@ -71,7 +72,7 @@ impl Outbox {
         Some(took.collect())
     }
 
-    /// The connection was lost, so a new one begins with the first message that waits.
+    /// Notes that the connection was lost: a new one begins with the first waiting message.
     pub(crate) fn reconnected(&mut self) {
         self.sent = 0;
     }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again_and_nothing_else() {
+    fn only_unacknowledged_messages_are_sent_again() {
         let now = h3_client::now();
         let mut outbox = Outbox::new();
         for n in 0..5_u8 {
@@ -101,7 +102,7 @@ mod tests {
         let first: Vec<u64> = (0..4).map(|_| outbox.send().unwrap().own).collect();
         assert_eq!(first, [1, 2, 3, 4]);
         assert_eq!(outbox.acknowledge(2, now).unwrap().len(), 2);
-        assert_eq!(outbox.acknowledge(2, now).unwrap().len(), 0, "it comes again");
+        assert_eq!(outbox.acknowledge(2, now).unwrap().len(), 0, "a repeated acknowledgement");
         outbox.reconnected();
         let again: Vec<u64> = std::iter::from_fn(|| outbox.send().map(|next| next.own)).collect();
         assert_eq!(again, [3, 4, 5]);

@@ -11,7 +11,7 @@ use crate::name::PublisherName;
 #[cfg(test)]
 mod tests;
 
-/// What a message counts beside its payload, in bytes of history.
+/// The bytes that each message counts in the history beside its payload.
 pub(crate) const OVERHEAD: usize = 64;
 
 /// A published message.
@@ -24,18 +24,18 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
 }
 
-/// What a topic keeps at most.
+/// The bounds of a topic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Messages of history.
     pub(crate) messages: usize,
     /// Bytes of history, with [`OVERHEAD`] for each message. The latest message always stays.
     pub(crate) bytes: usize,
-    /// Publishers whose messages the topic recognises if they come again.
+    /// Publishers whose repeated messages the topic recognises.
     pub(crate) publishers: usize,
 }
 
-/// The topic knows as many publishers as it may, and all of them are there.
+/// The topic remembers as many publishers as it may, and all of them are connected.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the topic already has {0} publishers: try again later")]
 pub(crate) struct TooManyPublishers(usize);
@@ -43,9 +43,9 @@ pub(crate) struct TooManyPublishers(usize);
 /// Where a subscriber begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the last value, and then what comes.
+    /// With the last value, and then with new messages.
     Last,
-    /// With what comes.
+    /// With new messages.
     Next,
     /// With the message of this number, or the oldest after it.
     From(u64),
@@ -54,35 +54,35 @@ pub(crate) enum Start {
 /// A subscriber's position.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor {
-    /// The last value, if the subscriber is still to receive it.
+    /// The last value, if the subscriber has not received it yet.
     value: Option<Message>,
     next: u64,
 }
 
 impl Cursor {
-    /// The number of the first message that it is still to receive.
+    /// The number of the next message that it will receive.
     pub(crate) fn first(&self) -> u64 {
         self.value.as_ref().map_or(self.next, |value| value.sequence)
     }
 }
 
-/// What a subscriber receives next.
+/// The next item for a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// The value that the topic had when the subscriber came.
     Last(Message),
     Message(Message),
-    /// So many messages are gone that the subscriber did not receive.
+    /// The topic no longer has this many messages that the subscriber did not receive.
     Missed(u64),
 }
 
 #[derive(Debug)]
 struct Publisher {
-    /// The greatest of its own numbers that the topic has.
+    /// The greatest of the publisher's own numbers that the topic has.
     latest: u64,
     /// Its connections.
     present: u32,
-    /// The turn in which it came or left last.
+    /// When it last came or left, by a counter.
     seen: u64,
 }
 
@@ -117,8 +117,8 @@ impl Topic {
         self.next == 1
     }
 
-    /// A publisher comes. The topic remembers its messages until it leaves, and then as long as
-    /// there is room.
+    /// Adds a publisher. The topic remembers the publisher's numbers until it leaves, and then as
+    /// long as there is room.
     pub(crate) fn join(&mut self, name: &PublisherName) -> Result<(), TooManyPublishers> {
         self.turn += 1;
         if !self.publishers.contains_key(name) {
@@ -139,7 +139,7 @@ impl Topic {
         Ok(())
     }
 
-    /// A publisher that came leaves.
+    /// Notes that a publisher leaves.
     pub(crate) fn leave(&mut self, name: &PublisherName) {
         self.turn += 1;
         if let Some(publisher) = self.publishers.get_mut(name) {
@@ -148,9 +148,9 @@ impl Topic {
         }
     }
 
-    /// Adds a message. `from` is the publisher, which came before, and its own number of the
-    /// message. Returns whether the message is new: a publisher's numbers increase, so one that is
-    /// not above the latest comes again.
+    /// Adds a message. `from` is a publisher that was added before, and the publisher's own number
+    /// of the message. Returns whether the message is new. A publisher's numbers increase, so a
+    /// number that is not above the latest is a repetition.
     ///
     /// A `retained` message becomes the topic's last value. An empty one removes that.
     pub(crate) fn publish(
@@ -183,7 +183,7 @@ impl Topic {
         true
     }
 
-    /// The position of a subscriber that comes now.
+    /// The position of a new subscriber.
     pub(crate) fn cursor(&self, start: Start) -> Cursor {
         match start {
             Start::Last => Cursor { value: self.last.clone(), next: self.next },
@@ -192,8 +192,8 @@ impl Topic {
         }
     }
 
-    /// The subscriber at `cursor` subscribes again. Only [`Start::From`] changes which messages it
-    /// is still to receive.
+    /// Lets the subscriber at `cursor` subscribe again. Only [`Start::From`] changes which messages
+    /// it will receive.
     pub(crate) fn again(&self, cursor: &mut Cursor, start: Start) {
         match start {
             Start::Last => cursor.value.clone_from(&self.last),
@@ -202,7 +202,7 @@ impl Topic {
         }
     }
 
-    /// What is next at `cursor`, which moves on; `None` if that is still to come.
+    /// The next item at `cursor`, which advances; `None` if there is none yet.
     pub(crate) fn read(&self, cursor: &mut Cursor) -> Option<Item> {
         if let Some(value) = cursor.value.take() {
             return Some(Item::Last(value));
@@ -223,7 +223,7 @@ impl Topic {
     }
 }
 
-/// What a message counts in the history, in bytes.
+/// The bytes that a message counts in the history.
 fn cost(message: &Message) -> usize {
     message.payload.len() + OVERHEAD
 }

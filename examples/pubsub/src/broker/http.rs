@@ -20,9 +20,9 @@ use crate::topic::Item;
 
 /// The header of an answer with the broker's life, to which the numbers of messages belong.
 pub(crate) const INSTANCE: &str = "pubsub-instance";
-/// The header of an answer to a subscriber with the number of the first message that it is to get.
+/// The header of an answer to a subscriber with the number of its first message.
 pub(crate) const FIRST: &str = "pubsub-first";
-/// Frames that are sent at a time, in bytes.
+/// The most bytes of frames that the broker sends at a time.
 const CHUNK: usize = 16 * 1024;
 /// A frame of a type that every client skips.
 const EMPTY: &[u8] = &[0x21, 0];
@@ -164,8 +164,8 @@ async fn publish(
     stream.finish().await
 }
 
-/// Publishes the messages that have arrived. Returns the number of the last, and what is wrong with
-/// what follows it.
+/// Publishes the messages that have arrived. Returns the number of the last one, and the error
+/// after it, if there is one.
 fn take(frames: &mut Frames, publisher: &Publisher) -> (Option<u64>, Option<String>) {
     let mut latest = None;
     loop {
@@ -181,13 +181,13 @@ fn take(frames: &mut Frames, publisher: &Publisher) -> (Option<u64>, Option<Stri
     }
 }
 
-/// Ends an answer that has begun, because of what the client sent.
+/// Ends an answer that has begun, because of an error of the client.
 async fn refuse(stream: &mut Stream, mut out: BytesMut, reason: String) -> Result<(), StreamError> {
     warn!(reason, "refused");
     Frame::Refused(reason).write(&mut out);
     stream.send_data(out.freeze()).await?;
     stream.finish().await?;
-    // The rest of the body is not needed (RFC 9114, section 4.1).
+    // The broker does not need the rest of the body (RFC 9114, section 4.1).
     stream.stop_sending(Code::H3_NO_ERROR);
     Ok(())
 }
@@ -216,11 +216,11 @@ async fn subscribe(
         match out.is_empty() {
             true => {
                 if timeout(PATIENCE, subscriber.wait()).await.is_err() {
-                    // It fails if the client has left the stream, but not the connection.
+                    // This fails if the client has closed the stream, but not the connection.
                     stream.send_data(Bytes::from_static(EMPTY)).await?;
                 }
             }
-            // It waits for the flow control of this subscriber, which delays no other.
+            // This waits for the flow control of this subscriber, which delays no other subscriber.
             false => stream.send_data(out.split().freeze()).await?,
         }
     }

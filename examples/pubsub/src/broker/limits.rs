@@ -59,7 +59,7 @@ impl Limits {
         Ok(())
     }
 
-    /// What each topic keeps.
+    /// The bounds of each topic.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             messages: self.history_messages as usize,
@@ -68,8 +68,8 @@ impl Limits {
         }
     }
 
-    /// Bytes that a connection may have on their way, in each direction. A slow subscriber keeps as
-    /// many of its own; all else is in the topic's history, once for all.
+    /// Bytes that a connection may have under way in each direction. The broker keeps as many for a
+    /// slow subscriber. All other messages are in the topic's history, once for all subscribers.
     pub(crate) fn window(&self) -> u32 {
         SMALLEST_WINDOW.max(2 * self.max_message)
     }

@@ -16,7 +16,7 @@ use super::{Broker, PATIENCE};
 use crate::mqtt::ADDED;
 use crate::mqtt::session::{End, Session};
 
-/// Bytes that are read at a time, and that wait to be written before no message is added.
+/// The most bytes of a read, and of unwritten packets before the broker adds no further message.
 const CHUNK: usize = 16 * 1024;
 /// The longest wait until the client has received the last packet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
     quic.close(VarInt::from_u32(0), b"");
 }
 
-/// Reads, writes and waits for messages at the same time: a client that reads slowly can still
+/// Reads, writes and waits for messages at the same time. So a client that reads slowly can still
 /// acknowledge. The longest packet has `longest` bytes.
 async fn converse(
     session: &mut Session<'_>,
@@ -71,8 +71,8 @@ async fn converse(
         session.deliver(&mut out, CHUNK);
         let waits_for_silence = session.patience().is_some() || !session.is_connected();
         let room = out.len() < CHUNK;
-        // A backlog of messages fills `out` at most this far, and must not hold up what the client
-        // sends. The answers to that may.
+        // A backlog of messages fills `out` at most this far. It must not delay the client's
+        // packets. The answers to these packets may.
         let reads = out.len() < 2 * CHUNK + longest;
         tokio::select! {
             written = send.write(&out), if !out.is_empty() => out.advance(written?),
@@ -81,11 +81,11 @@ async fn converse(
                     return if session.may_end() { Ok(End::Left) } else { Err(Broken::Cut) };
                 };
                 if let Err(end) = session.receive(&chunk.bytes, &mut out) {
-                    // The client may not read any more.
+                    // The client may have stopped reading.
                     let _ = timeout(CLOSE_TIMEOUT, send.write_all(&out)).await;
                     return Ok(end);
                 }
-                // CONNECT as a whole has its time, whatever its pieces.
+                // The time limit is for the whole of CONNECT, however many pieces it has.
                 if session.is_connected() {
                     let patience = session.patience().unwrap_or(PATIENCE);
                     silence.as_mut().reset(tokio::time::Instant::now() + patience);
@@ -97,7 +97,7 @@ async fn converse(
     }
 }
 
-/// Waits for a message to any subscriber of the session.
+/// Waits for a message to any subscription of the session.
 async fn news(session: &mut Session<'_>) {
     let mut waits: Vec<_> = session.subscribers().map(|one| Box::pin(one.wait())).collect();
     poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {

@@ -26,8 +26,8 @@ pub(crate) struct Topics {
     table: Mutex<HashMap<TopicName, Arc<Shared>>>,
 }
 
-/// A topic that many use. A subscriber reads at its own pace, so it never delays a publisher or
-/// another subscriber.
+/// A topic that publishers and subscribers share. A subscriber reads at its own pace, so it never
+/// delays a publisher or another subscriber.
 #[derive(Debug)]
 struct Shared {
     topic: Mutex<Topic>,
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Topics {
-    /// No topics. At most `most` come, each of which keeps what `bounds` allows.
+    /// An empty table of at most `most` topics, each of which keeps what `bounds` allows.
     pub(crate) fn new(bounds: Bounds, most: u32) -> anyhow::Result<Self> {
         let mut instance = [0; 4];
         getrandom::fill(&mut instance)?;
@@ -64,7 +64,7 @@ impl Topics {
     fn open(&self, name: &TopicName) -> Result<Arc<Shared>, TooManyTopics> {
         let mut table = lock(&self.table);
         if table.len() >= self.most && !table.contains_key(name) {
-            // A topic for which someone only waited.
+            // A topic without messages, for which only subscribers waited.
             table.retain(|_, topic| Arc::strong_count(topic) > 1 || !topic.topic().is_unused());
         }
         let full = table.len() >= self.most;
@@ -78,7 +78,7 @@ impl Topics {
         }
     }
 
-    /// A publisher of a topic. With a name, messages that come again are recognised.
+    /// A publisher of a topic. With a name, the topic recognises repeated messages.
     pub(crate) fn publisher(
         &self,
         topic: &TopicName,
@@ -116,7 +116,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes a message, unless it comes again; see [`Topic::publish`].
+    /// Publishes a message, unless it is a repetition; see [`Topic::publish`].
     pub(crate) fn publish(&self, own: Option<u64>, time: u64, payload: Bytes, retained: bool) {
         let from = self.name.as_ref().zip(own);
         if self.topic.topic().publish(from, time, payload, retained) {
@@ -143,24 +143,24 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// The number of the first message that it is still to receive.
+    /// The number of the next message that it will receive.
     pub(crate) fn first(&self) -> u64 {
         self.cursor.first()
     }
 
-    /// It subscribes again; see [`Topic::again`].
+    /// Subscribes again; see [`Topic::again`].
     pub(crate) fn again(&mut self, start: Start) {
         self.topic.topic().again(&mut self.cursor, start);
     }
 
-    /// What it receives next, if that is there.
+    /// The next item that it receives, if there is one.
     pub(crate) fn read(&mut self) -> Option<Item> {
         self.topic.topic().read(&mut self.cursor)
     }
 
-    /// Waits for a message after the last that was there when [`read`](Self::read) returned `None`.
+    /// Waits for the next message after [`read`](Self::read) returned `None`.
     pub(crate) async fn wait(&mut self) {
-        // The topic has the sender, so it does not end.
+        // The topic holds the sender, so this does not fail.
         let _ = self.news.changed().await;
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_topic_for_which_someone_waited_leaves() {
+    fn only_an_unused_topic_makes_room() {
         let topics = Topics::new(BOUNDS, 2).unwrap();
         let name = |text| TopicName::new(text).unwrap();
         let waits = topics.subscriber(&name("waits"), Start::Last, place()).unwrap();

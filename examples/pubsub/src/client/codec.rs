@@ -1,4 +1,4 @@
-//! The bytes that a client sends and receives, in either protocol. This does no I/O.
+//! The bytes that a client sends and receives, in either protocol, without I/O.
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
@@ -22,25 +22,25 @@ pub(crate) struct Place {
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The broker accepted the subscriber. It begins there.
+    /// The broker accepted the subscriber, which begins at this position.
     Began(Place),
     /// The broker has all messages up to this number of the publisher's.
     Acknowledged(u64),
-    /// A message. A broker of MQTT that is not this one numbers none.
+    /// A message. Other MQTT brokers do not number messages.
     Message { sequence: Option<u64>, time: u64, payload: Bytes },
-    /// So many messages are gone.
+    /// The broker no longer has this many messages.
     Missed(u64),
 }
 
-/// Why a client does not go on with a connection.
+/// Why a client ends a connection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// A new connection would not help: the broker refuses, or speaks another protocol, or this
+    /// A new connection would fail, too: the broker refuses, or speaks another protocol, or this
     /// program cannot read its input or write its output.
     #[error("{0}")]
     Finally(String),
-    /// The broker has reached a limit, perhaps because it does not know yet that this client's
-    /// former connection is lost.
+    /// The broker has reached a limit. It may not have detected yet that this client's former
+    /// connection is lost.
     #[error("{0}")]
     Busy(String),
 }
@@ -80,8 +80,8 @@ impl Codec {
         }
     }
 
-    /// Receives bytes of the broker, appends answers to `out`, and what happened to `events`. An
-    /// error is the broker's refusal, or what is wrong with its bytes.
+    /// Receives bytes of the broker, and appends answers to `out` and events to `events`. An error
+    /// is the broker's refusal, or describes the fault in its bytes.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
@@ -106,7 +106,7 @@ impl Codec {
         Ok(())
     }
 
-    /// Appends to `out` what a client sends before it leaves.
+    /// Appends the client's last packet to `out`, if the protocol has one.
     pub(crate) fn end(&self, out: &mut BytesMut) {
         match self {
             Self::Http(_) => {}

@@ -19,18 +19,18 @@ use crate::mqtt::client::Client as Mqtt;
 use crate::name::{PublisherName, TopicName};
 use crate::outbox::Outgoing;
 
-/// Bytes that wait to be sent before nothing more is added.
+/// The most unsent bytes to which the client still adds a message.
 const ENOUGH: usize = 16 * 1024;
 
-/// What the client does.
+/// The role of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     Publisher,
-    /// It begins at this position.
+    /// A subscriber that begins at this position.
     Subscriber(Place),
 }
 
-/// A connection, and what waits to be sent on it.
+/// A connection, and its unsent bytes.
 pub(crate) struct Connection {
     link: Link<()>,
     sender: Sender,
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and sends what this client wants.
+    /// Connects, and sends the client's request.
     pub(crate) async fn open(
         plan: &Plan,
         protocol: Protocol,
@@ -69,23 +69,23 @@ impl Connection {
         Ok(Self { link, sender, receiver, codec, out, role })
     }
 
-    /// Adds a message to what waits.
+    /// Adds a message to the unsent bytes.
     pub(crate) fn publish(&mut self, message: &Outgoing) {
         self.codec.publish(message, &mut self.out);
     }
 
-    /// Whether it takes another message.
+    /// Whether the connection has room for another message.
     pub(crate) fn has_room(&self) -> bool {
         self.out.len() < ENOUGH
     }
 
-    /// Sends what waits and receives, whichever can be done first. Adds what happened to
-    /// `events`. Cancel safe.
+    /// Sends unsent bytes or receives, whichever is possible first. Adds events to `events`. Cancel
+    /// safe.
     ///
     /// An error is [`Refused`], or the end of the connection.
     pub(crate) async fn turn(&mut self, events: &mut Vec<Event>) -> anyhow::Result<Option<Head>> {
         let received = tokio::select! {
-            // What the broker sent may explain why it takes nothing more.
+            // The bytes that the broker sent may explain why it reads no more.
             biased;
             received = self.receiver.receive() => received?,
             sent = self.sender.send(&mut self.out), if !self.out.is_empty() => {
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Why the broker refused by this head.
+    /// Why the broker refused, from the head of its answer.
     pub(crate) async fn refusal(&mut self, plan: &Plan, Head(mut head): Head) -> anyhow::Error {
         let status = exchange::status(&head.headers);
         match self.receiver.text(plan, &mut head).await {
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Closes the connection after `ended`. Returns what it measured, or why it ended.
+    /// Closes the connection after `ended`. Returns its measurements, or why it ended.
     pub(crate) async fn finish(self, ended: anyhow::Result<()>) -> anyhow::Result<Measured> {
         let ended = ended.map_err(|error| {
             let exact = error.is::<Refused>() || error.is::<Stopped>();

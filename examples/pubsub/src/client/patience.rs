@@ -1,4 +1,4 @@
-//! How long a client tries to reach a broker again that it lost.
+//! How long a client retries after it lost the broker.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,19 @@ use crate::cli::PROGRAM;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The attempts since the broker was lost.
+/// The attempts since the client lost the broker.
 #[derive(Debug)]
 pub(crate) struct Patience {
     budget: Duration,
     quiet: bool,
     lost: Option<Instant>,
     pause: Duration,
-    /// Whether a connection ever succeeded: with a mistaken address none would.
+    /// Whether a connection ever succeeded. With a wrong address none does.
     found: bool,
 }
 
 impl Patience {
-    /// Tries for `budget` each time the broker is lost.
+    /// Retries for `budget` each time the client loses the broker.
     pub(crate) fn new(budget: Duration, quiet: bool) -> Self {
         Self { budget, quiet, lost: None, pause: FIRST_PAUSE, found: false }
     }
@@ -36,12 +36,13 @@ impl Patience {
         self.found = true;
     }
 
-    /// The broker accepted this client. The pauses go on to grow: it may accept, and then fail.
+    /// The broker accepted this client. The pauses continue to grow, because the broker may accept
+    /// and then fail.
     pub(crate) fn accepted(&mut self) {
         self.lost = None;
     }
 
-    /// The broker did what this client wants of it.
+    /// The broker served a request of this client.
     pub(crate) fn served(&mut self) {
         self.accepted();
         self.pause = FIRST_PAUSE;
@@ -50,11 +51,11 @@ impl Patience {
     /// Pauses before the next attempt after `error`.
     ///
     /// # Errors
-    /// There is no next attempt: the broker refused, was never found, or was lost for too long.
+    /// There is no next attempt: the broker refused, was never reached, or was lost for too long.
     pub(crate) async fn pause(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let again = match error.downcast_ref() {
             Some(Refused::Finally(_)) => false,
-            // At the end of its idle timeout the broker forgets the connection that is lost.
+            // After its idle timeout the broker drops the lost connection.
             Some(Refused::Busy(_)) => self.lost.is_some(),
             None => self.found,
         };

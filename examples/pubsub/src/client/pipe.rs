@@ -17,14 +17,14 @@ use tokio::time::{Duration, timeout};
 use super::stream::{Ends, OneStream};
 use crate::mqtt::ALPN;
 
-/// What the program does, for errors.
+/// The program's task, for errors.
 pub(crate) const REQUEST: &str = "request to the broker";
-/// Bytes that the broker may send ahead of what is read.
+/// Bytes that the broker may send before the client reads them.
 const WINDOW: u64 = 1 << 20;
 /// The longest wait until the connection has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The way to the broker.
+/// The sending half: bytes to the broker.
 #[derive(Debug)]
 pub(crate) enum Sender {
     /// The body of a POST.
@@ -52,7 +52,7 @@ impl Sender {
     }
 }
 
-/// What comes from the broker.
+/// An arrival from the broker.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// The head of an answer.
@@ -60,7 +60,7 @@ pub(crate) enum Received {
     Bytes(Bytes),
 }
 
-/// The way from the broker.
+/// The receiving half: bytes from the broker.
 pub(crate) enum Receiver {
     Http {
         controller: ClientH3Controller,
@@ -71,7 +71,7 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// Waits for something. Cancel safe. An error is the end of the connection.
+    /// Waits for the next arrival. Cancel safe. An error is the end of the connection.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Received> {
         let (events, body) = match self {
             Self::Http { events, body, .. } => (events, body),
@@ -87,7 +87,7 @@ impl Receiver {
                 }
             };
             tokio::select! {
-                // What has arrived counts, even if the connection has ended since.
+                // The client handles bytes that arrived before the connection ended.
                 biased;
                 frame = body.recv() => match frame {
                     Some(InboundFrame::Body(bytes, _)) if !bytes.is_empty() => {
@@ -101,7 +101,7 @@ impl Receiver {
         }
     }
 
-    /// The answer goes on with this body.
+    /// The answer continues with this body.
     pub(crate) fn begin(&mut self, frames: InboundFrameStream) {
         if let Self::Http { body, .. } = self {
             *body = Some(frames);
@@ -119,7 +119,7 @@ impl Receiver {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Closes the connection, of which the way to the broker is already closed, and waits for it.
+    /// Closes the connection, whose sending half is already closed, and waits for its end.
     pub(crate) async fn close(&mut self) {
         match self {
             Self::Http { controller, events, .. } => {

@@ -1,5 +1,5 @@
 //! Prints messages on a thread of its own, because a reader of standard output may be slow. Then
-//! flow control holds back the broker, and the connection goes on.
+//! flow control holds back the broker, and the connection continues.
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Messages that wait for the thread.
 const WAITING: usize = 16;
-const DIED: &str = "the thread that prints died";
+const DIED: &str = "the thread that prints messages failed";
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line {
     Message { sequence: Option<u64>, latency_ms: Option<f64>, payload: Bytes },
@@ -40,7 +40,7 @@ struct Object<'a> {
     restarted: Option<bool>,
 }
 
-/// The way to the thread.
+/// The channel to the thread.
 #[derive(Debug)]
 pub(crate) struct Printer {
     pub(crate) lines: mpsc::Sender<Line>,
@@ -87,14 +87,14 @@ impl Printer {
             None => std::future::pending().await,
         };
         self.done = None;
-        // It does not end while there may be more lines.
+        // The thread does not end while there may be more lines.
         ended.context(DIED).flatten().err().unwrap_or_else(|| anyhow!(DIED))
     }
 
     /// Waits until all lines are printed.
     ///
     /// # Errors
-    /// The thread failed, and [`failed`](Self::failed) did not tell so.
+    /// The thread failed, and [`failed`](Self::failed) did not report it.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         let Self { lines, done } = self;
         drop(lines);
@@ -129,7 +129,7 @@ fn print_json(out: &mut impl Write, topic: &str, line: Line) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Prints a message and a line end. What is missed is told on standard error.
+/// Prints a message and a line end. The subscriber reports missed messages on standard error.
 fn print_message(out: &mut impl Write, line: Line, terminal: bool) -> io::Result<()> {
     let Line::Message { payload, .. } = line else { return Ok(()) };
     match terminal {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_json_has_what_is_known() {
+    fn a_line_of_json_has_the_known_fields() {
         let print = |line| {
             let mut out = Vec::new();
             print_json(&mut out, "a/b", line).unwrap();

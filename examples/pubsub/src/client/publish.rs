@@ -19,7 +19,7 @@ use crate::cli::{PROGRAM, Publish};
 use crate::name::PublisherName;
 use crate::outbox::Outbox;
 
-/// What was published.
+/// The report of a publisher.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     topic: &'a str,
@@ -131,7 +131,7 @@ impl Publisher<'_> {
             if !self.more && self.outbox.len() == 0 {
                 return Ok(());
             }
-            // Acknowledgements that stay away end the connection, not single ones that are late.
+            // The connection ends if all acknowledgements stop, not if a single one is late.
             match self.outbox.len() {
                 0 => deadline = None,
                 _ => drop(deadline.get_or_insert_with(|| Instant::now() + plan.stall_timeout)),
@@ -146,7 +146,7 @@ impl Publisher<'_> {
                     plan.stall_timeout.as_secs_f64()
                 ),
             };
-            // Those before an error count, too.
+            // Acknowledgements before an error count, too.
             for event in events.drain(..) {
                 if let Event::Acknowledged(own) = event {
                     self.acknowledged(own)?;
@@ -162,7 +162,7 @@ impl Publisher<'_> {
     fn take(&mut self, message: Option<anyhow::Result<Bytes>>) -> anyhow::Result<()> {
         match message {
             Some(message) => {
-                // No other connection would bring more of it.
+                // A new connection would not bring more input.
                 let message = message.map_err(|error| Refused::Finally(format!("{error:#}")))?;
                 self.outbox.push(message, wall_clock(), now());
             }
@@ -181,13 +181,13 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Adds to `error` what is acknowledged, and what is not.
+    /// Adds the numbers of acknowledged and unacknowledged messages to `error`.
     fn unfinished(&self, error: anyhow::Error) -> anyhow::Error {
         let again = if self.outbox.len() > 0 { ": publish again" } else { "" };
         anyhow!("{error:#} ({}{again})", self.progress())
     }
 
-    /// Tells the user the same after a signal, which is no error.
+    /// Reports the same to the user after a signal, which is not an error.
     fn stopped(&self) -> anyhow::Error {
         if !self.publish.client.plan.quiet {
             say(&format!("{PROGRAM}: {}", self.progress()));

@@ -1,4 +1,4 @@
-//! Where a publisher's messages come from.
+//! The source of a publisher's messages.
 
 use std::io::{BufRead as _, Read as _};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) enum Source {
     One(Bytes),
     /// Each line of standard input, without its end.
     Lines,
-    /// So many messages of so many bytes, one each interval.
+    /// `count` generated messages of `size` bytes, one in each interval.
     Generated { count: u64, interval: Duration, size: usize },
 }
 
@@ -78,11 +78,11 @@ fn lines(to: &mpsc::Sender<Next>) -> anyhow::Result<()> {
 }
 
 async fn generate(to: mpsc::Sender<Next>, count: u64, every: Duration, size: usize) {
-    // Digits that one can recognise, so that a subscriber can show them.
+    // Digits, so that a subscriber's output is readable.
     let message: Bytes = (0..size).map(|n| b"0123456789"[n % 10]).collect::<Vec<_>>().into();
     let mut ticks = (!every.is_zero()).then(|| interval(every));
     if let Some(ticks) = &mut ticks {
-        // A sensor that could not send measures as often afterwards.
+        // After a delay, the interval stays the same: a sensor does not catch up either.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
     for _ in 0..count {

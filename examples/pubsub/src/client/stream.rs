@@ -23,7 +23,7 @@ pub(crate) struct Ends {
 #[derive(Debug)]
 pub(crate) struct OneStream {
     outgoing: mpsc::Receiver<Bytes>,
-    /// What the connection has not taken yet.
+    /// Bytes that the connection has not accepted yet.
     unsent: Bytes,
     /// `None` once the broker has ended the stream.
     incoming: Option<mpsc::Sender<Bytes>>,
@@ -48,7 +48,7 @@ impl OneStream {
         (app, Ends { to, from })
     }
 
-    /// Passes on what the stream has, as long as there is room.
+    /// Passes on the stream's bytes while there is room.
     fn read(&mut self, conn: &mut QuicheConnection) {
         let mut chunk = [0; CHUNK];
         self.unread = false;
@@ -65,7 +65,7 @@ impl OneStream {
                         continue;
                     }
                 }
-                // The stream does not exist before this end has sent something.
+                // The stream does not exist before this end has sent on it.
                 Err(quiche::Error::Done | quiche::Error::InvalidStreamState(_)) => return,
                 // The broker reset it.
                 Err(_) => drop(room),
@@ -74,14 +74,14 @@ impl OneStream {
         }
     }
 
-    /// Passes what the program sends to the connection, as much as that takes.
+    /// Passes the program's bytes to the connection, as many as it accepts.
     fn write(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         loop {
             while !self.unsent.is_empty() {
                 match conn.stream_send(STREAM, &self.unsent, false) {
                     Ok(0) | Err(quiche::Error::Done) => return Ok(()),
                     Ok(sent) => self.unsent.advance(sent),
-                    // The broker does not read any more. What it sent is the reason.
+                    // The broker stopped reading. The bytes that it sent have the reason.
                     Err(quiche::Error::StreamStopped(_)) => self.unsent = Bytes::new(),
                     Err(error) => return Err(error.into()),
                 }
@@ -93,7 +93,7 @@ impl OneStream {
             }
         }
         if !std::mem::replace(&mut self.ended, true) {
-            // It fails if the connection has ended already.
+            // This fails if the connection has already ended.
             let _ = conn.close(true, 0, b"");
         }
         Ok(())
@@ -113,7 +113,7 @@ impl ApplicationOverQuic for OneStream {
         true
     }
 
-    /// Cancel safe: what it takes from the channel is kept before anything else is awaited.
+    /// Cancel safe: it stores what it receives from the channel before it awaits again.
     async fn wait_for_data(&mut self, _: &mut QuicheConnection) -> QuicResult<()> {
         let room = async {
             match &self.incoming {
@@ -121,7 +121,7 @@ impl ApplicationOverQuic for OneStream {
                 _ => std::future::pending().await,
             }
         };
-        // Flow control wakes the worker by itself while something is unsent.
+        // While bytes are unsent, flow control wakes the worker by itself.
         let takes = self.unsent.is_empty() && !self.ended;
         tokio::select! {
             bytes = self.outgoing.recv(), if takes => {
@@ -137,8 +137,8 @@ impl ApplicationOverQuic for OneStream {
         Ok(())
     }
 
-    /// tokio-quiche calls `process_reads` only after a packet of the broker's, and room for what it
-    /// sent before may come without one.
+    /// tokio-quiche calls `process_reads` only after a packet of the broker's. Room for earlier
+    /// bytes may appear without such a packet.
     fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         if self.unread {
             self.read(conn);

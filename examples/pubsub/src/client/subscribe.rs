@@ -20,7 +20,7 @@ use crate::name::PublisherName;
 /// How long the last lines may take after an error or a signal.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// What was received.
+/// The report of a subscriber.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     topic: &'a str,
@@ -72,7 +72,7 @@ pub(crate) async fn run(
     let measured = match subscriber.receive(&mut stop).await {
         Ok(measured) => measured,
         Err(error) => {
-            // What has arrived counts. But the reader of standard output may be stuck.
+            // The client prints what has arrived. But the reader of standard output may be stuck.
             let _ = timeout(LAST_LINES, subscriber.printer.end()).await;
             return Err(error);
         }
@@ -102,7 +102,7 @@ pub(crate) async fn run(
 }
 
 impl Subscriber<'_> {
-    /// Receives over as many connections as it takes.
+    /// Receives, and reconnects when necessary.
     async fn receive(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         loop {
             let error = match self.attempt(stop).await {
@@ -147,11 +147,11 @@ impl Subscriber<'_> {
             let turned = tokio::select! {
                 turned = connection.turn(&mut events) => turned,
                 failed = self.printer.failed() => {
-                    // No other connection would help.
+                    // A new connection would not help.
                     Err(Refused::Finally(format!("{failed:#}")).into())
                 }
             };
-            // Those before an error count, too.
+            // Messages before an error count, too.
             for event in events.drain(..) {
                 let line = match event {
                     Event::Began(place) => self.began(place),
@@ -192,7 +192,9 @@ impl Subscriber<'_> {
         }
         let topic = &self.subscribe.client.topic;
         if restarted {
-            self.say(&format!("the broker has restarted: what {topic} had before is gone"));
+            self.say(&format!(
+                "the broker has restarted: the earlier messages of {topic} are gone"
+            ));
         } else if first {
             self.say(&format!("subscribed to {topic}"));
         }
@@ -207,7 +209,7 @@ impl Subscriber<'_> {
             let next = sequence.saturating_add(1);
             self.place.from = Some(self.place.from.map_or(next, |from| from.max(next)));
         }
-        // What was there before this subscriber was not late.
+        // A message from before this subscriber has no latency.
         let latency = self.began.filter(|began| time >= *began).and_then(|_| {
             // The publisher's clock may be ahead.
             wall_clock().checked_sub(time)

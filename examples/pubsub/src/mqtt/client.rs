@@ -34,8 +34,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client for one topic. Appends its first packets to `out`: MQTT allows it to go on before
-    /// the broker has answered. A subscriber begins at `place`; a publisher has none.
+    /// A client for one topic. Appends its first packets to `out`: MQTT allows it to continue
+    /// before the broker has answered. A subscriber begins at `place`; a publisher has none.
     pub(crate) fn new(
         topic: &TopicName,
         name: &PublisherName,
@@ -44,7 +44,7 @@ impl Client {
     ) -> Self {
         let options = ConnectOptions::new(name.as_str())
             .with_clean_start(true)
-            // QUIC has its own.
+            // QUIC has its own keep-alive.
             .with_keep_alive(std::time::Duration::ZERO);
         write(&ConnectPacket::new(options), out);
         if let Some(place) = place {
@@ -68,7 +68,7 @@ impl Client {
 
     /// Appends a message to `out`.
     pub(crate) fn publish(&mut self, message: &Outgoing, out: &mut BytesMut) {
-        // Fewer wait than there are identifiers.
+        // Fewer packets wait than there are identifiers.
         self.latest_id = self.latest_id.checked_add(1).unwrap_or(1);
         let packet =
             PublishPacket::new(self.topic.as_str(), message.payload.clone(), QoS::AtLeastOnce)
@@ -85,7 +85,7 @@ impl Client {
         write(&DisconnectPacket::normal(), out);
     }
 
-    /// Receives bytes of the broker, appends answers to `out`, and what happened to `events`.
+    /// Receives bytes of the broker, and appends answers to `out` and events to `events`.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
@@ -153,7 +153,7 @@ impl Client {
     }
 }
 
-/// The broker refused by this code.
+/// An error with the broker's reason code.
 fn refused(properties: &Properties, code: ReasonCode) -> Refused {
     let reason = reason(properties, code);
     match code {

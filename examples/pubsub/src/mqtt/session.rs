@@ -39,11 +39,11 @@ const MOST_IN_FLIGHT: usize = 1000;
 pub(crate) enum End {
     /// The client left.
     Left,
-    /// The broker ended it, for this reason. The last packet tells the client.
+    /// The broker ended it, for this reason. The last packet contains the reason.
     Refused(String),
 }
 
-/// What the client's CONNECT has.
+/// The settings in the client's CONNECT.
 #[derive(Debug)]
 struct Connected {
     name: PublisherName,
@@ -58,7 +58,7 @@ struct Subscription {
     topic: TopicName,
     subscriber: Subscriber,
     qos: QoS,
-    /// Messages that are gone, of which the next one tells.
+    /// Messages that the broker no longer has. The next message reports the number.
     missed: u64,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Session<'a> {
     /// order of arrival (MQTT 5, section 4.6).
     in_flight: VecDeque<u16>,
     latest_id: u16,
-    /// The subscription whose turn it is.
+    /// The subscription that sends next.
     turn: usize,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
         self.connected.is_some()
     }
 
-    /// How long the client may be silent; `None` if for ever.
+    /// How long the client may be silent; `None` for no limit.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.connected.as_ref().and_then(|connected| connected.patience)
     }
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
         self.subscriptions.iter_mut().map(|subscription| &mut subscription.subscriber)
     }
 
-    /// Whether the client takes another message.
+    /// Whether the client accepts another message now.
     pub(crate) fn may_deliver(&self) -> bool {
         let most = self.connected.as_ref().map_or(0, |connected| connected.receive_maximum);
         self.in_flight.len() < most
@@ -350,7 +350,8 @@ impl<'a> Session<'a> {
             RetainHandling::SendAtSubscribe | RetainHandling::SendAtSubscribeIfNew => Start::Last,
         };
         if let Some(known) = known {
-            // It replaces the former, and loses no message (MQTT 5, section 3.8.4).
+            // The new subscription replaces the former, and loses no message (MQTT 5, section
+            // 3.8.4).
             known.qos = qos;
             known.subscriber.again(start);
             return Ok((qos, known.subscriber.first()));
@@ -383,8 +384,8 @@ impl<'a> Session<'a> {
         write(&packet, out);
     }
 
-    /// Appends messages to `out`, until it has `enough` bytes or there are no more. Each
-    /// subscription has its turn, which the next call takes up: a busy topic starves no other.
+    /// Appends messages to `out`, until it has `enough` bytes or there are no more. Subscriptions
+    /// take turns, also from call to call. So a busy topic does not starve another.
     pub(crate) fn deliver(&mut self, out: &mut BytesMut, enough: usize) {
         let mut silent = 0;
         while silent < self.subscriptions.len() && out.len() < enough && self.may_deliver() {
@@ -424,7 +425,7 @@ impl<'a> Session<'a> {
         if subscription.missed > 0 {
             packet = packet.with_user_property(MISSED.to_owned(), subscription.missed.to_string());
         }
-        // The identifiers in flight are far fewer than there are.
+        // Far fewer identifiers are in flight than exist.
         let id = self.latest_id.checked_add(1).unwrap_or(1);
         packet = packet.with_packet_id(id);
         let begin = out.len();
@@ -442,7 +443,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the session, and tells the client why.
+    /// Ends the session, and sends the client the reason.
     fn refuse(&self, code: ReasonCode, reason: String, out: &mut BytesMut) -> End {
         if self.connected.is_some() {
             write(&DisconnectPacket::new(code).with_reason_string(reason.clone()), out);
@@ -453,7 +454,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The reason code for a packet that cannot be read.
+/// The reason code for an unreadable packet.
 fn code(error: &MqttError) -> ReasonCode {
     match error {
         MqttError::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,

@@ -67,7 +67,7 @@ impl Follower {
 
 proptest! {
     #[test]
-    fn nobody_receives_less_than_the_topic_has(acts in proptest::collection::vec(act(), 0..120)) {
+    fn no_subscriber_receives_less_than_the_topic_has(acts in proptest::collection::vec(act(), 0..120)) {
         let mut topic = Topic::new(BOUNDS);
         let names = [name("one"), name("other")];
         for name in &names {
@@ -112,7 +112,7 @@ proptest! {
             prop_assert!(kept <= BOUNDS.messages);
             prop_assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
             prop_assert!(topic.bytes <= BOUNDS.bytes || kept == 1);
-            // Nothing leaves that would fit.
+            // The topic keeps every message that fits.
             if let Some(gone) = published.len().checked_sub(kept + 1) {
                 let would = topic.bytes + cost(&published[gone]);
                 prop_assert!(kept == BOUNDS.messages || would > BOUNDS.bytes);
@@ -121,7 +121,7 @@ proptest! {
         for follower in &mut followers {
             follower.received.extend(all(&topic, &mut follower.cursor));
             follower.check(&published);
-            // In the end everyone has the latest message, if it began before.
+            // In the end each subscriber that began before it has the latest message.
             let reached = follower.cursor.next;
             prop_assert_eq!(reached, follower.begin.max(published.len() as u64 + 1));
         }
@@ -129,7 +129,7 @@ proptest! {
 }
 
 #[test]
-fn a_subscriber_that_is_late_is_told_how_many_are_gone() {
+fn a_late_subscriber_learns_how_many_messages_are_gone() {
     let mut topic = Topic::new(BOUNDS);
     let mut cursor = topic.cursor(Start::Next);
     for n in 0..8_u8 {
@@ -153,7 +153,7 @@ fn an_empty_message_removes_the_last_value() {
 }
 
 #[test]
-fn a_publisher_that_is_there_is_never_forgotten() {
+fn a_connected_publisher_is_never_forgotten() {
     let mut topic = Topic::new(BOUNDS);
     let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
     topic.join(&stays).unwrap();
@@ -164,7 +164,7 @@ fn a_publisher_that_is_there_is_never_forgotten() {
     topic.join(&comes).unwrap();
     topic.leave(&comes);
     topic.join(&leaves).unwrap();
-    assert!(!topic.publish(Some((&stays, 9)), 0, Bytes::new(), true), "it comes again");
+    assert!(!topic.publish(Some((&stays, 9)), 0, Bytes::new(), true), "a repetition");
     assert!(topic.publish(Some((&stays, 10)), 0, Bytes::new(), true));
     // It left and came while there was room.
     topic.leave(&stays);

@@ -1,4 +1,4 @@
-//! The help of a proxy on the way of a client, in both protocols.
+//! The help of a proxy on a client's path, in both protocols.
 
 use crate::assisted_path::Relay;
 use crate::programs::{Broker, PROTOCOLS, Subscriber};

@@ -11,7 +11,7 @@ use crate::programs::{
 };
 
 #[test]
-fn a_message_that_is_too_long_is_refused_and_nothing_else() {
+fn only_a_message_that_is_too_long_is_refused() {
     let broker = Broker::start(&["--max-message", "1000"]);
     for (protocol, words) in [("http3", "a message has 1001 bytes"), ("mqtt", "too long")] {
         let topic = format!("t/{protocol}");
@@ -43,15 +43,15 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
             let kills = signal == Signal::SIGKILL;
             if kills {
-                // It no longer acknowledges what comes.
+                // The broker no longer acknowledges messages.
                 send(&broker.child.0, Signal::SIGSTOP);
                 publisher.say("2");
             }
             send(&broker.child.0, signal);
             broker.child.0.wait().unwrap();
             let output = publisher.fail();
-            // The first message may be under way, too: the subscriber had it before its publisher
-            // could learn that.
+            // The first message may be unacknowledged, too: the subscriber receives it before the
+            // publisher gets the acknowledgement.
             let (reason, numbers) = match kills {
                 true => ("the server stopped answering", " not acknowledged: publish again"),
                 false => ("the server is shutting down", " published"),

@@ -16,7 +16,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn malformed_bodies_are_refused_and_what_came_before_counts() {
+fn malformed_bodies_are_refused_after_their_valid_messages() {
     let broker = Broker::start(&["--max-message", "1000"]);
     let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
     let good = b"\x00\x0b\x01\x00\x00\x00\x00\x00\x00\x00\x00ok";
@@ -126,6 +126,6 @@ fn a_plain_client_of_mqtt_needs_none_of_the_extensions() {
     assert!(received);
     let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "u");
     broker.publish("mqtt", "u", &["next"]);
-    // It was not retained, so it is no last value.
+    // It was not retained, so it is not a last value.
     assert_eq!(subscriber.messages(1), numbered(2, &["next"]));
 }

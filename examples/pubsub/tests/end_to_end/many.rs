@@ -9,7 +9,7 @@ use crate::peer::{CONNECT, connect, endpoint};
 use crate::programs::{Broker, PROTOCOLS};
 
 const SUBSCRIBERS: usize = 1000;
-/// What a subscriber may cost the broker, in KiB: twice what was measured.
+/// The most memory that a subscriber may cost the broker, in KiB: twice the measured value.
 const MOST_KIB: u64 = 120;
 
 /// Subscribes to `t`, and reports twice: once it is subscribed, and once it has received `value`.

@@ -1,4 +1,4 @@
-//! A client of quinn, for what the programs never send, and for many subscribers at once.
+//! A client on quinn, for bytes that the programs never send, and for many subscribers at once.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

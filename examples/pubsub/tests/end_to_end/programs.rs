@@ -126,7 +126,7 @@ pub(crate) fn client(kind: &str, port: u16, protocol: &str) -> Command {
     command
 }
 
-/// A publisher of the lines that a test says.
+/// A publisher of the lines that a test writes.
 pub(crate) struct Publisher {
     pub(crate) child: Child,
     lines: ChildStdin,
@@ -150,7 +150,7 @@ impl Publisher {
         self.child.wait_with_output().unwrap()
     }
 
-    /// Waits for the program, which is to end before its messages do.
+    /// Waits for the program, which must end before its messages do.
     pub(crate) fn fail(self) -> Output {
         let Self { child, lines } = self;
         let output = child.wait_with_output().unwrap();

@@ -43,7 +43,7 @@ fn the_last_value_comes_at_once() {
 }
 
 #[test]
-fn a_subscriber_begins_where_it_wants_and_ends_after_its_count() {
+fn a_subscriber_begins_at_its_position_and_ends_after_its_count() {
     let broker = Broker::start(&["--history-messages", "3"]);
     broker.publish("http3", "t", &["1", "2", "3", "4", "5"]);
     for protocol in PROTOCOLS {

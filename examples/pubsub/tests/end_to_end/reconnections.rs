@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::programs::{Broker, PROTOCOLS, Publisher, Subscriber, message, numbered};
 use crate::relay::Relay;
 
-/// So that both ends notice a cut soon.
+/// With these timeouts both ends detect a cut soon.
 const IMPATIENT: [&str; 2] = ["--idle-timeout", "2"];
 
 #[test]
@@ -24,7 +24,7 @@ fn a_subscriber_that_reconnects_loses_nothing() {
 }
 
 #[test]
-fn a_subscriber_that_had_nothing_yet_loses_nothing_either() {
+fn a_subscriber_without_a_message_yet_loses_nothing() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&IMPATIENT);
         let relay = Relay::start(broker.port);
@@ -37,7 +37,7 @@ fn a_subscriber_that_had_nothing_yet_loses_nothing_either() {
 }
 
 #[test]
-fn a_subscriber_that_reconnects_too_late_is_told_what_is_gone() {
+fn a_subscriber_that_reconnects_too_late_learns_what_it_missed() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&["--idle-timeout", "2", "--history-messages", "2"]);
         let relay = Relay::start(broker.port);
@@ -53,7 +53,7 @@ fn a_subscriber_that_reconnects_too_late_is_told_what_is_gone() {
 }
 
 #[test]
-fn what_a_publisher_repeats_is_published_once() {
+fn repeated_messages_are_published_once() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&IMPATIENT);
         let relay = Relay::start(broker.port);
@@ -62,7 +62,7 @@ fn what_a_publisher_repeats_is_published_once() {
         let mut publisher = Publisher::start(command, "t");
         publisher.say("1");
         assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
-        // The broker gets the next two, but the publisher does not learn that.
+        // The broker gets the next two messages, but their acknowledgements are lost.
         relay.cut_to_clients();
         publisher.say("2");
         publisher.say("3");
@@ -74,12 +74,12 @@ fn what_a_publisher_repeats_is_published_once() {
         assert!(errors.contains("4 messages published"), "{errors}");
         assert_eq!(subscriber.messages(1), numbered(4, &["4"]), "{protocol}");
         broker.publish("http3", "t", &["5"]);
-        assert_eq!(subscriber.messages(1), numbered(5, &["5"]), "nothing came twice");
+        assert_eq!(subscriber.messages(1), numbered(5, &["5"]), "no message is repeated");
     }
 }
 
 #[test]
-fn what_a_publisher_said_while_it_was_cut_off_arrives() {
+fn messages_published_during_a_cut_arrive() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&IMPATIENT);
         let relay = Relay::start(broker.port);
@@ -97,21 +97,21 @@ fn what_a_publisher_said_while_it_was_cut_off_arrives() {
 }
 
 #[test]
-fn a_subscriber_whose_lost_connection_still_has_its_place_waits_for_that() {
+fn a_subscriber_waits_for_the_place_of_its_lost_connection() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&["--idle-timeout", "2", "--max-subscribers", "1"]);
         let relay = Relay::start(broker.port);
         let command = broker.client_through(relay.port, "subscribe", protocol);
         let mut subscriber = Subscriber::start(command, "t");
         relay.cut();
-        // The broker's idle timeout begins again with what it sends.
+        // Each packet that the broker sends restarts its idle timeout.
         broker.publish("http3", "t", &["1"]);
         assert_eq!(subscriber.messages(1), numbered(1, &["1"]), "{protocol}");
     }
 }
 
 #[test]
-fn a_flow_that_moves_to_another_port_goes_on() {
+fn a_flow_that_moves_to_another_port_continues() {
     for protocol in PROTOCOLS {
         let broker = Broker::start(&[]);
         let relay = Relay::start(broker.port);

@@ -17,13 +17,13 @@ pub(crate) struct Relay {
     _runtime: Runtime,
 }
 
-/// Flows below these numbers carry nothing any more, in the two directions.
+/// Flows below these numbers are cut, for each of the two directions.
 #[derive(Default)]
 struct Cuts {
     flows: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
-    /// How often the broker was to see other ports, and how many flows have moved.
+    /// The number of requested moves to other ports, and the moves of flows so far.
     moves: AtomicU64,
     moved: AtomicU64,
 }
@@ -39,14 +39,14 @@ impl Relay {
         Self { port, cuts, _runtime: runtime }
     }
 
-    /// Cuts the flows that there are. New ones pass.
+    /// Cuts all present flows. New ones pass.
     pub(crate) fn cut(&self) {
         self.cuts.up.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
         self.cut_to_clients();
     }
 
-    /// Moves each flow to another port with its client's next datagram, as a NAT does that forgot
-    /// it. Nothing passes from the old port any more.
+    /// Moves each flow to another port with its client's next datagram, as a NAT does after a
+    /// timeout. The old port passes nothing more.
     pub(crate) fn rebind(&self) {
         self.cuts.moves.fetch_add(1, Ordering::SeqCst);
     }
@@ -56,7 +56,7 @@ impl Relay {
         self.cuts.moved.load(Ordering::SeqCst)
     }
 
-    /// Cuts the flows that there are, on the way to the clients.
+    /// Cuts all present flows in the direction to the clients.
     pub(crate) fn cut_to_clients(&self) {
         self.cuts.down.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
     }
@@ -88,7 +88,7 @@ async fn run(near: Arc<UdpSocket>, broker: u16, cuts: Arc<Cuts>) {
     }
 }
 
-/// What one client sends and receives.
+/// The flow of one client.
 struct Flow {
     number: u64,
     /// The moves before its present port.
@@ -124,7 +124,7 @@ async fn back(
 ) {
     let mut datagram = [0; 2048];
     loop {
-        // An error is an ICMP message about a broker that ended.
+        // An error is an ICMP message: the broker has ended.
         let Ok(len) = far.recv(&mut datagram).await else { continue };
         if cuts.moves.load(Ordering::SeqCst) > moves {
             return;

@@ -7,11 +7,11 @@ const ROUND: u64 = 400;
 const ROUNDS: u64 = 20;
 
 #[test]
-fn a_slow_subscriber_holds_up_nobody_and_learns_what_it_missed() {
+fn a_slow_subscriber_delays_no_other_and_learns_what_it_missed() {
     for protocol in PROTOCOLS {
         let options = ["--history-messages", "800", "--history-bytes", "100000000"];
         let broker = Broker::start(&options);
-        // Its standard output is a pipe that nobody reads yet.
+        // Its standard output is a pipe that the test does not read yet.
         let mut slow = Subscriber::start(broker.client("subscribe", protocol), "t");
         let mut fast = Subscriber::start(broker.client("subscribe", protocol), "t");
         let mut next = 1;

@@ -1,4 +1,4 @@
-//! The session against what a client sends.
+//! The session with a client's packets.
 
 use super::*;
 use bytes::Bytes;
@@ -67,7 +67,7 @@ fn subscribe(topic: &str) -> SubscribePacket {
     SubscribePacket::new(1).add_filter(topic, QoS::AtLeastOnce)
 }
 
-/// The messages that are delivered now.
+/// The messages that the session delivers now.
 fn delivered(session: &mut Session<'_>) -> Vec<PublishPacket> {
     let mut out = BytesMut::new();
     session.deliver(&mut out, usize::MAX);
@@ -100,7 +100,7 @@ fn the_last_value_comes_at_once_and_is_marked() {
 }
 
 #[test]
-fn a_message_that_comes_again_is_acknowledged_and_dropped() {
+fn a_repeated_message_is_acknowledged_and_dropped() {
     let broker = broker(&[]);
     let mut subscriber = connected(&broker, ConnectOptions::new("s"));
     answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
@@ -114,7 +114,7 @@ fn a_message_that_comes_again_is_acknowledged_and_dropped() {
 }
 
 #[test]
-fn no_more_is_in_flight_than_the_client_allows() {
+fn the_client_limits_messages_in_flight() {
     let broker = broker(&[]);
     let mut publisher = connected(&broker, ConnectOptions::new("p"));
     let mut subscriber = connected(&broker, ConnectOptions::new("s").with_receive_maximum(2));
@@ -136,7 +136,7 @@ fn no_more_is_in_flight_than_the_client_allows() {
 }
 
 #[test]
-fn a_busy_topic_starves_no_other() {
+fn a_busy_topic_does_not_starve_another() {
     let broker = broker(&[]);
     let mut publisher = connected(&broker, ConnectOptions::new("p"));
     let mut subscriber = connected(&broker, ConnectOptions::new("s").with_receive_maximum(1));
@@ -160,7 +160,7 @@ fn a_busy_topic_starves_no_other() {
 }
 
 #[test]
-fn a_subscription_that_comes_again_loses_nothing() {
+fn a_repeated_subscription_loses_nothing() {
     let broker = broker(&[]);
     let mut publisher = connected(&broker, ConnectOptions::new("p"));
     let mut subscriber = connected(&broker, ConnectOptions::new("s"));
@@ -173,7 +173,7 @@ fn a_subscription_that_comes_again_loses_nothing() {
     };
     let message = |payload, last, qos| (Bytes::from_static(payload), last, qos);
     let qos = QoS::AtLeastOnce;
-    // The last value comes again, and what was under way still comes.
+    // The last value comes again, and messages under way still arrive.
     assert_eq!(seen(&mut subscriber), [message(b"1", true, qos), message(b"1", false, qos)]);
     answers(&mut publisher, &bytes(&publish("t", "2", 2))).0.unwrap();
     let mut again = SubscribePacket::new(2).add_filter("t", QoS::AtMostOnce);
@@ -183,7 +183,7 @@ fn a_subscription_that_comes_again_loses_nothing() {
 }
 
 #[test]
-fn a_subscriber_is_told_what_is_gone() {
+fn a_subscriber_learns_how_many_messages_are_gone() {
     let broker = broker(&["--history-messages", "2"]);
     let mut publisher = connected(&broker, ConnectOptions::new("p"));
     for id in 1..=5 {
@@ -196,7 +196,7 @@ fn a_subscriber_is_told_what_is_gone() {
     assert_eq!(messages.len(), 2);
     assert_eq!(number(&messages[0].properties, MISSED), Some(3));
     assert_eq!(number(&messages[1].properties, MISSED), None);
-    // Numbers of another life mean nothing.
+    // Numbers of another life have no effect.
     let other = subscribe("t")
         .with_user_property(FROM.to_owned(), "5".to_owned())
         .with_user_property(INSTANCE.to_owned(), (broker.topics.instance() + 1).to_string());
@@ -223,7 +223,7 @@ fn a_packet_beyond_the_clients_limit_is_left_out() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_with_its_code() {
+fn unsupported_features_are_refused_with_their_code() {
     let broker = broker(&["--max-message", "100"]);
     let long = publish("t", &"x".repeat(101), 1);
     let exactly_once = PublishPacket::new("t", &b"x"[..], QoS::ExactlyOnce).with_packet_id(1);
@@ -259,7 +259,7 @@ fn what_is_not_supported_is_refused_with_its_code() {
 }
 
 #[test]
-fn connect_comes_first_and_asks_for_what_there_is() {
+fn connect_comes_first_and_requests_supported_features() {
     let broker = broker(&[]);
     let mut early = session(&broker);
     let (ended, sent) = answers(&mut early, &bytes(&PingReqPacket::default()));
