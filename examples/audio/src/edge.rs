@@ -173,7 +173,7 @@ pub struct Status {
 impl Status {
     /// A status line on standard error.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "it is no value, but a place on the terminal")]
+    #[allow(clippy::new_without_default, reason = "it is not a value, but a place on the terminal")]
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {

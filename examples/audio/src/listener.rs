@@ -209,8 +209,8 @@ impl Listener {
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
-        // A refused datagram may come from anyone. If it passed no proxy, no list names it. None
-        // would then show what is missing after it.
+        // A refused datagram may come from anyone. If it passed no proxy, no list names it. Then no
+        // list would show which packets are missing after it.
         if let (Some(parity), Ok(Handled::New)) = (&mut self.parity, &handled) {
             parity.note(datagram, known..self.dejitter.end, now);
         }
@@ -428,7 +428,7 @@ impl Listener {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Serves the timers that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         if self.finished {
             return;

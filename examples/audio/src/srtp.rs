@@ -108,7 +108,7 @@ enum Protocol {
     Rtcp,
 }
 
-/// Accepts what was protected with the same key, each packet once.
+/// Accepts packets that were protected with the same key, each once.
 pub(crate) struct Unprotector {
     key: MasterKey,
     context: Context,

@@ -182,7 +182,7 @@ impl Talker {
         [Some(own), idle, sidekick].into_iter().flatten().min()
     }
 
-    /// Does what is due at `now`.
+    /// Serves the timers that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         while let Phase::Talking { due } = self.phase
             && due <= now

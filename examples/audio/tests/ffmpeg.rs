@@ -16,8 +16,8 @@ const PIECE: std::ops::Range<usize> = RATE..RATE + RATE / 4;
 /// The part to compare at the place found, a second.
 const WHOLE: std::ops::Range<usize> = RATE..2 * RATE;
 
-/// The first search compares sums of so many samples, because the sound below 2 kHz identifies the
-/// place.
+/// The first search compares sums of this many samples, because the sound below 2 kHz identifies
+/// the place.
 const STEP: usize = 12;
 
 /// A process that ends with the test.
@@ -39,7 +39,7 @@ fn ear() -> UdpSocket {
         port.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", port + 1)).is_ok()
     };
     let ear = sockets.by_ref().take(100).find(fits).expect("no two free ports in a row");
-    // The test must not wait for ever if audio-send fails.
+    // The test must not wait forever if audio-send fails.
     ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     ear
 }

@@ -77,7 +77,7 @@ fn talker_report(output: &Output) -> TalkerReport {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A socket that waits for a program's datagrams, but not for ever.
+/// A socket that waits for a program's datagrams, with a time limit.
 fn ear() -> UdpSocket {
     let ear = UdpSocket::bind("127.0.0.1:0").unwrap();
     ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -160,7 +160,7 @@ fn all_random_bytes_arrive() {
 }
 
 #[test]
-fn without_a_proxy_the_call_goes_on_unassisted() {
+fn without_a_proxy_the_call_continues_unassisted() {
     // The test never reads from this socket.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = nobody.local_addr().unwrap().to_string();
@@ -299,7 +299,7 @@ fn the_error_names_a_file_that_cannot_be_played() {
     let output = command.current_dir(&directory).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("cannot play song.wav: it is no WAV file") && said.contains("ffmpeg -i"),
+        said.contains("cannot play song.wav: it is not a WAV file") && said.contains("ffmpeg -i"),
         "{said}"
     );
     assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1));

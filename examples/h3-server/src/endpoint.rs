@@ -34,7 +34,8 @@ pub struct Settings<'a> {
     pub listen: SocketAddr,
     /// The application protocols (ALPN), most preferred first.
     pub protocols: &'a [&'a [u8]],
-    /// Bytes that a client may send ahead of what is read, on a stream and on its connection.
+    /// Bytes that a client may send before the server reads them, on a stream and on its
+    /// connection.
     pub receive_window: u32,
     /// Bytes of a connection that wait for acknowledgements.
     pub send_window: u32,

@@ -1,5 +1,5 @@
-//! What the servers of the examples share. Their stack is quinn, h3 and rustls, not the clients'
-//! quiche, and it knows nothing of Sidekick.
+//! The code that the servers of the examples share. Their stack is quinn, h3 and rustls, without
+//! Sidekick, and not the clients' quiche.
 //!
 //! | file | what it does |
 //! |---|---|

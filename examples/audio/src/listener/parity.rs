@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 /// How long the proxy keeps datagrams: longer than a window lasts.
 const KEEP: Duration = Duration::from_millis(500);
-/// The proxy sends a quACK after so many of the listener's own datagrams. No repair
-/// depends on these quACKs.
+/// The proxy sends a quACK after this many of the listener's own datagrams. No repair depends on
+/// these quACKs.
 const EVERY_PACKETS: NonZeroU16 = NonZeroU16::new(64).expect("it is not 0");
 const THRESHOLD: u8 = 8;
 /// The least number of datagrams in a window.
 const WINDOW: f64 = 8.0;
-/// A window has at least so many times the datagrams between two repair symbols. So two symbols
+/// A window has at least this many times the datagrams between two repair symbols. So two symbols
 /// cover each datagram.
 const LISTED: f64 = 2.0;
 /// The most datagrams in a window.
@@ -30,7 +30,8 @@ const FLUSH: f64 = 1.5;
 const LEAST_FLUSH: Duration = Duration::from_millis(20);
 /// The proxy sends parity together with a packet. It arrives at most this long after the packet.
 const SLACK: Duration = Duration::from_millis(5);
-/// NACKs stop waiting for parity if none has arrived for so many intervals between repair symbols.
+/// NACKs stop waiting for parity if none has arrived for this many intervals between repair
+/// symbols.
 const MISSED: u32 = 8;
 /// The most gaps whose NACKs wait.
 const MAX_GAPS: usize = 64;

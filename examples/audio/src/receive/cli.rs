@@ -59,7 +59,7 @@ pub(crate) struct Cli {
     /// The Sidekick proxy on the path [default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]")]
     proxy: Option<String>,
-    /// Request so many repair symbols for a hundred packets, 3 to 100; the proxy may send fewer
+    /// Request this many repair symbols for a hundred packets, 3 to 100; the proxy may send fewer
     #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(3..=100))]
     parity_share: u8,
 
@@ -73,7 +73,7 @@ pub(crate) struct Cli {
 enum Sidekick {
     /// None: repairs are end to end
     Off,
-    /// Rebuild what did not arrive from the proxy
+    /// Rebuild lost packets from the proxy's parity
     Parity,
 }
 

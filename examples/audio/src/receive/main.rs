@@ -184,7 +184,7 @@ impl Call {
                     Err(full @ PlayError::Full) => {
                         self.full = true;
                         eprintln!(
-                            "audio-receive: {full}; the call continues, but the file gets no more of it"
+                            "audio-receive: {full}; the call continues, but the file does not record the rest"
                         );
                     }
                     played => played?,

@@ -80,7 +80,7 @@ pub(crate) struct Cli {
     /// Request a quACK before the schedule when a packet may be lost
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
-    /// Request a quACK when a packet stays away, and few others
+    /// Request a quACK when a packet may be lost, and few others
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     steady: OnOff,
 
@@ -93,7 +93,7 @@ pub(crate) struct Cli {
 enum Sidekick {
     /// None: repairs are end to end
     Off,
-    /// Send again at once what did not reach the proxy
+    /// Send again at once the packets that did not reach the proxy
     Reinject,
 }
 

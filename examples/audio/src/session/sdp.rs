@@ -40,7 +40,7 @@ pub struct Description {
 #[non_exhaustive]
 pub enum SdpError {
     /// It does not parse.
-    #[error("it is no session description: {0}")]
+    #[error("it is not a session description: {0}")]
     Malformed(String),
     /// It has no audio stream over SRTP.
     #[error("it describes no audio over SRTP (m=audio ... RTP/SAVPF or RTP/SAVP)")]

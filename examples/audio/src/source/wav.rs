@@ -21,7 +21,7 @@ const CHUNK: usize = 960;
 pub enum WavError {
     /// It is not a WAV file, or has an unsupported encoding.
     #[error(
-        "it is no WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav"
+        "it is not a WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav"
     )]
     Unreadable(#[from] hound::Error),
     /// It has more than two channels.

@@ -34,7 +34,7 @@ fn start(packets: u32) -> Call {
 }
 
 impl Call {
-    /// Every datagram that waits to be sent at `now`, after what is due.
+    /// Every datagram that waits to be sent at `now`, after the timers that are due.
     fn datagrams(&mut self, now: Instant) -> Vec<Vec<u8>> {
         self.talker.on_timeout(now);
         let mut out = Vec::new();
@@ -247,7 +247,7 @@ fn a_call_that_is_stopped_ends_with_the_packets_sent() {
 }
 
 #[test]
-fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
+fn a_listener_that_leaves_or_stops_reporting_ends_the_call() {
     let mut call = start(3000);
     call.datagrams(call.now + 40 * MS);
     let bye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);

@@ -51,12 +51,12 @@ const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
 /// The application protocol (ALPN) of HTTP/3.
 pub const HTTP3: &[u8] = b"h3";
 
-/// What a program needs of its connection.
+/// The requirements of a program on its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs<'a> {
     /// The application protocol (ALPN).
     pub protocol: &'a [u8],
-    /// The most bytes of an answer that the server may send ahead of what is read.
+    /// The most bytes of an answer that the server may send before the program reads them.
     pub window: u64,
     /// Bytes that the program sends, if known.
     pub object: Option<u64>,
@@ -424,7 +424,7 @@ fn settings(
     settings
 }
 
-/// Settings that depend on nothing but the plan.
+/// Settings that depend only on the plan.
 fn fix(settings: &mut QuicSettings, plan: &Plan, window: u64) {
     settings.cc_algorithm = plan.cc.quiche_name().to_owned();
     // BBR2 needs pacing. quiche does not pace CUBIC and Reno.

@@ -40,5 +40,5 @@ mod watch;
 pub mod words;
 
 pub use clock::now;
-/// What applications of [`connect::connect`] are made of.
+/// The crates that applications of [`connect::connect`] use.
 pub use tokio_quiche;

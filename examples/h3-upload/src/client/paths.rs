@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// The most links that the kernel follows in a path.
 const MOST_LINKS: u32 = 40;
 
-/// Whether both paths name one file, which need not exist yet. Links count as what they lead to.
+/// Whether both paths name one file, which need not exist yet. A link counts as the file that it
+/// leads to.
 #[must_use]
 pub fn same_file(one: &Path, other: &Path) -> bool {
     let known = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -60,7 +61,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("sub")).unwrap();
         std::os::unix::fs::symlink("sub", at("way")).unwrap();
-        // As long as there is no file, and then.
+        // First without the file, then with it.
         for content in [None, Some("abc")] {
             if let Some(content) = content {
                 fs::write(at("sub/x"), content).unwrap();

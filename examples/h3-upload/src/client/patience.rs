@@ -58,7 +58,7 @@ impl Activity {
 /// file was ready. So every transfer ends, at the latest about when its file would at that rate.
 ///
 /// `moved` returns the bytes so far that the server accepted or sent. It must be bounded by the
-/// file. `fault` says what the server failed to do.
+/// file. `fault` states what the server failed to do.
 pub async fn stalled(
     patience: Duration,
     activity: &Activity,

@@ -14,7 +14,7 @@ use crate::words::say;
 
 /// The interval between updates.
 const TICK: Duration = Duration::from_millis(100);
-/// A line of a file of unknown length follows so many bytes.
+/// For a file of unknown length, a line follows this many bytes.
 const LINE_EVERY: u64 = 100 * 1024 * 1024;
 
 /// Shows the progress.

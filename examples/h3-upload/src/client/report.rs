@@ -78,7 +78,7 @@ pub struct Common {
     server: SocketAddr,
     /// How the server was found: `https-record` or `address`.
     found: &'static str,
-    /// The settings that were chosen, a sentence each; `null` with `--tune off`.
+    /// The chosen settings, a sentence each; `null` with `--tune off`.
     tune: Option<Vec<String>>,
 }
 
@@ -289,8 +289,8 @@ impl Common {
     }
 }
 
-/// Whether a proxy helps, as a sentence. Beside the status it uses what the user asked for: the
-/// proxy's name, and its key.
+/// Whether a proxy helps, as a sentence. Beside the status it uses the user's options: the proxy's
+/// name, and its key.
 fn help(plan: &Plan, status: &Status) -> String {
     let asked = plan.assistance.as_ref();
     let proxy = asked.and_then(|asked| asked.proxy.as_ref()).map(ToString::to_string);

@@ -1,7 +1,7 @@
 //! `h3-download`: downloads a file from an HTTP/3 server, with or without a Sidekick proxy's help.
 //!
-//! With `--sidekick receive`, a proxy that keeps copies repeats what the near segment lost. The
-//! server knows nothing of it.
+//! With `--sidekick receive`, a proxy that keeps copies repeats the packets that the near segment
+//! lost. The server needs no change.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -12,7 +12,7 @@ use tokio_quiche::http3::driver::{InboundFrame, InboundFrameStream};
 /// The most bytes in the queue. A server can make this program keep them beside the flow control
 /// window.
 const ROOM: u32 = 16 * 1024 * 1024;
-/// What a piece occupies beside its bytes: at most this much. A piece may be a single byte.
+/// The most bytes that a piece occupies beside its content. A piece may be a single byte.
 const OVERHEAD: u32 = 128;
 
 /// The end of the queue from which the writer takes.

@@ -18,9 +18,9 @@ use crate::body::{self, Body, Done, Received};
 use crate::digest::{self, hex};
 use crate::output::{Begun, Output, Part, Place, Writer};
 
-/// What the program does, for errors.
+/// The program's task, for errors.
 const DOWNLOAD: &str = "download";
-/// What a server does that makes no progress.
+/// The fault of a server that makes no progress.
 const FAULT: &str = "sent hardly anything";
 /// Flow control credit for the file, in bytes: 200 Mbit/s at a round trip of 0.6 s. A server can
 /// make this program keep as much, beside what waits for the writer.
@@ -77,7 +77,7 @@ async fn begin(
     };
     tokio::select! {
         opened = tokio::task::spawn_blocking(|| existing.open()) => {
-            opened.context("the thread that opens the file died")?
+            opened.context("the thread that opens the file failed")?
         }
         _ = stop => bail!("stopped"),
     }
@@ -136,7 +136,7 @@ async fn receive(
         done = &mut writing => (done, None),
         error = exchange::end(events, DOWNLOAD) => (writing.await, Some(error)),
     };
-    match (done.context("the thread that wrote the file died")??, reason) {
+    match (done.context("the thread that wrote the file failed")??, reason) {
         (Some(received), _) => Ok(received),
         (None, Some(error)) => Err(error),
         (None, None) => {
@@ -195,7 +195,7 @@ fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
         let length = value.parse().ok().filter(|_| digits);
         ensure!(
             length.is_some() && (announced.is_none() || announced == length),
-            "the server announced a length that is no number: check its log"
+            "the server announced a length that is not a number: check its log"
         );
         announced = length;
     }
@@ -230,7 +230,7 @@ mod tests {
         length(&values.iter().map(field).collect::<Vec<_>>()).ok()
     }
 
-    /// What Ctrl-C drops must be the last to know the file.
+    /// The value that Ctrl-C drops must be the last owner of the file.
     #[test]
     fn a_file_that_is_begun_during_an_interrupt_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ pub(crate) async fn give(
             debug!(path, "the client takes the file too slowly");
             stream.stop_stream(Code::H3_REQUEST_CANCELLED);
         }
-        // The answer has begun, so only a reset tells the client.
+        // The answer has begun, so only a reset can report the error to the client.
         Err(Unsent::File(error)) => {
             warn!(path, %error, "cannot read the file");
             stream.stop_stream(Code::H3_INTERNAL_ERROR);

@@ -1,7 +1,7 @@
 //! `h3-upload-server`: stores files that clients upload over HTTP/3, and returns them.
 //!
-//! It knows nothing of Sidekick, and its stack is quinn, h3 and rustls, not the client's. So it
-//! shows that a helped client needs nothing special of its server.
+//! It does not use Sidekick, and its stack is quinn, h3 and rustls, not the client's. So it shows
+//! that a helped client needs nothing special of its server.
 //!
 //! | file | what it does |
 //! |---|---|

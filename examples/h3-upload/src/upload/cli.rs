@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::PROGRAM;
 
-/// What the first screen of the help has.
+/// The examples at the end of the help.
 const ABOUT: &str = "\
 Upload a file over HTTP/3.
 

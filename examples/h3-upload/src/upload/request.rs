@@ -19,7 +19,7 @@ use tokio_quiche::quiche::h3::Header;
 
 use crate::body::{self, Sent, Source};
 
-/// What the program does, for errors.
+/// The program's task, for errors.
 const UPLOAD: &str = "upload";
 /// Flow control credit for the answer, in bytes. It is short, and anything more would only fill the
 /// memory.
@@ -73,7 +73,7 @@ pub(crate) async fn upload(
     let path = file.to_owned();
     let source = tokio::select! {
         source = tokio::task::spawn_blocking(move || Source::open(&path)) => {
-            source.context("the thread that opens the file died")??
+            source.context("the thread that opens the file failed")??
         }
         _ = &mut stop => bail!("stopped"),
     };
@@ -139,7 +139,7 @@ async fn request(
             done = &mut reading, if sent.is_none() => {
                 // `None` means that the driver stopped reading the body. The events give the
                 // reason.
-                sent = Some(done.context("the thread that read the file died")??);
+                sent = Some(done.context("the thread that read the file failed")??);
             }
             event = events.recv() => if let Some(head) = answer(event, UPLOAD)? { break head }
         }

@@ -245,7 +245,7 @@ fn without_a_server_the_error_has_the_reason() {
 }
 
 #[test]
-fn a_name_server_is_of_no_use_for_an_address() {
+fn a_name_server_has_no_effect_for_an_address() {
     let names = NameServer::start([]);
     let output = run(&names, "https://127.0.0.1:1/", |_| {});
     assert_complains(&output, "--resolver has no effect");

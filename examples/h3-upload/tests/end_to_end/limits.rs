@@ -33,7 +33,7 @@ fn assert_closed(error: ConnectionError, code: u32, words: &str) {
 }
 
 #[test]
-fn a_client_has_only_so_many_connections() {
+fn the_connections_of_a_client_are_limited() {
     for limit in ["--max-connections-per-client", "--max-connections"] {
         run(async {
             let mut server = Server::start(&[limit, "2"]);
@@ -58,7 +58,7 @@ fn a_client_has_only_so_many_connections() {
 }
 
 #[test]
-fn a_client_has_only_so_many_uploads() {
+fn the_uploads_of_a_client_are_limited() {
     let other = ("--max-uploads-per-client", "3");
     for (limit, others, status) in [
         ("--max-uploads-per-client", ("--max-uploads", "3"), StatusCode::TOO_MANY_REQUESTS),
@@ -87,7 +87,7 @@ fn a_client_has_only_so_many_uploads() {
 }
 
 #[test]
-fn a_connection_has_only_so_many_streams() {
+fn the_streams_of_a_connection_are_limited() {
     run(async {
         let server = Server::start(&["--max-uploads-per-connection", "2"]);
         let client = connect(server.port, &server.ca()).await.unwrap();
@@ -106,7 +106,7 @@ fn a_connection_has_only_so_many_streams() {
 }
 
 #[test]
-fn unfinished_files_have_only_so_many_bytes() {
+fn the_bytes_of_unfinished_files_are_limited() {
     run(async {
         let mut server = Server::start(&["--max-unfinished-bytes", "100000"]);
         let mut client = Client::connect(server.port, &server.ca()).await;

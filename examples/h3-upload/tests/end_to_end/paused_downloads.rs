@@ -1,5 +1,5 @@
-//! Downloads whose reader pauses: the connection lives on, and a server that gives up meanwhile is
-//! not taken for one that has finished.
+//! Downloads whose reader pauses: the connection continues. A client does not mistake a server that
+//! gives up meanwhile for one that has finished.
 
 use std::io::Read as _;
 use std::process::{Child, Output, Stdio};
@@ -43,7 +43,7 @@ fn impatient() -> TransportConfig {
     transport
 }
 
-/// Returns once the client has sent so many PINGs while flow control allowed no data, or when the
+/// Returns once the client has sent this many PINGs while flow control allowed no data, or when the
 /// connection has ended.
 async fn pause(quic: &Connection, pings: u64) {
     let mut ticks = interval(Duration::from_millis(20));

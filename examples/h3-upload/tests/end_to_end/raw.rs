@@ -1,4 +1,4 @@
-//! Hand-written HTTP/3 over quinn, for what no HTTP/3 library does.
+//! Hand-written HTTP/3 over quinn, for bytes that no HTTP/3 library sends.
 
 use std::any::Any;
 use std::future::Future;

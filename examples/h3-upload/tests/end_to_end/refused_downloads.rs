@@ -1,4 +1,4 @@
-//! Downloads that cannot be: one sentence explains it, and no file appears.
+//! Downloads that cannot succeed: one sentence explains the reason, and no file appears.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
@@ -47,7 +47,7 @@ fn the_server_announces_length_and_digest() {
     });
 }
 
-/// To hash the file takes hours.
+/// Hashing the file takes hours.
 #[test]
 fn the_first_byte_of_a_huge_file_leaves_at_once() {
     let server = Server::start(&[]);

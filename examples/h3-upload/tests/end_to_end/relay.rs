@@ -114,7 +114,8 @@ impl Path {
             let mut out = [0; MAX_DATAGRAM_LEN];
             while let Some(transmit) = self.observer.poll_transmit(&mut out) {
                 let socket = match transmit.route {
-                    // What has to come along the path comes from the server's address.
+                    // A datagram that must come along the path has the server's address as its
+                    // source.
                     Route::Path { .. } => &self.near,
                     Route::Session | Route::Stranger { .. } => &self.adjacent,
                 };

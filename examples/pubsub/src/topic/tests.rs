@@ -67,7 +67,9 @@ impl Follower {
 
 proptest! {
     #[test]
-    fn no_subscriber_receives_less_than_the_topic_has(acts in proptest::collection::vec(act(), 0..120)) {
+    fn no_subscriber_receives_less_than_the_topic_has(
+        acts in proptest::collection::vec(act(), 0..120)
+    ) {
         let mut topic = Topic::new(BOUNDS);
         let names = [name("one"), name("other")];
         for name in &names {

@@ -219,7 +219,7 @@ fn a_nack_waits_for_parity_while_some_arrives() {
 }
 
 #[test]
-fn a_nack_of_what_was_lost_before_the_proxy_waits_for_a_list_alone() {
+fn a_nack_of_a_loss_before_the_proxy_waits_only_for_a_list() {
     let mut call = Call::new(Some(0.5), []);
     call.lost_far = [100, 120, 121, 300].into();
     // A list arrives with this packet or the next one.
