@@ -52,7 +52,7 @@ impl Peer {
             let folder = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let about = path.join("peer.toml");
             if about.is_file() && (only.is_empty() || only.contains(&folder)) {
-                let wrong = || format!("{} is not as it should be", about.display());
+                let wrong = || format!("{} is not a valid peer.toml", about.display());
                 let about: About = toml::from_str(&fs::read_to_string(&about).with_context(wrong)?)
                     .with_context(wrong)?;
                 for case in about.unsupported.keys() {

@@ -276,7 +276,7 @@ fn the_summary_has_the_figures_of_the_tables() {
 
 /// The versions in the tables are those that are installed.
 #[test]
-fn the_peers_have_the_versions_that_they_say() {
+fn the_peers_have_the_stated_versions() {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
     let read = |file: &str| fs::read_to_string(peers.join(file)).unwrap();
     let table = |text: String| -> toml::Table { text.parse().unwrap() };

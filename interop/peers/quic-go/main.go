@@ -27,9 +27,9 @@ func main() {
 	root := flag.String("root", "", "`directory` of the files that are served")
 	connectionIDs := flag.Int("cid-length", stacksChoice, "`length` of the connection IDs")
 	// Go's TLS 1.3 has no setting for cipher suites. The client's order decides.
-	flag.String("cipher", "", "left to the client's order, whatever `name` is given")
+	flag.String("cipher", "", "ignored: the client's order of cipher suites decides, not `name`")
 	// quic-go always updates the keys first after 100 packets, and has no setting for that.
-	flag.Bool("key-update", false, "on without being asked for")
+	flag.Bool("key-update", false, "ignored: quic-go always updates the keys early")
 	flag.Parse()
 
 	if err := serve(*listen, *certificate, *key, *root, *connectionIDs); err != nil {
@@ -102,7 +102,7 @@ func receive(answer http.ResponseWriter, body io.Reader) {
 	hash := sha256.New()
 	length, err := io.Copy(hash, body)
 	if err != nil {
-		// Only a reset tells the client that there is no receipt.
+		// Only a reset shows the client that there is no receipt.
 		panic(http.ErrAbortHandler)
 	}
 	answer.Header().Set("content-type", "application/json")

@@ -46,7 +46,7 @@ impl Report {
 
     pub(crate) fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
-            // If the output is closed, the server continues to serve.
+            // If standard output is closed, the server continues to serve.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }

@@ -132,9 +132,9 @@ fn download(program: &Path, with_proxy: bool) -> f64 {
 }
 
 #[test]
-fn tokio_quiche_s_own_server_takes_help() {
+fn a_proxy_helps_tokio_quiche_s_own_server() {
     let program = TOKIO_QUICHE.build();
-    enclosed("tokio_quiche_s_own_server_takes_help", || {
+    enclosed("a_proxy_helps_tokio_quiche_s_own_server", || {
         let (helped, alone) = (download(&program, true), download(&program, false));
         println!("{helped:.2} Mbit/s with a proxy on the path, {alone:.2} without");
         assert!(helped > 2.0 * alone, "{helped} with a proxy on the path, {alone} without");
@@ -142,9 +142,9 @@ fn tokio_quiche_s_own_server_takes_help() {
 }
 
 #[test]
-fn quiche_s_own_client_has_its_packets_counted() {
+fn a_proxy_counts_the_packets_of_quiche_s_own_client() {
     let program = QUICHE.build();
-    enclosed("quiche_s_own_client_has_its_packets_counted", || {
+    enclosed("a_proxy_counts_the_packets_of_quiche_s_own_client", || {
         let lab = Lab::new(&["near.loss_percent=4"]);
         let _proxy = lab.proxy(NEAR, PROXY_NEAR);
         let root = lab.directory().join("root");
