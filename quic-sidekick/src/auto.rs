@@ -47,9 +47,9 @@ impl Chosen {
     /// The repair for packets that were lost before the proxy. `congested` states whether the near
     /// segment counts as congested.
     ///
-    /// How far away the proxy is does not matter. The connection repairs only what the receiver's
-    /// acknowledgements have not shown lost. So a late report costs nothing, and one that comes in
-    /// time spares the controller the loss.
+    /// The distance to the proxy does not matter. The connection repairs only what the receiver's
+    /// acknowledgements have not shown lost. So a late report costs nothing, and an early one hides
+    /// the loss from the controller.
     pub(crate) fn for_loss(congested: bool) -> Self {
         let (mode, why) = if congested {
             (Mode::EarlyLoss, Why::NearQueue)

@@ -109,8 +109,8 @@ impl fmt::Display for Mode {
 /// The longest interval between two quACKs in the modes that re-inject.
 const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
-/// The longest interval between two quACKs while nothing is lost: a quarter of the path's round
-/// trip, and at most so long. The repair of the first loss is late by no more.
+/// The longest interval between two quACKs while nothing is lost is a quarter of the path's round
+/// trip, and at most this. It delays the repair of a first loss by no more.
 const SPARSE: Duration = Duration::from_millis(20);
 const SPARSE_ROUND: u32 = 4;
 

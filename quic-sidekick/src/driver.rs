@@ -162,7 +162,7 @@ impl<S: AdjacentSocket> Driver<S> {
     /// `Connection::send`.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.sidekick.on_sent(conn, now);
-        // Seldom a message waits, and to ask for it takes longer.
+        // A message seldom waits, and asking for one takes longer.
         if !self.sidekick.is_silent() {
             self.transmit();
         }
@@ -258,7 +258,7 @@ impl Deref for Timed {
 }
 
 impl DerefMut for Timed {
-    /// Whoever changes the plugin may change its timeout.
+    /// Any change of the plugin may change its timeout.
     fn deref_mut(&mut self) -> &mut Sidekick {
         self.timeout.set(None);
         &mut self.sidekick

@@ -15,7 +15,7 @@ const FAR_SHARE: f64 = 0.5;
 /// The near round trip is a part of the whole one. But both are averages, so the near one may
 /// exceed the whole one by this factor.
 const PROMPT: f64 = 1.25;
-/// A queue has to stand for so many round trips of the whole path. BBR2 fills a queue when it
+/// A queue must stand for this many round trips of the whole path. BBR2 fills a queue when it
 /// searches for bandwidth, and drains it within them. A random loss meanwhile is no congestion.
 /// After a loss in a queue that stands, the near segment counts as congested for as long.
 const ROUND_TRIPS: u32 = 3;

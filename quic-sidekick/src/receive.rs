@@ -2,8 +2,8 @@
 //!
 //! The hook reports a gap in the packet numbers, and holds the acknowledgements behind it. This
 //! module requests copies of the gap's datagrams, or waits for parity that rebuilds them. So the
-//! gap is closed before the server hears of it. Otherwise the gap is given up: the proxy has
-//! nothing, time is over, or the near segment is congested.
+//! gap is closed before the server hears of it. Otherwise it gives up the gap: the proxy has no
+//! copy, it is too late, or the near segment is congested.
 
 mod plan;
 mod protection;
@@ -46,7 +46,8 @@ impl Planned {
     }
 }
 
-/// What the sender's measurements led to. A packet changes none of them, and to ask takes long.
+/// The result of the latest measurements of the sender. A packet changes none of them, and asking
+/// takes long.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// They may have changed since.
@@ -57,7 +58,7 @@ enum Known {
     Plan(Planned),
 }
 
-/// Replaces what a connection lacks.
+/// Replaces the datagrams that a connection lacks.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     state: ReceiveState,
@@ -100,8 +101,8 @@ impl Receiver {
         }
     }
 
-    /// Begins to watch what the connection receives. A server gets no help with that, because the
-    /// hook shows no gaps there. Returns whether copies are of use.
+    /// Begins to watch what the connection receives. The hook shows no gaps on a server, so a
+    /// server gets no help with that. Returns whether the connection can use copies.
     pub(crate) fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> bool {
         if conn.is_server() {
             self.state = ReceiveState::Off;
@@ -186,8 +187,8 @@ impl Receiver {
         // Congestion ends by itself. Without a keeper, progress is not to be noted: the sender
         // would take it for old when there is one.
         let may_change = matches!(plan.state, ReceiveState::Congested | ReceiveState::NotKept);
-        // The proxy's answer to the request for parity is an input of the sender, but that there is
-        // none is not.
+        // The proxy's answer to the request for parity is an input of the sender. A missing answer
+        // is not.
         let same = || self.protection.is_answered() && self.protection.state() == *parity;
         !may_change && self.open.is_empty() && (!plan.parity || same())
     }

@@ -123,8 +123,8 @@ impl AdjacentSocket for UdpSocket {
         self.local_addr()
     }
 
-    /// Not by `try_send_to`: it refuses until tokio's reactor has seen the socket, and so the first
-    /// message to each proxy would count as lost. The system's socket never blocks either.
+    /// `try_send_to` would refuse until tokio's reactor has seen the socket. The first message to
+    /// each proxy would then count as lost. The system's socket never blocks either.
     fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize> {
         SockRef::from(self).send_to(datagram, &destination.into())
     }

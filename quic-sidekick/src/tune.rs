@@ -37,15 +37,15 @@
 //!   (`Connection::get_next_release_time`).
 //! - *Buffers.* The buffer for a received datagram holds [`Tuned::payload`] bytes or more.
 //! - *Acknowledgements.* quiche 0.30 acknowledges whenever the loop calls `Connection::send`. The
-//!   ACK delay that a connection declares only tells the peer how long to wait.
+//!   declared ACK delay only states how long the peer should wait.
 //! - *Controller.* Set another one by [`Tune::controller`]. Then the other choices go with it.
 //! - *Streams.* The protocol decides how many streams the peer may open. `Tune` leaves that alone.
 //!
 //! # Cipher
-//! Nothing is to be set. BoringSSL orders the TLS 1.3 suites of a client by the processor: AES-GCM
-//! first where it has AES and carry-less multiplication, otherwise ChaCha20. A server without these
-//! instructions does the same, and one with them follows the client's order. So the processor that
-//! lacks AES decides. [`Cipher::preferred`] states what this one prefers.
+//! There is nothing to set. BoringSSL orders the TLS 1.3 suites of a client by the processor:
+//! AES-GCM first where it has AES and carry-less multiplication, otherwise ChaCha20. A server
+//! without these instructions does the same, and one with them follows the client's order. So the
+//! processor that lacks AES decides. [`Cipher::preferred`] states what this one prefers.
 
 mod choice;
 mod cipher;
@@ -106,13 +106,13 @@ pub struct Tune {
 }
 
 impl Tune {
-    /// A client that knows nothing.
+    /// A client of which nothing else is known.
     #[must_use]
     pub fn client() -> Self {
         Self::of(Role::Client)
     }
 
-    /// A server that knows nothing.
+    /// A server of which nothing else is known.
     #[must_use]
     pub fn server() -> Self {
         Self::of(Role::Server)

@@ -6,8 +6,8 @@ use quiche::sidekick::Hold;
 use sidekick_protocol::Sender;
 use std::time::{Duration, Instant};
 
-/// How long the acknowledgements behind a gap wait: so many near round trips, and the time that
-/// follows. Each request and its copies take one.
+/// How long the acknowledgements behind a gap wait: this many near round trips, and the time below.
+/// Each request and its copies take one round trip.
 const HOLD_RTTS: u32 = 6;
 const HOLD_MORE: Duration = Duration::from_millis(5);
 /// How long they wait for parity alone. At a few megabits per second, a window passes in this time.
@@ -29,7 +29,7 @@ const STEP_INTERVAL: Duration = Duration::from_micros(300);
 const LONG_STEP_INTERVAL: Duration = Duration::from_millis(2);
 /// With a larger share of the far round trip, requests and their hold cost more than they repair.
 const NEAR_SHARE: f64 = 0.5;
-/// A requested copy takes so many near round trips, and the time that follows.
+/// A requested copy takes this many near round trips, and the time below.
 const COPY_RTTS: f64 = 1.1;
 const COPY_MORE: Duration = Duration::from_millis(2);
 /// Parity repairs sooner than requests from this near round trip on. Below, a request takes about
@@ -157,7 +157,7 @@ impl Planner {
         let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
         let step_interval = LONG_STEP_INTERVAL;
         let hold = Hold { limit, step_packets: STEP_PACKETS, step_interval };
-        // To wait for what parity cannot rebuild is of no use.
+        // Waiting is useless where parity cannot rebuild the loss.
         let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {
             state: if is_quiet { ReceiveState::Watching } else { ReceiveState::Protected },
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_parity_that_does_not_suffice() {
+    fn nothing_waits_for_insufficient_parity() {
         let parity = ParityState::Overwhelmed;
         let far = plan(ReceiveRepair::Auto, 200, 260, parity);
         assert!(far.parity && far.hold.is_none() && far.request_after.is_none(), "{far:?}");

@@ -4,14 +4,14 @@ use sidekick_protocol::{NearLosses, Protect};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Before so many datagrams are known, much loss is assumed: a slow start that ends early costs
-/// more than a few datagrams of parity.
+/// Until the fate of this many datagrams is known, much loss is assumed: a slow start that ends
+/// early costs more than a few datagrams of parity.
 const FIRST: u64 = 200;
 const FIRST_SHARE: f64 = 0.5;
-/// The losses of so many datagrams make a sample. The latest samples count.
+/// The losses of this many datagrams make a sample. The latest samples count.
 const SAMPLE: u64 = 32;
 const SAMPLES: usize = 16;
-/// So many datagrams without a loss show that there are none, and so many after one.
+/// This many datagrams without a loss show that there are none, and this many after a loss.
 const LOSSLESS: u64 = 64;
 const LOSSLESS_AGAIN: u64 = 512;
 /// Two gaps without a datagram are losses before the proxy if fewer are listed in between.
@@ -25,8 +25,8 @@ const LEAST: f64 = 0.045;
 /// The least while no loss at all is known.
 const LEAST_WITHOUT_LOSS: f64 = 0.03;
 const MOST: f64 = 0.6;
-/// Parity of 35 %, the most that a proxy sends unless its operator allows more, rebuilds hardly
-/// half of what such a loss takes.
+/// A proxy sends at most 35 % of parity, unless its operator allows more. That rebuilds hardly half
+/// of the datagrams that such a loss takes.
 const OVERWHELMED: f64 = 1.0 / 6.0;
 /// A change by less than this is not worth a message.
 const CHANGE: f64 = 0.1;
@@ -34,13 +34,13 @@ const CHANGE: f64 = 0.1;
 const WINDOW: f64 = 30.0;
 const BURST_WINDOW: f64 = 60.0;
 const MAX_WINDOW: f64 = 64.0;
-/// A window is at least so many times as long as the interval between two repair symbols.
+/// A window is at least this many times as long as the interval between two repair symbols.
 const LISTED: f64 = 1.25;
 const BURST: f64 = 2.0;
-/// Unless the near segment loses nothing, the proxy lists what passed after so many datagrams. A
-/// loss before the proxy is then soon known as one.
+/// Unless the near segment loses nothing, the proxy sends a list of passed datagrams after this
+/// many. The list soon reveals a loss before the proxy.
 const LIST: u8 = 8;
-/// After so many datagrams without a list, and this time, the proxy sends none.
+/// After this many datagrams and this time without a list, the proxy counts as one that sends none.
 const UNANSWERED: u64 = 64;
 const UNANSWERED_RTTS: u32 = 3;
 const UNANSWERED_MORE: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// What `after` counts, and `before` did not.
+    /// The difference between the counts `after` and `before`.
     fn between(before: &NearLosses, after: &NearLosses) -> Self {
         Self {
             datagrams: after.judged - before.judged,
@@ -88,7 +88,7 @@ impl Sample {
     }
 }
 
-/// What is known of the near segment and of the proxy's parity.
+/// The state of the near segment and of the proxy's parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParityState {
     /// The proxy sends none.
@@ -129,7 +129,7 @@ pub(super) struct Protection {
     flush: Duration,
     /// No parity was wanted since the latest counts.
     paused: bool,
-    /// Samples begin when so many datagrams are judged.
+    /// Samples begin when the fate of this many datagrams is known.
     judged_from: u64,
 }
 
@@ -200,7 +200,7 @@ impl Protection {
             (self.nothing, self.lost_before_proxy, self.judged_from) = Default::default();
         }
         if std::mem::take(&mut self.paused) {
-            // A queue dropped what was listed last. Parity for that would fill it again.
+            // A queue dropped the datagrams listed last. Parity for them would fill it again.
             (self.latest, self.judged_from) = (counts, counts.listed);
         }
         if self.counts.judged < self.judged_from {
@@ -234,7 +234,7 @@ impl Protection {
         #[allow(clippy::cast_sign_loss, reason = "from 30 to 64")]
         let window = window.max(LISTED / self.share).min(MAX_WINDOW) as u8;
         let flush = (near / FLUSH_PART).clamp(FLUSH, MOST_FLUSH);
-        // Not each measurement is worth a message.
+        // A small change is not worth a message.
         if flush.abs_diff(self.flush) > self.flush / 3 {
             self.flush = flush;
         }
@@ -249,7 +249,7 @@ mod tests {
 
     const NEAR: Duration = Duration::from_millis(20);
 
-    /// Asks at each of so many datagrams, of which every `n`-th is lost, `run` in a row.
+    /// Asks at each of this many datagrams, of which every `n`-th is lost, `run` in a row.
     fn after(protection: &mut Protection, datagrams: u64, n: u64, run: u64) -> Protect {
         let mut counts = protection.latest;
         for _ in 0..datagrams {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_dropped_before_a_pause_asks_for_no_parity() {
+    fn drops_of_a_queue_before_a_pause_request_no_parity() {
         for pauses in [false, true] {
             let mut protection = Protection::default();
             after(&mut protection, 1000, 1, 0);

@@ -1,4 +1,4 @@
-//! What the application learns of the help for received datagrams.
+//! The status of the help for received datagrams, for the application.
 
 use std::fmt;
 use std::str::FromStr;

@@ -6,13 +6,13 @@ use quiche::{BufFactory, Connection};
 use sidekick_protocol::{Assistance, Sender};
 use std::time::{Duration, Instant};
 
-/// The receiver is requested to acknowledge once per so many packets, or once per round trip.
+/// The connection requests one acknowledgement per this many packets, or one per round trip.
 const ACK_PACKETS: u64 = 1024;
-/// The receiver is requested to acknowledge no later than this. Only its acknowledgements reveal
-/// losses behind the proxy.
+/// The connection requests acknowledgements no later than this. Only they reveal losses behind the
+/// proxy.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
-/// The mode does nothing after so many quACKs of a proxy in an unsuitable place. The receiver then
-/// acknowledges as usual, and end-to-end loss detection finds all losses.
+/// The mode does nothing after this many quACKs of a proxy in an unsuitable place. The receiver
+/// then acknowledges as usual, and end-to-end loss detection finds all losses.
 const MAX_UNFIT: u32 = 16;
 
 #[derive(Debug)]

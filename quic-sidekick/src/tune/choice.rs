@@ -4,7 +4,7 @@ use super::Tuned;
 use std::fmt;
 use std::time::Duration;
 
-/// The reason of what the application decided itself.
+/// The reason for a choice of the application itself.
 pub(super) const OWN: &str = "the application decided so";
 
 /// A value, and why it was chosen.

@@ -8,9 +8,9 @@ use thiserror::Error;
 /// The end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The one that connects.
+    /// The end that connects.
     Client,
-    /// The one that accepts.
+    /// The end that accepts connections.
     Server,
 }
 
@@ -32,7 +32,7 @@ pub enum Network {
     /// Any.
     #[default]
     Unknown,
-    /// Ethernet or fibre: it loses next to nothing.
+    /// Ethernet or fibre, which lose almost nothing.
     Wired,
     /// Wi-Fi.
     WiFi,
@@ -40,7 +40,7 @@ pub enum Network {
     Cellular,
     /// Satellites in a low orbit: round trips of some 25 to 120 ms.
     Leo,
-    /// A geostationary satellite: round trips of 600 ms, give or take.
+    /// A geostationary satellite: round trips of about 600 ms.
     Geo,
 }
 

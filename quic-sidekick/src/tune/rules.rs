@@ -111,7 +111,7 @@ fn mode(tune: &Tune) -> Chosen<Option<Mode>> {
         (Network::Unknown, Role::Server, _) => {
             Chosen::new(None, "the lossy segment is seldom at the server")
         }
-        // Whoever chose a controller gets a mode that goes with any.
+        // With a controller of the application, the choice is a mode that works with any.
         (.., Some(own)) if !Mode::Auto.suits(own) => {
             Chosen::new(Some(Mode::Receive), "it goes with any controller")
         }
@@ -128,7 +128,7 @@ fn controller(tune: &Tune, mode: Option<Mode>) -> Chosen<&'static str> {
 
 fn pacing(tune: &Tune, controller: &str) -> Chosen<bool> {
     Chosen::own_or(tune.pacing, || match tune.object {
-        // It would take BBR2 a third of a round trip.
+        // BBR2 would pace these packets over a third of a round trip.
         Some(bytes) if bytes <= AT_ONCE && controller == BBR2 => {
             Chosen::new(false, "the object fits in the initial window of RFC 9002")
         }

@@ -6,7 +6,7 @@ fn reasons(tune: Tune) -> Vec<String> {
 }
 
 #[test]
-fn who_knows_nothing_gets_what_suits_any_path() {
+fn without_facts_the_choices_suit_any_path() {
     let tuned = Tune::client().choose();
     assert_eq!((tuned.payload(), tuned.discovers_mtu()), (1452, true));
     assert_eq!(tuned.ack_delay_ms(), 25);
@@ -26,7 +26,7 @@ fn the_initial_rtt_is_no_shorter_than_the_path() {
     for (rtt, expected) in [(0, 333), (1, 10), (40, 50), (600, 750), (60_000, 10_000)] {
         assert_eq!(initial(Tune { rtt: ms(rtt), ..Tune::client() }), expected);
     }
-    // What was measured counts more than what the network suggests.
+    // A measured round trip overrides the network's typical one.
     let measured = Tune { rtt: ms(40), network: Network::Geo, ..Tune::client() };
     assert_eq!(initial(measured), 50);
     assert_eq!(initial(Tune { initial_rtt: ms(90), ..measured }), 90);
