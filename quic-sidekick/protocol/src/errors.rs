@@ -8,7 +8,7 @@ const BASE: i32 = if cfg!(windows) { 10_000 } else { 0 };
 const BAD_DESCRIPTOR: i32 = BASE + 9;
 /// `EFAULT`: the buffer is outside the program's memory.
 const BAD_ADDRESS: i32 = BASE + 14;
-/// `ENOTSOCK`: the descriptor is no socket.
+/// `ENOTSOCK`: the descriptor is not a socket.
 const NOT_A_SOCKET: i32 = BASE + if cfg!(target_os = "linux") { 88 } else { 38 };
 /// `EDESTADDRREQ`: the socket is unconnected, and the call names no destination.
 const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;

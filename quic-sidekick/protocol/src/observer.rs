@@ -130,7 +130,7 @@ impl Observer {
 
     /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
     /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
-    /// once, and the oldest copies beyond it are dropped. If it holds none any more, call
+    /// once, and the oldest copies beyond it are dropped. If there is none left, call
     /// [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors
@@ -310,8 +310,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, silence is reported. The network may deliver the
-    /// message after a later one, which then holds.
+    /// Answers as if it were a poll. From then on, the observer reports silence. If the network
+    /// delivers the message after a later one, the later one holds.
     fn on_steady(
         &mut self,
         number: SessionNumber,
@@ -330,8 +330,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, quACKs leave less often, or as often again. The
-    /// network may deliver the message after a later one, which then holds.
+    /// Answers as if it were a poll. From then on, quACKs leave less often, or at their usual rate
+    /// again. If the network delivers the message after a later one, the later one holds.
     fn on_pace(
         &mut self,
         number: SessionNumber,
@@ -395,7 +395,7 @@ impl Observer {
 
     /// Sends timed quACKs and ends idle sessions that are due at `now`. Before the call, the caller
     /// passes on the packets that the system received before `now`: a quACK of a silence reports
-    /// what is absent (SPEC.md, section 6.4).
+    /// which packets are absent (SPEC.md, section 6.4).
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// So many gaps are remembered. A burst has short ones among them.
+/// The number of remembered gaps. A burst has short ones among them.
 const GAPS: u8 = 4;
 
 /// The latest datagrams, one more than there are gaps.

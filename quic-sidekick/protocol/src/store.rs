@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_is_sent_may_be_sent_again() {
+    fn half_of_the_sent_bytes_may_be_sent_again() {
         let now = start();
         let mut store = Store::new(1 << 30, AGE);
         let (mut sent, mut again) = (0, 0);

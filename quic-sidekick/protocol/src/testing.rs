@@ -80,9 +80,9 @@ pub(crate) struct Simulation {
     /// If set, data that the sender declares lost is sent again from it.
     pub(crate) store: Option<Store>,
     pub(crate) resent: u64,
-    /// So many of these are lost.
+    /// The number of these that are lost.
     pub(crate) lost_repairs: u32,
-    /// The proxy does not know STEADY.
+    /// The proxy does not support STEADY.
     pub(crate) is_old: bool,
     /// Data that arrived although a copy had arrived before.
     pub(crate) repeated: u64,
@@ -320,7 +320,7 @@ impl Simulation {
         self.now = end;
     }
 
-    /// What the proxy makes of a datagram of the flow, if the flow passes a proxy.
+    /// The proxy's outcome for a datagram of the flow, if the flow passes a proxy.
     fn observe(&mut self, datagram: &[u8]) -> Option<Observed> {
         let flow = self.translated.unwrap_or(self.flow);
         let proxy = self.proxy.as_mut().filter(|_| self.on_path)?;

@@ -1,4 +1,4 @@
-//! What a state machine hands out: a datagram to send.
+//! A datagram that a state machine sends.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -29,7 +29,7 @@ fn add(fields: &mut Fields, vector: &Map<String, Value>) {
             continue;
         }
         let (name, values) = match value {
-            // What is empty has no field.
+            // An empty value has no field.
             Value::Array(list) if list.is_empty() => continue,
             Value::String(text) if name == "symbol" && text.is_empty() => continue,
             Value::Array(list) => {

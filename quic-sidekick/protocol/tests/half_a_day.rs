@@ -313,7 +313,7 @@ fn packet(identifier: u32) -> [u8; 300] {
 /// Memory depends only on the sessions that exist, and no packet that the proxy counted is declared
 /// lost. Both hold however clients come and go, and however often the proxy restarts or reloads.
 #[test]
-fn half_a_day_leaves_nothing_behind() {
+fn after_half_a_day_memory_depends_on_sessions_alone() {
     let mut world = World::new();
     let empty = world.held;
     let (mut most, mut most_sessions) = (0, 0);

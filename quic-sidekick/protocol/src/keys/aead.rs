@@ -46,8 +46,8 @@ mod by_ring {
     pub(in super::super) struct Cipher([u8; KEY_LEN]);
 
     impl Cipher {
-        /// ring makes room for the keys of all its ciphers, half a kilobyte. To make this key anew
-        /// costs a few copies.
+        /// ring makes room for the keys of all its ciphers, half a kilobyte. Making this key for
+        /// each message costs a few copies.
         fn key(&self) -> Option<LessSafeKey> {
             UnboundKey::new(&CHACHA20_POLY1305, &self.0).ok().map(LessSafeKey::new)
         }
@@ -107,7 +107,7 @@ mod tests {
     use snow::params::CipherChoice;
     use snow::resolvers::{CryptoResolver, DefaultResolver};
 
-    /// What snow's cipher seals is what ours seals and opens, and ours opens nothing else.
+    /// Our ciphers seal the same bytes as snow's, open them, and open no altered bytes.
     fn is_that_of_snow<C: Aead>(key: [u8; KEY_LEN], number: u32, message: &[u8], wrong: usize) {
         let mut oracle = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly).unwrap();
         oracle.set(&key);

@@ -24,7 +24,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Announces one address on one interface, and knows nothing of the machine.
+    /// Announces one address on one interface, without any addresses of the machine.
     #[must_use]
     pub fn announcing(interface: u32, address: SocketAddr) -> Self {
         Self { announced: vec![(interface, address)], ..Self::default() }

@@ -75,7 +75,7 @@ pub enum ConfigError {
 }
 
 impl ObserverConfig {
-    /// With less than so many `keep_bytes` or `keep_bytes_per_session`, no session keeps copies.
+    /// With less `keep_bytes` or `keep_bytes_per_session` than this, no session keeps copies.
     pub const LEAST_KEEP_BYTES: usize = BLOCK;
 
     /// Whether there is enough memory for a session's copies.

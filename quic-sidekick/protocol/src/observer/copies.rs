@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The most datagrams that a session keeps.
 const MAX_KEPT: usize = 8192;
-/// How often a datagram is repeated at most.
+/// The most repetitions of a datagram.
 const MAX_REPEATS: u8 = 16;
 
 /// A kept datagram. Its bytes are in the block with the number `block`.
@@ -201,7 +201,7 @@ impl Copies {
         }
     }
 
-    /// Forgets the first datagram, and returns the blocks that hold none any more.
+    /// Forgets the first datagram, and returns blocks without datagrams.
     fn forget_first(&mut self, pool: &mut Pool) {
         self.forget_one();
         let needed = self.kept.front().map_or(u64::MAX, |kept| kept.block);
@@ -213,7 +213,7 @@ impl Copies {
         }
     }
 
-    /// Forgets what is too old.
+    /// Forgets datagrams that are too old.
     pub(super) fn expire(&mut self, now: Instant, pool: &mut Pool) {
         let old = |kept: &Kept| now.saturating_duration_since(kept.at) >= self.max_age;
         let count = self.kept.iter().take_while(|kept| old(kept)).count();
@@ -234,7 +234,7 @@ impl Copies {
         self.interface = None;
     }
 
-    /// Reads what [`Copies::keep`] needs, to have it in the cache.
+    /// Reads the fields that [`Copies::keep`] needs, so that they are in the cache.
     #[inline]
     pub(super) fn touch(&self) -> u8 {
         let memory = self.blocks.back().and_then(|block| block.last()).copied();
@@ -246,8 +246,8 @@ impl Copies {
 
     /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
     /// and before the next one with the identifier `before`, or to the latest. `None` if a named
-    /// datagram is not kept in this order. While all that passed is kept, `after` may name a
-    /// datagram from before: the range then has everything before its end.
+    /// datagram is not kept in this order. While every datagram that passed is kept, `after` may
+    /// name an earlier datagram: the range then has everything before its end.
     pub(super) fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Found> {
         let end = match before {
             // The latest one: identifiers hardly ever repeat.
@@ -269,7 +269,7 @@ impl Copies {
         Some(Found { first, len: end - start })
     }
 
-    /// What passed since the oldest kept datagram.
+    /// The traffic since the oldest kept datagram.
     pub(super) fn passed_lately(&self, now: Instant) -> Passed {
         let first = self.kept.front().map_or(now, |kept| kept.at);
         Passed { cost: self.cost, span: now.saturating_duration_since(first) }
@@ -282,13 +282,13 @@ impl Copies {
         Some(kept.len.into())
     }
 
-    /// The identifier of the datagram at a position; `None` if it is not kept any more.
+    /// The identifier of the datagram at a position; `None` if it is no longer kept.
     pub(super) fn identifier_at(&self, position: u64) -> Option<u32> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
         self.identifiers.get(index).copied()
     }
 
-    /// The datagram at a position; `None` if it is not kept any more.
+    /// The datagram at a position; `None` if it is no longer kept.
     pub(super) fn at(&self, position: u64) -> Option<&[u8]> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
         self.bytes(self.kept.get(index)?)
@@ -300,8 +300,8 @@ impl Copies {
         self.blocks.get(block)?.get(offset..offset + usize::from(kept.len))
     }
 
-    /// The datagram at a position, to repeat it. `None` if it is not kept any more or was repeated
-    /// too often.
+    /// The datagram at a position, to repeat it. `None` if it is no longer kept or was repeated too
+    /// often.
     pub(super) fn repeat(&mut self, position: u64) -> Option<&[u8]> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
         let kept = self.kept.get_mut(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
@@ -341,7 +341,7 @@ mod tests {
         datagram
     }
 
-    /// What is kept, as a list.
+    /// The kept datagrams, as a list.
     #[derive(Default)]
     struct Model {
         kept: VecDeque<(u32, Instant, Vec<u8>)>,
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_again() {
+    fn kept_datagrams_are_found() {
         let mut numbers = Numbers::new(key(1));
         let mut draw = |below: u32| numbers.next_u32() % below;
         let age = 100 * MS;
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!((pool.used_bytes(), copies.latest()), (0, None));
         assert!(copies.keep(&datagram(1, 100), 7, now, &mut pool), "another interface, now");
         copies.expire(now + age + MS, &mut pool);
-        assert_eq!(pool.used_bytes(), 0, "nothing is held when nothing is kept");
+        assert_eq!(pool.used_bytes(), 0, "without datagrams no block is used");
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         for id in 0..500 {
             assert!(greedy.keep(&datagram(id, 1000), 0, now, &mut pool));
         }
-        assert_eq!(greedy.blocks.len(), 2, "what the pool has left");
+        assert_eq!(greedy.blocks.len(), 2, "the blocks that the pool has left");
         assert_eq!(modest.between(None, None), Some(Found { first: 0, len: 1 }));
         assert_eq!(greedy.latest(), Some(499));
         assert_eq!(greedy.passed(), 500);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_short_nor_long_nor_doubly_captured_datagrams_are_kept() {
+    fn short_long_and_doubly_captured_datagrams_are_not_kept() {
         let (now, mut pool) = (start(), Pool::new(BLOCK));
         let mut copies = Copies::new(BLOCK, MS);
         assert!(copies.keep(&datagram(1, 4), 3, now, &mut pool));

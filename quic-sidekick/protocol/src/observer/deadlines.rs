@@ -85,7 +85,7 @@ impl Deadlines {
         matches!((self.heap.get(a), self.heap.get(b)), (Some(a), Some(b)) if a.0 < b.0)
     }
 
-    /// Moves the entry at `place` up or down to where it belongs.
+    /// Moves the entry at `place` up or down to its place in the heap.
     fn settle(&mut self, mut place: usize) {
         while place > 0 && self.is_before(place, (place - 1) / 2) {
             self.swap(place, (place - 1) / 2);

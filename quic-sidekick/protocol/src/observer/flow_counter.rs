@@ -1,4 +1,4 @@
-//! What an observer counts of one flow: the sums of an epoch, and when they are to be reported.
+//! The observer's counter of one flow: the sums of an epoch, and when a quACK is due.
 
 use super::budget::Budget;
 use super::duplicates::Duplicates;
@@ -27,8 +27,8 @@ struct Request {
     at: Instant,
 }
 
-/// The counter of one flow. It knows neither the flow's sender nor a key. The fields that each
-/// packet needs come first, on as few cache lines as possible.
+/// The counter of one flow, without the flow's sender and without keys. The fields that each packet
+/// needs come first, on as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct FlowCounter {
@@ -66,7 +66,7 @@ pub(super) struct FlowCounter {
     whole: u8,
     /// The quACK that waits to be sent.
     request: Option<Request>,
-    /// The packets come at a steady interval, as the sender says.
+    /// The watch over packets at a steady interval, which the sender requested.
     watch: Option<Watch>,
 }
 
@@ -116,8 +116,8 @@ impl FlowCounter {
         *self.interface.get_or_insert(interface) == interface
     }
 
-    /// Whether the epoch lacks packets: the system dropped them, or `interface` captured them while
-    /// the epoch counted on another, which has been idle since.
+    /// Whether the epoch lacks packets. The system dropped them, or `interface` captured them while
+    /// the epoch counted on another interface, which has been idle since.
     #[inline]
     pub(super) fn lacks_packets(&self, interface: u32, now: Instant) -> bool {
         self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
@@ -176,7 +176,7 @@ impl FlowCounter {
         if self.is_watched { self.watched(before, now) } else { self.by_terms(now) }
     }
 
-    /// What the terms make of a packet that was counted.
+    /// Applies the terms to a packet that was counted.
     #[inline]
     fn by_terms(&mut self, now: Instant) -> Count {
         if self.unreported >= self.every_packets {
@@ -191,8 +191,8 @@ impl FlowCounter {
         Count::Silently
     }
 
-    /// What comes of a packet that was counted in a flow with a steady interval. `before`: when the
-    /// one before it was counted.
+    /// Applies the watch to a packet that was counted in a flow with a steady interval. `before` is
+    /// when the previous packet was counted.
     #[inline(never)]
     fn watched(&mut self, before: Option<Instant>, now: Instant) -> Count {
         let Some(watch) = &mut self.watch else { return Count::Silently };
@@ -200,24 +200,24 @@ impl FlowCounter {
         let is_late = watch.on_packet(before.map(|at| now.saturating_duration_since(at)));
         if !watch.holds() {
             if held {
-                // It was that of a silence.
+                // It was the deadline of a silence.
                 self.quack_due = None;
             }
             return self.by_terms(now);
         }
-        // In the terms, none stands for a number that no flow reaches.
+        // In terms without a number of packets, this is a number that no flow reaches.
         let terms = Some(self.granted.1).filter(|n| *n < u32::MAX).unwrap_or_default();
         let enough = self.unreported >= watch.every_packets().max(terms);
         self.quack_due = self.silence_due();
         if is_late || enough { Count::WithReport } else { Count::WithDeadline }
     }
 
-    /// When the next quACK falls due if no packet comes.
+    /// When the next quACK falls due if no packet arrives.
     fn silence_due(&self) -> Option<Instant> {
         Some(self.last_at? + self.watch.as_ref()?.silence()?)
     }
 
-    /// Watches for silence, as a sender's request says, or does not any more.
+    /// Begins or ends the watch for silence, as a sender requests.
     pub(super) fn watch(&mut self, steady: Steady) {
         let held = self.watch.as_ref().is_some_and(Watch::holds);
         self.watch = Watch::renewed(self.watch.take(), steady);
@@ -227,8 +227,8 @@ impl FlowCounter {
         }
     }
 
-    /// Reports as often as a sender's request says, and never more often than the terms do. The
-    /// caller requests a quACK first, which ends the wait for a timed one.
+    /// Sets the rate of quACKs to a sender's request, at most to that of the terms. The caller
+    /// requests a quACK first, which ends the wait for a timed one.
     pub(super) fn pace(&mut self, pace: Pace) {
         let asked = Duration::from_micros(pace.every_us.into());
         let (every, every_packets) = self.granted;
@@ -248,9 +248,9 @@ impl FlowCounter {
         self.interface.is_some_and(|counted| counted != interface)
     }
 
-    /// Whether packets of this interface matter that the system dropped just now. In the first
-    /// epoch they do before any counted one, too: the sender takes its first packets for lost if
-    /// the proxy did not count them (SPEC.md, section 7.2).
+    /// Whether the epoch lacks packets of this interface that the system dropped just now. In the
+    /// first epoch it lacks them even before the first counted packet: the sender declares its
+    /// first packets lost if the proxy did not count them (SPEC.md, section 7.2).
     pub(super) fn lacks_drops_on(&self, interface: u32) -> bool {
         match self.last_at {
             Some(_) => self.interface == Some(interface),

@@ -1,5 +1,5 @@
-//! What a session keeps of the reverse flow: copies, their share, and when a TAIL is due (SPEC.md,
-//! section 6.8).
+//! A session's copies of the reverse flow: the copies, their share, and when a TAIL is due
+//! (SPEC.md, section 6.8).
 
 use super::copies::Copies;
 use super::limiter::Occupancy;
@@ -11,10 +11,11 @@ use crate::spacing::Spacing;
 use crate::wire::REPEAT_HEADER_LEN;
 use std::time::{Duration, Instant};
 
-/// A copy is kept no longer than this.
+/// The longest time for which a copy is kept.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
-/// After these times without a datagram of the reverse flow, the proxy sends a TAIL. Several,
-/// since each may be lost. A time that is shorter than each of the latest gaps shows nothing.
+/// After these times without a datagram of the reverse flow, the proxy sends a TAIL. There are
+/// several, since each may be lost. A time that is shorter than each of the latest gaps reveals no
+/// silence.
 const SILENCES: [Duration; 3] =
     [Duration::from_millis(4), Duration::from_millis(16), Duration::from_millis(64)];
 /// Where datagrams are far apart and the near segment lost one of the latest, the proxy sends a TAIL
@@ -22,14 +23,14 @@ const SILENCES: [Duration; 3] =
 const SOON: Duration = Duration::from_millis(1);
 /// A datagram was lost on the near segment if it was requested within this time.
 const LOSSY: Duration = Duration::from_secs(10);
-/// The bytes of copies that a session may send at first, so that a short flow can be repaired, and
-/// the most that it saves up.
+/// The bytes of copies that a session may send at first, so that the proxy can repair a short flow.
 const GRANT: usize = 64 << 10;
+/// The most bytes of copies that a session saves up.
 const MAX_ALLOWANCE: usize = 1 << 20;
-/// A session's requests are answered at this rate, and with a burst of 64.
+/// The proxy answers a session's requests at this rate, with a burst of 64.
 pub(super) const REQUEST_INTERVAL: Duration = Duration::from_micros(250);
 pub(super) const REQUEST_BURST: Duration = Duration::from_millis(16);
-/// The sessions of one source prefix together may request as much as so many of them.
+/// The sessions of one source prefix share the rate of this many sessions.
 pub(super) const REQUESTS_OF_SOURCE: u32 = 4;
 /// A request also uses this time of its session for each identifier that a range may be compared
 /// with. So a request that is expensive to answer counts as up to five.
@@ -39,8 +40,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) copies: Copies,
-    /// The bytes that may still be repeated: as many as were kept, and a grant. On a path that
-    /// loses half of all datagrams, each must be sent twice.
+    /// The bytes that the session may still repeat: as many as it kept, and a grant. On a path that
+    /// loses half of all datagrams, the proxy must send each twice.
     pub(super) allowance: Allowance,
     /// The copies that wait to be sent.
     pub(super) waiting: Waiting,
@@ -95,7 +96,7 @@ impl Keeping {
         }
         self.allowance.refund(datagram.len());
         let mut passed = self.protection.on_kept(datagram.len(), &self.copies, now);
-        // Where datagrams are far apart, a short silence shows nothing.
+        // Where datagrams are far apart, a short silence is normal.
         self.spacing.note(now);
         let least = self.spacing.least_above(SILENCES[0]);
         let usual = SILENCES.iter().take_while(|silence| **silence < least).count();
@@ -119,29 +120,29 @@ impl Keeping {
         self.requested_at = Some(now);
     }
 
-    /// When something is due: a TAIL or the end of the oldest copies, or copies to send.
+    /// When a TAIL, the end of the oldest copies, or copies to send are due.
     pub(super) fn due(&self) -> Option<Instant> {
         let expiry = self.copies.expiry();
         let deadlines = [self.tail_due.or(expiry), self.waiting.due(), self.protection.flush_due()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Lets copies leave that wait. Returns whether the session has to be queued for that.
+    /// Lets waiting copies leave. Returns whether the caller must queue the session for that.
     pub(super) fn resume(&mut self, now: Instant, pool: &mut Pool) -> bool {
         self.copies.expire(now, pool);
         self.waiting.resume(self.copies.passed_lately(now), now)
     }
 
-    /// Forgets all copies, and what waits to be sent.
+    /// Forgets all copies, and the ranges that wait to be sent.
     pub(super) fn clear(&mut self, pool: &mut Pool) {
         self.copies.clear(pool);
         self.waiting.clear();
         self.protection.clear();
     }
 
-    /// The next copy to send. Old copies are passed over in one step, and cost the pacer nothing.
-    /// One that was repeated too often is work for each request that names it. So it costs the
-    /// pacer as much as a short datagram.
+    /// The next copy to send. The proxy skips old copies in one step, and they cost the pacer
+    /// nothing. A copy that was repeated too often is work for each request that names it. So it
+    /// costs the pacer as much as a short datagram.
     pub(super) fn next_copy(&mut self) -> Next<'_> {
         let Some(copy) = self.waiting.front() else { return Next::Nothing };
         let gone = self.waiting.skip_to(self.copies.first());
@@ -160,7 +161,7 @@ impl Keeping {
         bytes.map_or(Next::Withheld(1), |bytes| Next::Copy(copy, bytes))
     }
 
-    /// Does what is due. Returns whether a TAIL is.
+    /// Serves the timers that are due. Returns whether a TAIL is due.
     pub(super) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) -> bool {
         self.copies.expire(now, pool);
         let due = self.tail_due.is_some_and(|due| due <= now);
@@ -178,22 +179,22 @@ impl Keeping {
         silent
     }
 
-    /// The time that a request of so many ranges uses of its session.
+    /// The time that a request with this many ranges uses of its session.
     pub(super) fn request_cost(&self, ranges: usize) -> Duration {
         let searched = u32::try_from(ranges * self.copies.count()).unwrap_or(u32::MAX);
         REQUEST_INTERVAL + SEARCH_INTERVAL.saturating_mul(searched)
     }
 }
 
-/// What a session sends next.
+/// The next step of a session that sends copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
     /// A copy, and its bytes.
     Copy(Repeats, &'a [u8]),
-    /// So many copies are passed over: all are too old, or one was repeated too often or exceeds
-    /// the share.
+    /// This many copies are skipped: all are too old, or one was repeated too often or exceeds the
+    /// share.
     Withheld(u64),
-    /// Nothing before the pacer is refilled.
+    /// No copy leaves before the pacer is refilled.
     Later,
     /// No copy waits.
     Nothing,

@@ -1,31 +1,31 @@
 //! The pace at which a session's copies leave (SPEC.md, section 6.8).
 //!
 //! A range may have 64 copies, and a request 16 ranges. Sent at once, they would overflow the queue
-//! of the near segment, and be lost again. So copies leave at a multiple of the rate at which the
-//! flow itself passed lately, with a burst like that of a new connection (RFC 9002, section 7.7).
-//! The owner refills the pacer when it learns the time, and waits a tick when it is empty. So no
-//! copy needs a timer of its own.
+//! of the near segment, and be lost again. So copies leave at a multiple of the flow's own recent
+//! rate, with a burst like that of a new connection (RFC 9002, section 7.7). The owner refills the
+//! pacer when it learns the time, and waits a tick when it is empty. So no copy needs a timer of
+//! its own.
 
 use std::time::{Duration, Instant};
 
 /// Copies leave at this multiple of the rate of the flow. Repairs then overtake the flow, also when
 /// it loses half of its datagrams.
 const FACTOR: u128 = 4;
-/// What may leave at once: sixteen full datagrams.
+/// The bytes that may leave at once: sixteen full datagrams.
 const BURST: usize = 24 << 10;
-/// A short datagram costs the near segment as much as one of so many bytes.
+/// A short datagram costs the near segment as much as one of this many bytes.
 const LEAST_COST: usize = 256;
 /// How long to wait when nothing is left.
 const TICK: Duration = Duration::from_millis(1);
-/// A flow that has just begun is taken for one that passed what it did in this time.
+/// The rate of a new flow is computed over at least this time.
 const LEAST_SPAN: Duration = Duration::from_millis(10);
 
-/// What a datagram of so many bytes costs, in bytes.
+/// The cost of a datagram of this many bytes, in bytes.
 pub(super) fn cost(len: usize) -> usize {
     len.max(LEAST_COST)
 }
 
-/// What passed of a flow lately.
+/// The recent traffic of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
     /// The [`cost`] of all datagrams.
@@ -48,7 +48,7 @@ impl Default for Pacer {
 }
 
 impl Pacer {
-    /// Adds what may leave for the time since the last call.
+    /// Adds the bytes that may leave for the time since the last call.
     pub(super) fn refill(&mut self, passed: Passed, now: Instant) {
         let last = self.refilled.map_or(now, |last| last.min(now));
         let elapsed = now.saturating_duration_since(last).as_nanos();
@@ -60,8 +60,8 @@ impl Pacer {
         self.refilled = Some(now);
     }
 
-    /// Spends what a datagram of so many bytes costs. Returns false, and spends nothing, if less is
-    /// left.
+    /// Spends the cost of a datagram of this many bytes. Returns false, and spends nothing, if less
+    /// is left.
     pub(super) fn spend(&mut self, len: usize) -> bool {
         let left = self.left.checked_sub(cost(len));
         self.left = left.unwrap_or(self.left);
@@ -86,7 +86,7 @@ mod tests {
         Instant::now()
     }
 
-    /// How many datagrams of this length leave within so many ticks.
+    /// How many datagrams of this length leave within this many ticks.
     fn leave(passed: Passed, len: usize, ticks: u32) -> usize {
         let (mut pacer, mut now, mut count) = (Pacer::default(), start(), 0);
         for _ in 0..=ticks {

@@ -1,5 +1,5 @@
-//! Parity of the reverse flow: when a repair symbol is due, what it covers, and what it may cost
-//! (SPEC.md, section 6.9).
+//! Parity of the reverse flow: when a repair symbol is due, which datagrams it covers, and its
+//! limits in bytes (SPEC.md, section 6.9).
 
 use super::copies::{Copies, low};
 use crate::allowance::Allowance;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// A PROTECT holds for this time. The sender repeats it while it wants parity.
 const LIFETIME: Duration = Duration::from_secs(1);
 /// Identifiers and repair symbol share a datagram up to this length in bytes: on paths with packets
-/// of 1500 bytes, IPv6 leaves so many. Otherwise each has a datagram of its own.
+/// of 1500 bytes, IPv6 leaves this many. Otherwise each has a datagram of its own.
 const MAX_TOGETHER: usize = 1452;
 /// Each position is listed this often, since any PARITY may be lost.
 const LISTINGS: usize = 3;
@@ -22,7 +22,7 @@ const MAX_SIZE: usize = 1472;
 const MAX_DUE: usize = 128;
 /// With at least this share, a flush sends two repair symbols: either may be lost, too.
 const TWO_AT_FLUSH: u16 = Protect::WHOLE / 4;
-/// With a longer flush, the datagrams of the flow are far apart.
+/// A flush longer than this shows that the datagrams of the flow are far apart.
 const SPARSE: Duration = Duration::from_millis(16);
 /// The most bytes of parity that a session saves up.
 const MAX_ALLOWANCE: usize = 256 << 10;
@@ -63,7 +63,7 @@ pub(super) struct SentParity {
     due: VecDeque<Due>,
 }
 
-/// What passing a datagram led to.
+/// The outcome of passing a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
     /// Repair symbols are due, and none waited before.
@@ -106,11 +106,11 @@ impl SentParity {
         self.percent = percent;
         self.until = (terms.share > 0 && percent > 0).then(|| now + LIFETIME);
         if !was_on {
-            // The sender has not collected what passed before.
+            // The client has not kept the datagrams that passed before.
             self.begun = copies.passed();
             (self.covered, self.listed, self.credit) = (self.begun, self.begun, 0);
         }
-        // A silence under other terms is another one.
+        // A silence under other terms counts from its beginning.
         self.flush_due = None;
         if self.is_on(now) && copies.passed() > self.covered && terms.flush_us > 0 {
             self.flush_due = Some(now + self.flush());
@@ -161,7 +161,7 @@ impl SentParity {
         Duration::from_micros(self.terms.flush_us.into())
     }
 
-    /// Adds a repair symbol of what passed up to `end`. Returns whether none waited before.
+    /// Adds a repair symbol of the datagrams up to `end`. Returns whether none waited before.
     fn add(&mut self, end: u64) -> bool {
         let is_first = self.due.is_empty();
         if self.due.len() < MAX_DUE {
@@ -172,8 +172,8 @@ impl SentParity {
         is_first
     }
 
-    /// Does what is due: parity of datagrams without any, when the flow is silent. Returns whether
-    /// repair symbols are due, and none waited before.
+    /// Serves the timer: adds parity of datagrams without any, when the flow is silent. Returns
+    /// whether repair symbols are due, and none waited before.
     pub(super) fn on_timeout(&mut self, copies: &Copies, now: Instant) -> bool {
         let Some(_) = self.flush_due.filter(|due| *due <= now) else { return false };
         self.flush_due = None;
@@ -195,7 +195,7 @@ impl SentParity {
         queue
     }
 
-    /// Drops what waits.
+    /// Drops all waiting repair symbols and lists.
     pub(super) fn clear(&mut self) {
         self.due.clear();
     }
@@ -236,8 +236,8 @@ impl SentParity {
         if listing > 0 {
             self.listed = self.listed.max(due.end);
         }
-        // A window with a datagram that is too long for that has a list alone. The client then
-        // knows which datagrams to request.
+        // A window with a datagram that is too long for a repair symbol gets only a list. The
+        // client then knows which datagrams to request.
         if size > MAX_SIZE || !self.allowance.spend(size) {
             return None;
         }

@@ -38,13 +38,13 @@ impl Observer {
         self.table.clients.sessions() > 0
     }
 
-    /// The addresses to which the datagrams travel of which copies are wanted: those of the
-    /// sessions' clients, each once. The caller need not capture what goes to others.
+    /// The addresses of the sessions' clients that want copies, each once. The caller need not
+    /// capture datagrams to other addresses.
     pub fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> + '_ {
         self.table.clients.addresses()
     }
 
-    /// A number that is another one whenever [`Observer::copy_clients`] has changed.
+    /// A version number that changes whenever [`Observer::copy_clients`] changes.
     #[must_use]
     pub fn copy_clients_version(&self) -> u64 {
         self.table.clients.version()
@@ -166,9 +166,9 @@ impl Observer {
     }
 
     /// Sends a cookie along the path to the flow's source, at most at the rate of answers to
-    /// markers. The flow's source has the address at which the sender is, so the answer reaches no
-    /// other host; another port of that host at most. That address has received a cookie, so it is
-    /// one of a host. The sender chooses the destination, from which the answer seems to come.
+    /// markers. The flow's source has the sender's own address, so the answer reaches no other
+    /// host, at most another port. That address has received a cookie, so it belongs to a host. The
+    /// sender chooses the destination, from which the answer seems to come.
     fn challenge(
         &mut self,
         flow: &Flow,
@@ -254,7 +254,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Does what is due for a session's copies. Returns whether anything was.
+    /// Serves the timers of a session's copies. Returns whether one was due.
     pub(super) fn on_keeping_timeout(&mut self, index: usize, now: Instant) -> bool {
         let Some((keeping, pool)) = self.table.keeping_of(index) else { return false };
         if keeping.due().is_none_or(|due| due > now) {
@@ -278,7 +278,7 @@ impl Observer {
         true
     }
 
-    /// Writes the next copy to repeat. Quacks and other messages go first. The sessions take turns.
+    /// Writes the next copy to repeat. quACKs and other messages go first. The sessions take turns.
     pub(super) fn emit_repeat(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(number) = self.repeating.pop_front() {
             let Some((place, session)) = self.table.by_number(number) else { continue };

@@ -14,7 +14,7 @@ use std::time::Instant;
 /// A session's peer and terms.
 #[derive(Debug)]
 pub(super) struct Agreement {
-    /// Where quACKs go.
+    /// The destination of quACKs.
     pub(super) peer: SocketAddr,
     /// The session's number at the sender.
     pub(super) peer_number: SessionNumber,
@@ -59,7 +59,7 @@ pub struct SessionStatus {
     pub last_heard: Instant,
 }
 
-/// A session: a counter, secured for its sender. What each packet needs comes first.
+/// A session: a counter, secured for its sender. The fields that each packet needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Session {

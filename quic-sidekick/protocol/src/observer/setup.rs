@@ -23,7 +23,7 @@ struct SessionRequest {
     path_proven: bool,
 }
 
-/// What the observer grants for a request.
+/// The observer's answer to a request that it grants.
 struct Granted {
     number: SessionNumber,
     terms: Terms,
@@ -99,7 +99,7 @@ impl Observer {
     }
 
     /// Begins a confirmed session for a flow without a sender, such as one in a capture file. Its
-    /// keys are random: only the observer has them. The caller may discard what the observer sends
+    /// keys are random: only the observer has them. The caller may discard messages of the observer
     /// for it. The session ends after
     /// [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as others do.
     ///

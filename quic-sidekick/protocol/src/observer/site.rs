@@ -1,4 +1,4 @@
-//! What limits for each source count as one.
+//! The unit to which limits for each source apply.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Flows whose packets come at a steady interval: what stays away is reported, not what comes
-//! (SPEC.md, section 6.4).
+//! Flows whose packets come at a steady interval: the proxy reports overdue packets instead of
+//! arrivals (SPEC.md, section 6.4).
 
 use crate::clock::scale;
 use crate::wire::Steady;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 /// The least time by which a packet may be late.
 const LEAST_ALLOWANCE: Duration = Duration::from_millis(1);
-/// While a packet is overdue, so many reports of silence leave, a fifth of the interval apart.
+/// While a packet is overdue, this many reports of silence leave, a fifth of the interval apart.
 /// There are several, since each may be lost.
 const REPORTS: u32 = 5;
-/// After so many pauses in a row the flow is not steady, until as many packets come in time.
+/// After this many pauses in a row the flow counts as not steady, until as many packets come in
+/// time.
 const DOUBTS: u32 = 4;
-/// Nor is it once so many packets more came overdue than in time.
+/// It also counts as not steady once the overdue packets exceed those in time by this many.
 const EXCESS: u32 = 8;
 
 /// The watch over a flow.
@@ -26,7 +27,7 @@ pub(super) struct Watch {
     doubts: u32,
     /// The packets that came overdue, less those in time, at least 0.
     excess: u32,
-    /// The flow is not steady at present, whatever its sender says.
+    /// The flow is not steady at present, despite its sender's request.
     unsteady: bool,
     /// Reports of silence since the latest packet.
     reports: u32,
@@ -70,14 +71,14 @@ impl Watch {
         self.interval + allowance.min(self.interval / 2)
     }
 
-    /// The time after the latest packet at which silence is to be reported next. A flow that
+    /// The time after the latest packet at which the next report of silence is due. A flow that
     /// pauses often has fewer reports.
     pub(super) fn silence(&self) -> Option<Duration> {
         let is_due = self.holds() && self.reports < REPORTS >> self.doubts;
         is_due.then(|| self.patience() + scale(self.interval, self.reports, REPORTS))
     }
 
-    /// Notes that silence is reported.
+    /// Notes that a report of silence leaves.
     pub(super) fn note_silence(&mut self) {
         self.reports = self.reports.saturating_add(1);
     }
@@ -100,7 +101,7 @@ impl Watch {
         }
         self.doubts = if self.unsteady { self.doubts.saturating_sub(1) } else { 0 };
         self.unsteady &= self.doubts > 0;
-        // One that was missed may be a repair, which keeps to no interval.
+        // The overdue packet may be a repair, which keeps to no interval.
         if gap >= half && !was_missed {
             let deviation = gap.abs_diff(self.interval);
             self.deviation = scale(self.deviation, 15, 16) + deviation / 16;

@@ -264,9 +264,9 @@ impl Table {
     }
 
     /// Whether another session holds the flow, or will once confirmed, with a stronger proof than
-    /// that of a sender at `peer`. That one proved the path if `path_proven`, or else its address.
-    /// One whose sender receives the reverse flow gives way only to a sender at its own address and
-    /// port, which may have lost its state.
+    /// that of a sender at `peer`. That sender proved the path if `path_proven`, otherwise its
+    /// address. A session whose sender receives the reverse flow gives way only to a sender at its
+    /// own address and port, which may have lost its state.
     pub(super) fn is_taken(&self, flow: &Key, path_proven: bool, peer: SocketAddr) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
         let proven = || {
@@ -405,7 +405,7 @@ impl Table {
         session.keeping.as_deref_mut()
     }
 
-    /// Grants copies to all sessions that wait for that. Returns them.
+    /// Grants copies to all sessions that wait for them, and returns these sessions.
     pub(super) fn grant(&mut self) -> Vec<SessionNumber> {
         let waits = |session: &mut Session| {
             let keeping = session.keeping.as_mut()?;
@@ -439,8 +439,8 @@ impl Table {
         ended
     }
 
-    /// Whether a request for copies of so many ranges is within the limits of its session and of
-    /// its source. If so, it counts.
+    /// Whether a request for copies with this many ranges is within the limits of its session and
+    /// of its source. If so, it counts.
     pub(super) fn admit_request(&mut self, index: usize, ranges: usize, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return false };
         let source = self.sources.get_mut(&site(slot.session.agreed.flow.source.ip()));
@@ -480,7 +480,7 @@ impl Table {
         Some((slot.session.keeping.as_mut()?, &mut slot.session.counter, &mut self.pool))
     }
 
-    /// Forgets the copies of a session, which goes on to keep others.
+    /// Forgets the copies of a session, which continues to keep new ones.
     pub(super) fn forget_copies(&mut self, number: SessionNumber) {
         let Some((index, _)) = self.by_number(number) else { return };
         if let Some((keeping, pool)) = self.keeping_of(index) {

@@ -16,7 +16,7 @@ pub(super) struct Repeats {
     pub(super) range: u8,
     /// The position of the first.
     pub(super) first: u64,
-    /// The index of the next, out of so many.
+    /// The index of the next copy, and the number of copies.
     pub(super) index: u8,
     pub(super) total: u8,
 }
@@ -56,7 +56,7 @@ impl Waiting {
         self.due
     }
 
-    /// Refills the pacer. Returns whether the session has to be queued.
+    /// Refills the pacer. Returns whether the caller must queue the session.
     pub(super) fn resume(&mut self, passed: Passed, now: Instant) -> bool {
         self.due = None;
         self.pacer.refill(passed, now);
@@ -65,7 +65,7 @@ impl Waiting {
         queue
     }
 
-    /// Notes that the session is in the queue no more, or is there again.
+    /// Notes whether the session is in the queue.
     pub(super) fn set_queued(&mut self, queued: bool) {
         self.queued = queued;
     }
@@ -75,7 +75,7 @@ impl Waiting {
         self.ranges.front().copied()
     }
 
-    /// Spends what a datagram of so many bytes costs. If too little is left, the session waits.
+    /// Spends the cost of a datagram of this many bytes. If too little is left, the session waits.
     pub(super) fn spend(&mut self, len: usize) -> bool {
         let spent = self.pacer.spend(len);
         if !spent {
@@ -84,19 +84,19 @@ impl Waiting {
         spent
     }
 
-    /// Goes on to the copy after the next.
+    /// Advances to the copy after the next.
     pub(super) fn advance(&mut self) {
         self.skip(1);
     }
 
-    /// Passes over the next copies of the first range that stand before this position, in one step.
-    /// Returns how many.
+    /// Skips the next copies of the first range before this position, in one step. Returns how
+    /// many.
     pub(super) fn skip_to(&mut self, position: u64) -> u64 {
         let next = self.front().map_or(position, |front| front.position());
         self.skip(u8::try_from(position.saturating_sub(next)).unwrap_or(u8::MAX))
     }
 
-    /// Passes over so many copies of the first range. Returns how many it had.
+    /// Skips this many copies of the first range. Returns how many it had.
     fn skip(&mut self, copies: u8) -> u64 {
         let Some(front) = self.ranges.front_mut() else { return 0 };
         let skipped = copies.min(front.total.saturating_sub(front.index));

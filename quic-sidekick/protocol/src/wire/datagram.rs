@@ -115,7 +115,7 @@ pub enum Datagram<'a> {
     /// The proxy repeats a datagram of the reverse flow. It has no seal: the copy authenticates
     /// itself, and with a seal it would be too long for its path.
     Repeat(Repeat<'a>),
-    /// Parity of the reverse flow. It has no seal: what it rebuilds authenticates itself.
+    /// Parity of the reverse flow. It has no seal: the rebuilt datagrams authenticate themselves.
     Parity(Parity<'a>),
 }
 

@@ -81,7 +81,7 @@ pub enum Message<'a> {
     Protect(Protect),
     /// The sender asks for reports of silence instead of packets.
     Steady(Steady),
-    /// The sender asks for quACKs less often than the terms say, or as often again.
+    /// The sender asks for quACKs less often than the terms require, or as often again.
     Pace(Pace),
 }
 
@@ -116,26 +116,26 @@ impl Poll {
     pub const SEALED_LEN: usize = SEAL_LEN + 6;
 }
 
-/// A request for an immediate quACK, and for few others as long as no packet stays away.
+/// A request for an immediate quACK, and for few others while no packet is overdue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steady {
     /// The sender's current epoch, not 0. The request holds in this epoch.
     pub epoch: u16,
     /// The answer repeats it; not 0.
     pub token: u16,
-    /// The interval between the flow's packets in microseconds; 0 if it is not steady any more.
+    /// The interval between the flow's packets in microseconds; 0 if it is no longer steady.
     pub interval_us: u32,
     /// The proxy sends a quACK after this many packets, not 0.
     pub every_packets: u16,
 }
 
 impl Steady {
-    /// A proxy watches no flow with a longer interval: a report of silence would be of no use.
+    /// A proxy watches no flow with a longer interval: a report of silence would come too late.
     pub const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 }
 
-/// A request for an immediate quACK, and for later ones less often than the terms say. Values below
-/// those of the terms stand for the terms.
+/// A request for an immediate quACK, and for later ones less often than the terms require. The
+/// values of the terms replace lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The sender's current epoch, not 0. The request holds in this epoch.
@@ -144,7 +144,7 @@ pub struct Pace {
     pub token: u16,
     /// The proxy sends a quACK after this many packets, if the terms have such a limit.
     pub every_packets: u16,
-    /// The proxy sends a quACK so many microseconds after the first packet that no quACK has
+    /// The proxy sends a quACK this many microseconds after the first packet that no quACK has
     /// reported, if the terms have such a limit.
     pub every_us: u32,
 }

@@ -13,7 +13,7 @@ pub const PARITY_HEADER_LEN: usize = 13;
 pub const MAX_PARITY_LEN: usize = PARITY_HEADER_LEN + MAX_SYMBOL_LEN;
 /// The length of the shortest repair symbol in bytes.
 pub(super) const MIN_SYMBOL_LEN: usize = MAX_SYMBOL_LEN - MAX_DATAGRAM_LEN + MIN_DATAGRAM_LEN;
-/// The repair symbols of a share are out of so many datagrams.
+/// A share states the repair symbols for this many datagrams.
 const SHARE_UNIT: u16 = 1024;
 /// The most datagrams in a window.
 const MOST_IN_WINDOW: u8 = 64;

@@ -249,7 +249,7 @@ fn a_sender_with_a_proven_path_displaces_one_without() {
     assert_eq!(
         b.hello(1, Terms::default()).map(drop),
         Err(HandleError::Refused),
-        "no more than he has proven"
+        "no stronger proof than the sender's"
     );
     while b.next_sent().is_some() {}
     for number in 1..=u32::try_from(limit).unwrap() {
@@ -264,7 +264,7 @@ fn a_sender_with_a_proven_path_displaces_one_without() {
     });
     assert_eq!(stayed.count(), 0);
     b.flow.source.set_port(4999);
-    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those proved as much");
+    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those have an equal proof");
 }
 
 /// The sender with the proven path is still unconfirmed: its first sealed message is in flight.

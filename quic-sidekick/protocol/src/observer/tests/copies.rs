@@ -1,4 +1,4 @@
-//! Copies of the reverse flow: who may ask for them, and what bounds them (SPEC.md, section 6.8).
+//! Copies of the reverse flow: the right to ask for them, and their bounds (SPEC.md, section 6.8).
 
 mod grant;
 mod neighbours;
@@ -123,7 +123,7 @@ fn a_batch_is_kept_like_its_datagrams() {
         .zip(&datagrams)
         .map(|(flow, datagram)| Seen { flow, payload: Payload::whole(datagram) })
         .collect();
-    // What the capture has cut is not kept.
+    // A datagram that the capture truncated is not kept.
     seen[4].payload = Payload::cut(&datagrams[4][..100], 1000);
     let now = b.now;
     b.observer.keep_all(&seen, 0, now);
@@ -201,7 +201,7 @@ fn a_flood_of_keeps_draws_answers_at_a_fixed_rate() {
 }
 
 #[test]
-fn requests_without_a_right_draw_the_same_silence() {
+fn requests_without_a_right_get_no_answer() {
     let mut b = bench(keeping());
     let ours = b.flow;
     b.open_keeping(1);
@@ -274,7 +274,7 @@ fn repeats_of_a_copy_stop() {
 
 /// An epoch that the sender asked for, one that it did not, another session and a BYE.
 #[test]
-fn copies_that_wait_leave_neither_after_their_epoch_nor_after_their_session() {
+fn waiting_copies_end_with_their_epoch_or_session() {
     let mut b = bench(keeping());
     b.open_keeping(1);
     let waits = |b: &mut Bench| {

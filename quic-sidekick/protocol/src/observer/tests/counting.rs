@@ -1,4 +1,4 @@
-//! What a session counts, and what its quACKs say of it.
+//! The packets that a session counts, and its quACKs about them.
 
 use super::*;
 
@@ -87,7 +87,7 @@ proptest! {
 /// A quACK that is due by the number of packets is short once the sender knows the epoch's first
 /// packet.
 #[test]
-fn a_quack_omits_what_the_sender_knows() {
+fn a_short_quack_omits_fields_that_the_sender_knows() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms { every_packets: NonZeroU16::new(1), every: None, ..Terms::default() });
     let mut counted = sidekick_quack::PowerSums::new(20).unwrap();

@@ -1,4 +1,4 @@
-//! quACKs that leave less often than the terms say, because their sender asked for it.
+//! quACKs that leave less often than the terms require, because their sender asked for it.
 
 use super::*;
 use crate::wire::{Pace, Steady};
@@ -28,7 +28,7 @@ impl Paced {
         Ok(())
     }
 
-    /// The number of quACKs that leave while so many packets come.
+    /// The number of quACKs that leave while this many packets come.
     fn quacks(&mut self, packets: u32) -> usize {
         let mut quacks = 0;
         for _ in 0..packets {
@@ -75,9 +75,9 @@ fn the_latest_request_holds_whatever_the_order_of_arrival() {
     }
 }
 
-/// A sender cannot make a proxy work more than the terms say.
+/// A sender cannot get quACKs more often than the terms allow.
 #[test]
-fn quacks_never_leave_more_often_than_the_terms_say() {
+fn quacks_never_leave_more_often_than_the_terms_allow() {
     let mut timed = Paced::new(0, Some(5 * MS));
     timed.pace(1, 1, 1).unwrap();
     assert_eq!(timed.quacks(600), 119);

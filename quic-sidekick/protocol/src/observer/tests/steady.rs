@@ -1,4 +1,5 @@
-//! Flows with a steady interval: what stays away is reported, and a pause causes few reports.
+//! Flows with a steady interval: the observer reports overdue packets, and a pause causes few
+//! reports.
 
 use super::*;
 use crate::wire::Steady;
@@ -70,12 +71,12 @@ impl Call {
 }
 
 #[test]
-fn a_packet_that_stays_away_is_reported_and_others_are_not() {
+fn only_an_overdue_packet_is_reported() {
     let mut call = Call::new(INTERVAL);
     assert_eq!(call.regular(usize::from(EVERY) - 1), 0);
-    assert_eq!(call.regular(1), 1, "one in so many packets");
+    assert_eq!(call.regular(1), 1, "one quACK for that many packets");
     assert_eq!(call.regular(3), 0);
-    // Each of these reports may be lost. More would be of no use: the next packet is due.
+    // Each of these reports may be lost. More would be useless: the next packet is due.
     assert_eq!(call.run(39 * MS), [22, 26, 30, 34, 38].map(|ms| ms * MS));
     call.packet();
     assert_eq!(call.run(MS).len(), 1, "the first packet after a pause");
@@ -127,7 +128,7 @@ fn other_intervals_and_jitter_are_followed() {
 
 /// A sender that is wrong, or a flow that is not steady, costs little more than without STEADY.
 #[test]
-fn an_unsteady_flow_is_reported_as_the_terms_say() {
+fn an_unsteady_flow_gets_the_quacks_of_the_terms() {
     // Before the flow is known not to be steady, eight packets draw two reports of silence each.
     for gap in [1, 5, 23, 25, 29, 35, 60, 700].map(|ms| ms * MS) {
         let mut call = Call::new(INTERVAL);

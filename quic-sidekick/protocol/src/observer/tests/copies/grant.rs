@@ -1,10 +1,10 @@
-//! When a proof is answered by KEPT.
+//! When the observer answers a proof by KEPT.
 
 use super::*;
 
 /// The caller captures the reverse flow only when a session wants copies, and that takes a moment.
 #[test]
-fn copies_are_granted_when_they_can_be_kept() {
+fn copies_are_granted_once_the_caller_captures() {
     let mut b = bench(keeping());
     b.observer.set_copying(false);
     b.open(1, Terms::default());
@@ -49,7 +49,7 @@ fn without_a_capture_the_answer_is_nothing() {
         other => panic!("{other:?}"),
     });
     assert_eq!(ranges, Some(0b10));
-    assert_eq!(b.drawn().0, [4], "what is kept is repeated");
+    assert_eq!(b.drawn().0, [4], "a kept datagram is repeated");
 }
 
 /// A proxy that keeps none has nothing to wait for.

@@ -1,4 +1,4 @@
-//! What hosts that share an address can and cannot do to each other's copies.
+//! The effects of hosts that share an address on each other's copies.
 
 use super::*;
 

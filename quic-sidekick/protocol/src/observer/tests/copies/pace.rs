@@ -1,4 +1,4 @@
-//! The pace of copies, and what a session may keep at all.
+//! The pace of copies, and conditions for keeping any.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn more_requests_draw_no_faster() {
     assert!(most <= 24, "{most} at once");
 }
 
-/// Sends all that waits, and returns how many of these datagrams are copies.
+/// Sends all waiting datagrams, and returns how many of them are copies.
 fn repeats(b: &mut Bench) -> usize {
     let mut count = 0;
     while let Some((_, sent)) = b.next_sent() {
@@ -79,7 +79,7 @@ fn repeats(b: &mut Bench) -> usize {
 }
 
 /// Copies that were repeated too often cost the proxy work for each request that names them. It
-/// spends no more of it than on copies that leave.
+/// spends no more work on them than on copies that leave.
 #[test]
 fn copies_that_may_not_leave_take_their_turn() {
     let mut b = bench(keeping());
@@ -138,7 +138,7 @@ fn less_memory_than_a_block_keeps_nothing() {
     assert_eq!(b.pass(100..110), 10);
 }
 
-/// The flow's destination is what the sender likes, and the answer seems to come from there.
+/// The sender chooses the flow's destination, from which the answer seems to come.
 #[test]
 fn a_keep_of_an_impossible_flow_draws_no_answer() {
     for destination in ["224.0.0.1:443", "255.255.255.255:443", "127.0.0.1:443"] {

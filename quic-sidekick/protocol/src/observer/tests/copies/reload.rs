@@ -1,4 +1,4 @@
-//! What a change of the limits does to copies.
+//! The effect of changed limits on copies.
 
 use super::neighbours::intrude;
 use super::*;
@@ -12,7 +12,7 @@ fn granted(b: &mut Bench, number: u32) -> Option<u16> {
 }
 
 #[test]
-fn without_memory_sessions_stop_keeping_and_hear_of_it() {
+fn without_memory_sessions_end_copies_and_inform_senders() {
     let mut b = bench(keeping());
     b.open_keeping(1);
     assert!(b.pass(0..1000) == 1000 && b.observer.copies_bytes() == 1 << 20);
@@ -60,7 +60,7 @@ fn with_less_memory_each_session_drops_its_oldest_copies() {
         let limits = ObserverConfig { keep_bytes, keep_bytes_per_session, ..keeping() };
         b.observer.reconfigure(limits).unwrap();
         assert_eq!(b.observer.copies_bytes(), left);
-        // Neither is left with nothing.
+        // Each session keeps some copies.
         for number in [1, 2] {
             b.request(number, &[between(1990, 1992)]).unwrap();
             assert_eq!(b.drawn().0, [1991]);
@@ -69,7 +69,7 @@ fn with_less_memory_each_session_drops_its_oldest_copies() {
         }
         b.observer.table.check();
     }
-    // What passes now takes the place of older copies.
+    // Copies of new datagrams replace older ones.
     assert_eq!(b.pass(3000..4000), 1000);
     assert_eq!(b.observer.copies_bytes(), 256 << 10);
     b.observer.reconfigure(keeping()).unwrap();
