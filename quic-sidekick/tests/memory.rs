@@ -1,4 +1,5 @@
-//! The memory that the plugin and the hook use for a connection is bounded, as the notes say.
+//! The memory that the plugin and the hook use for a connection is within the bounds that the notes
+//! state.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +34,7 @@ use help::{Direction, Link, ProxySays, Trouble};
 
 /// The most KiB that help adds at 10 Mbit/s, and at 1,000.
 const USUAL: [usize; 2] = [384, 1024];
-/// The most MiB that it adds whatever goes wrong.
+/// The most MiB that it adds in any failure.
 const MOST: usize = 3;
 
 fn notes() -> String {

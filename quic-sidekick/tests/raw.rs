@@ -3,7 +3,7 @@
 //! nothing.
 #![allow(
     clippy::disallowed_methods,
-    reason = "quiche asks the clock, and so does the loop around it; it is a virtual one"
+    reason = "quiche and the loop around it read the virtual clock"
 )]
 #![cfg(target_os = "linux")]
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
@@ -22,10 +22,10 @@ use virtual_time::World;
 
 virtual_time::in_force!();
 
-/// What one round of the loop takes, in nanoseconds.
+/// The time of one round of the loop, in nanoseconds.
 const ROUND: u64 = 100_000;
 
-/// Packets that a sender hands on in one round, so that the proxy speaks between two bursts, not
+/// Packets that a sender sends in one round, so that the proxy reports between two bursts, not
 /// between two windows.
 const BURST: u64 = 32;
 
@@ -63,14 +63,14 @@ fn configs(controller: &str) -> (quiche::Config, quiche::Config) {
 #[path = "raw/qlog.rs"]
 mod qlog;
 
-/// Whom the plugin asks.
+/// The proxy that the plugin asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proxy {
-    /// Nobody is there.
+    /// There is no proxy.
     Absent,
-    /// The one at a known address.
+    /// The proxy at a known address.
     Known,
-    /// The one that it finds on the path, and whose answers come along it.
+    /// The proxy that the plugin discovers on the path, and whose answers come along the path.
     Found,
 }
 
@@ -80,14 +80,14 @@ struct Run {
     lost_end_to_end: usize,
 }
 
-/// What becomes of the packets that the near segment swallows.
+/// The fate of the packets that the near segment swallows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Swallowed {
     /// They are lost.
     Lost,
     /// They pass, but not by the proxy: its reports are wrong.
     Hidden,
-    /// Likewise, and the sender hands on whole windows.
+    /// Likewise, and the sender sends whole windows at once.
     HiddenInWindows,
 }
 
@@ -97,7 +97,7 @@ fn upload(mode: Mode, controller: &str, nth: u64, proxy: Proxy) -> Run {
     upload_as(mode, controller, (nth, Swallowed::Lost), proxy, |_| {})
 }
 
-/// The same, with a choice of what swallowing means, and something done to the client at first.
+/// The same, with a fate of the swallowed packets, and an action on the client at first.
 fn upload_as(
     mode: Mode,
     controller: &str,
@@ -170,7 +170,7 @@ fn upload_as(
         let mut drained = fate != Swallowed::HiddenInWindows && packets < round + BURST;
         drained &= !sidekick.on_sent(&mut client, Instant::now());
 
-        // The near segment is quicker than the far one: the proxy speaks first.
+        // The near segment is quicker than the far one: the proxy answers first.
         let mut message = [0; MAX_DATAGRAM_LEN];
         while let Some(transmit) = sidekick.poll_transmit(&mut message).filter(|_| with_proxy) {
             let _ = observer.handle_input(adjacent, &message[..transmit.size], Instant::now());
@@ -182,7 +182,7 @@ fn upload_as(
                 Route::Session | Route::Stranger { .. } => {
                     let again =
                         sidekick.handle_input(datagram, proxy_addr, &mut client, Instant::now());
-                    // What it says of the connection is so, where nothing was left to be sent
+                    // Its result about the connection is right, if nothing was left to be sent
                     // before.
                     if !again && drained {
                         assert_eq!(client.send(&mut buf), Err(quiche::Error::Done));
@@ -235,7 +235,7 @@ fn upload_as(
 }
 
 #[test]
-fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
+fn losses_before_the_proxy_are_found_before_the_receiver_reports_them() {
     let runs = [
         (Mode::EarlyLoss, "cubic"),
         (Mode::EarlyLoss, "bbr2_gcongestion"),
@@ -288,7 +288,7 @@ fn only_a_client_receives_help() {
     }
 }
 
-/// What it logs takes memory, which help alone uses.
+/// The log takes memory, and only the help uses it.
 #[test]
 fn a_connection_logs_no_packets_once_help_has_ended() {
     fn pass(from: &mut quiche::Connection, to: &mut quiche::Connection) {
@@ -341,7 +341,7 @@ fn a_controller_that_does_not_suit_the_mode_is_named() {
 
 /// The mode is for a proxy near the receiver, and this one is not.
 #[test]
-fn ack_reduction_leaves_losses_to_the_receiver_where_it_does_not_fit() {
+fn ack_reduction_leaves_losses_to_the_receiver_at_an_unsuitable_proxy() {
     let run = upload(Mode::AckReduction, "cubic", 20, Proxy::Known);
     assert_eq!(run.status.assistance, Assistance::Assisted);
     assert!(run.status.stats.quacks_received > 100, "{:?}", run.status);
@@ -350,7 +350,7 @@ fn ack_reduction_leaves_losses_to_the_receiver_where_it_does_not_fit() {
 
 #[test]
 fn wrong_reports_are_not_believed_for_long() {
-    // Of whole windows, more is hidden between two reports than they have sums for.
+    // With whole windows, more packets are missing between two reports than a quACK has sums for.
     for fate in [Swallowed::Hidden, Swallowed::HiddenInWindows] {
         let run = upload_as(Mode::EarlyLoss, "cubic", (3, fate), Proxy::Known, |_| {});
         let stats = run.status.stats;
@@ -369,8 +369,8 @@ fn without_a_proxy_it_is_plain_quic() {
     assert!(run.lost_end_to_end > 0);
 }
 
-/// The marker goes out among the connection's packets, its server drops it, and the answer is taken
-/// out of what comes in.
+/// The marker leaves among the connection's packets, and the server drops it. The plugin takes the
+/// answer from the arriving datagrams.
 #[test]
 fn a_proxy_on_the_path_is_found() {
     for (mode, controller) in
@@ -384,7 +384,7 @@ fn a_proxy_on_the_path_is_found() {
     }
 }
 
-/// A socket that several connections share hands an answer to the connection that sent the marker,
+/// A socket that several connections share passes an answer to the connection that sent the marker,
 /// although the connection ID is masked.
 #[test]
 fn an_answer_is_routed_by_the_connection_id_under_its_mask() {
@@ -407,7 +407,7 @@ fn an_answer_is_routed_by_the_connection_id_under_its_mask() {
             let header = quiche::Header::from_slice(&mut datagram[..len], id_len).unwrap();
             assert_eq!(header.dcid.as_ref(), &handle[..id_len]);
         }
-        // Anything else is a short header as it stands.
+        // Any other datagram has an ordinary short header.
         datagram[0] = 0x46;
         let header = quiche::Header::from_slice(&mut datagram[..len], 20).unwrap();
         assert_eq!(header.dcid.as_ref(), &datagram[1..21]);

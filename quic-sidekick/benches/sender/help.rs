@@ -1,4 +1,5 @@
-//! Who helps a transfer: nobody, or the plugin and its proxy. With the link that it crosses.
+//! The help for a transfer: none, or the plugin and its proxy. Also the link that the transfer
+//! crosses.
 
 use crate::{hooked, stock, unwatched, watched};
 use quic_sidekick::{
@@ -20,19 +21,19 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// What a transfer crosses, and how long it is.
+/// The link that a transfer crosses, and the length of the transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) direction: Direction,
     /// The bytes of the file.
     pub(crate) bytes: usize,
-    /// How far its end writes ahead of what the other has.
+    /// The bytes that the sending end writes before the other end has received them.
     pub(crate) ahead: usize,
     /// The reciprocal of the bottleneck's rate.
     pub(crate) ns_per_byte: u64,
     /// The bytes that the queue before the bottleneck holds.
     pub(crate) queue_bytes: u32,
-    /// Of how many packets of an upload the near segment loses one.
+    /// The near segment loses one packet of this many of an upload.
     pub(crate) loses_every: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ impl Certificate {
     }
 }
 
-/// What the proxy sends.
+/// The route of a message of the proxy.
 #[derive(Default)]
 pub(crate) struct ProxySays {
     /// To the adjacent socket.
@@ -103,9 +104,9 @@ macro_rules! nobody {
 nobody!(hooked::transfer::Help, quiche::Connection);
 nobody!(stock::transfer::Help, pristine::Connection);
 
-/// What goes wrong after a thousand packets, so that the plugin has to keep more than usual.
+/// A fault after a thousand packets, so that the plugin must keep more than usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "what is measured in instructions has none")]
+#[allow(dead_code, reason = "the benchmark of instructions has no faults")]
 pub(crate) enum Trouble {
     None,
     /// The proxy sees no more packets.
@@ -153,7 +154,7 @@ impl AdjacentSocket for Memory {
         let datagram = self.received.take().ok_or(io::ErrorKind::WouldBlock)?;
         let len = datagram.len();
         buffer[..len].copy_from_slice(&datagram);
-        // Nobody watched who made it, either.
+        // Its allocation did not count, so its release does not count either.
         unwatched(|| drop(datagram));
         Ok((len, self.proxy))
     }
@@ -196,7 +197,7 @@ impl Helped {
         }
     }
 
-    #[allow(dead_code, reason = "what is measured in instructions has none")]
+    #[allow(dead_code, reason = "the benchmark of instructions has no faults")]
     pub(crate) fn with(self, trouble: Trouble) -> Self {
         Self { trouble, ..self }
     }
@@ -223,7 +224,7 @@ impl Helped {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn now() -> Instant {
     Instant::now()
 }

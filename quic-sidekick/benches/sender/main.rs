@@ -116,7 +116,7 @@ fn measure() -> Result<(), String> {
 fn count(controller: &str, help: &str) -> Result<f64, String> {
     let failed = |what: String| {
         format!(
-            "valgrind could not count {controller} with {help}: {what}; `.ci/deps bench` installs it, or says what to install"
+            "valgrind could not count {controller} with {help}: {what}; `.ci/deps bench` installs it, or reports what to install"
         )
     };
     let output = Command::new("valgrind")
@@ -184,7 +184,7 @@ fn run(controller: &str, help: &str) -> u64 {
     packets
 }
 
-// Nobody asks here what the sender holds.
+// This benchmark does not measure memory.
 
 fn watched<T>(work: impl FnOnce() -> T) -> T {
     work()

@@ -54,14 +54,14 @@ struct Output {
     release: Option<Instant>,
 }
 
-/// What the client writes, and how much it has read.
+/// The bytes that the client writes, and how many it has read.
 struct Body {
     content: Vec<u8>,
     written: usize,
     /// How far the application may write now.
     end: usize,
     read: usize,
-    /// Where the application reads to.
+    /// The buffer into which the application reads.
     room: Vec<u8>,
 }
 
@@ -140,7 +140,7 @@ struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// When a datagram of so many bytes has left it; `None` if the queue has no room.
+    /// When a datagram of this many bytes has left it; `None` if the queue has no room.
     fn pass(&mut self, len: usize) -> Option<Instant> {
         let len = u32::try_from(len).unwrap();
         let ns_per_byte = Duration::from_nanos(self.link.ns_per_byte);
@@ -156,7 +156,7 @@ impl Bottleneck {
 const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 4000);
 const SERVER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -15,7 +15,7 @@ pub(crate) unsafe fn from_c(address: *const sockaddr, len: socklen_t) -> Option<
     if address.is_null() || !has(size_of::<sa_family_t>()) {
         return None;
     }
-    // SAFETY: an address begins with its family, and has at least so many bytes.
+    // SAFETY: an address begins with its family, and has at least this many bytes.
     let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
     let complete = match c_int::from(family) {
         AF_INET => has(size_of::<sockaddr_in>()),

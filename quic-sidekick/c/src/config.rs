@@ -85,7 +85,7 @@ pub unsafe extern "C" fn sidekick_config_set_proxy(
     address: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: `address` is null or an address of so many bytes, and `config` null or live, as the
+    // SAFETY: `address` is null or an address of `len` bytes, and `config` null or live, as the
     // caller promises.
     unsafe {
         change(config, |config| {

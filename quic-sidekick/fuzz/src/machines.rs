@@ -4,7 +4,7 @@
 //! address, or must discover it. It may also receive the reverse flow, and request any copies of
 //! it.
 //!
-//! Whatever happens, neither state machine panics, spins or grows, and the proxy sends little more
+//! For any input, neither state machine panics, spins or grows, and the proxy sends little more
 //! than it saw. While no packet reaches the proxy late, no packet that passed it is declared lost.
 //! Each copy is a datagram that passed, goes to the receiver that proved itself, and is neither too
 //! old nor repeated too often. All copies together stay within their share and their memory.
@@ -42,7 +42,7 @@ const MAX_KEPT_LEN: usize = 1472;
 const MAX_REPEATS: u32 = 16;
 /// The most datagrams of parity at once: those that may wait, each with a list of its own.
 const MAX_PARITY: usize = 256;
-/// What a session may send as parity before anything passed.
+/// The bytes of parity that a session may send before anything passed.
 const PARITY_GRANT: usize = 16 << 10;
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The most requests that a sender makes at once, each of them twice. The most copies that leave at
@@ -259,8 +259,8 @@ impl World {
                 _ => {}
             }
         }
-        // A sender that fetches copies may have many ranges to request, and a proxy may have
-        // nothing for each.
+        // A sender that fetches copies may have many ranges to request, and a proxy may have no
+        // datagram for each.
         let most = if self.sender.is_kept() { 16 + MAX_REQUESTS } else { 16 };
         assert!(messages < 16, "{messages} messages of the proxy at once");
         assert!(requests < most, "{requests} messages of the sender at once");
@@ -312,7 +312,7 @@ impl World {
         assert_eq!(to.ip(), SENDER, "a copy for another host");
         let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let kept = identifier.and_then(|identifier| self.reverse.kept.get_mut(&identifier));
-        let kept = kept.expect("a copy of what did not pass");
+        let kept = kept.expect("a copy of a datagram that did not pass");
         kept.repeats += 1;
         assert!(kept.repeats <= MAX_REPEATS && self.now - kept.at < MAX_AGE);
         let expected = reverse_datagram(identifier.unwrap_or_default(), kept.len);
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// What happens to the reverse flow.
+    /// An event of the reverse flow.
     fn step_reverse(&mut self, value: u8, rest: &[u8]) {
         let [first, second, third] = *rest.first_chunk().unwrap_or(&[0; 3]);
         match value {
@@ -456,8 +456,8 @@ impl World {
                     assert!((4..=MAX_KEPT_LEN).contains(&rebuilt.len()), "{rebuilt:?}");
                 }
             }
-            // The flow's socket passes to the sender what looks like an answer, and all else to the
-            // transport.
+            // The flow's socket passes datagrams that look like answers to the sender, and all
+            // others to the transport.
             Message::OnPath(bytes) if Answer::is_one(bytes) => {
                 self.reverse.proven = true;
                 let _ = self.sender.handle_on_path(bytes, self.now);

@@ -2,9 +2,9 @@
 //! client's decoder. The network loses, delays, repeats and reorders everything. A stranger forges
 //! datagrams, and a proxy that lies forges lists and symbols.
 //!
-//! Whatever happens, nothing panics, work stays bounded, and what is rebuilt has a listed
-//! identifier. While all input is honest, each datagram that is rebuilt is one that passed, and did
-//! not arrive before.
+//! For any input, nothing panics, work stays bounded, and each rebuilt datagram has a listed
+//! identifier. While all input is honest, each rebuilt datagram is one that passed, and did not
+//! arrive before.
 
 #![no_main]
 #![allow(clippy::expect_used, reason = "a fuzz target reports by panicking")]
@@ -16,19 +16,19 @@ use sidekick_parity::{
 use std::collections::BTreeSet;
 
 /// Row operations of a call: a list may release four symbols, and an identifier that stands at all
-/// positions multiplies what a datagram takes.
+/// positions multiplies the work for a datagram.
 const MOST_OPERATIONS: u64 = 4 * 128 + 128 * 65;
 
 struct World {
     decoder: Decoder,
-    /// What passed the proxy. The position of the first follows.
+    /// The datagrams that passed the proxy. The next field is the position of the first.
     flow: Vec<Vec<u8>>,
     first: u32,
     number: u16,
     /// All input so far was honest.
     honest: bool,
     listed: BTreeSet<u32>,
-    /// Identifiers of what arrived or was rebuilt.
+    /// Identifiers of datagrams that arrived or were rebuilt.
     here: BTreeSet<u32>,
     /// How many arrived or were rebuilt. The decoder remembers 256.
     arrivals: usize,

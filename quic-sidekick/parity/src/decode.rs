@@ -27,13 +27,14 @@ const JUDGED: u32 = 64;
 /// Rebuilds datagrams that were lost after the proxy.
 ///
 /// It remembers the latest 256 datagrams of the flow, the latest 128 positions, and 64 equations.
-/// Tell it what [arrives](Self::arrived), what [lists](Self::list) say, and each [repair
-/// symbol](Self::repair), in any order. After each call take what is [rebuilt](Self::rebuilt).
+/// Pass it the datagrams that [arrive](Self::arrived), the [lists](Self::list), and each [repair
+/// symbol](Self::repair), in any order. After each call take the [rebuilt](Self::rebuilt)
+/// datagrams.
 ///
 /// # Work
 /// A repair symbol takes at most [`MAX_WINDOW`] + 64 row operations: one for each known datagram in
 /// its window, one for each stored equation that contains a missing one of them, and one for each
-/// equation that then changes. None of its positions missing, it takes none. A datagram that
+/// equation that then changes. If none of its positions is missing, it takes none. A datagram that
 /// arrives takes at most 65, and only if a list named it before. A list takes none, but for the
 /// repair symbols that waited for it, 4 at most.
 ///
@@ -97,7 +98,7 @@ impl Decoder {
         size_of::<Self>() + Ring::BYTES + Equations::BYTES + Queue::BYTES
     }
 
-    /// Forgets everything, as for another flow or another numbering. It allocates nothing.
+    /// Forgets everything, for another flow or another numbering. It allocates nothing.
     pub fn clear(&mut self) {
         self.ring.clear();
         self.positions = Positions::new();
@@ -258,7 +259,7 @@ impl Decoder {
         self.positions.counts()
     }
 
-    /// What became of the repair symbols.
+    /// The outcome of the repair symbols.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters { operations: self.equations.operations, ..self.counters }

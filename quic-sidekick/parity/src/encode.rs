@@ -3,7 +3,7 @@
 use crate::vector::{InstructionSet, Term};
 use crate::{LENGTH_LEN, MAX_DATAGRAM_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN, coefficient, field};
 
-/// Makes repair symbols. It has no state: who numbers the datagrams also keeps them.
+/// Makes repair symbols. It has no state: the caller numbers and keeps the datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Encoder {
     set: InstructionSet,

@@ -4,7 +4,7 @@
 //! A proxy sees the datagrams of a flow on their way to a client. From time to time it sends a
 //! *parity*: one datagram that carries a linear combination of the latest ones, the *repair
 //! symbol*. The client, which lost some of them after the proxy, rebuilds as many as it has
-//! independent repair symbols. It waits for no retransmission, and the server knows of nothing.
+//! independent repair symbols. It waits for no retransmission, and the server needs no change.
 //!
 //! ```
 //! use sidekick_parity::{Decoder, Encoder, MAX_SYMBOL_LEN, Origin, identifier};
@@ -76,8 +76,8 @@
 //! | decode, a parity for each 4 | 798 | 234 | 164 | 174 | 4820 |
 //! | decode, a parity for each 20 | 425 | 127 | 94 | 88 | 1280 |
 //!
-//! The Reed-Solomon code uses AVX2, and has 8 parities for 30 datagrams, or 2. Most of what its
-//! decoder takes is the same for each block, however long. With a parity for each 20, neither code
+//! The Reed-Solomon code uses AVX2, and has 8 parities for 30 datagrams, or 2. Most of its
+//! decoder's time is the same for each block, however long. With a parity for each 20, neither code
 //! rebuilds much of a loss of 10 %.
 //!
 //! # What to know before use
@@ -92,7 +92,7 @@
 //! - Nothing here panics, blocks, reads a clock or trusts its input. Memory is allocated by
 //!   [`Decoder::new`] only, [`Decoder::memory_bytes`] of it. The encoder has none.
 //! - **Work is bounded.** The unit is a multiplication and addition of up to [`MAX_SYMBOL_LEN`]
-//!   bytes and 128 coefficients, a *row operation*. [`Decoder`] says how many a call takes.
+//!   bytes and 128 coefficients, a *row operation*. [`Decoder`] states how many a call takes.
 
 mod decode;
 mod encode;
@@ -106,7 +106,7 @@ pub use vector::InstructionSet;
 /// The shortest datagram in bytes: its identifier.
 pub const MIN_DATAGRAM_LEN: usize = 4;
 
-/// The longest datagram in bytes: what an Ethernet frame carries over IPv4 and UDP.
+/// The longest datagram in bytes: the UDP payload of an Ethernet frame over IPv4.
 pub const MAX_DATAGRAM_LEN: usize = 1472;
 
 /// The longest source symbol or repair symbol in bytes: the longest datagram, and its length.

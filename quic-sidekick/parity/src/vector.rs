@@ -103,7 +103,7 @@ impl InstructionSet {
         }
     }
 
-    /// Adds all products to `sum`. Those of bytes beyond the end of `sum` are dropped.
+    /// Adds all products to `sum`. It ignores bytes beyond the end of `sum`.
     ///
     /// Four at a time share the accesses to `sum`, over the length of the shortest. The rests of
     /// the others follow one by one.

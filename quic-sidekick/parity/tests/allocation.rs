@@ -1,4 +1,4 @@
-//! Nothing is allocated after construction, whatever arrives.
+//! The decoder allocates nothing after construction, for any input.
 
 #[path = "../../quack/tests/support/allocator.rs"]
 mod allocator;
@@ -48,7 +48,7 @@ fn nothing_is_allocated_after_construction() {
     assert_eq!(requests, 0);
     assert!(rebuilt > 100, "{rebuilt}");
 
-    // The decoder's own estimate, which also counts what is on the stack, is right.
+    // The decoder's own estimate, which includes its bytes on the stack, is right.
     let allocated = usize::try_from(bytes).unwrap();
     let total = allocated + size_of::<Decoder>();
     assert!(total.abs_diff(Decoder::memory_bytes()) < 2048, "{total}, {}", Decoder::memory_bytes());

@@ -1,4 +1,4 @@
-//! Any lists, symbols and datagrams: nothing panics, work stays bounded, and whatever is rebuilt
+//! Any lists, symbols and datagrams: nothing panics, work stays bounded, and each rebuilt datagram
 //! has a listed identifier.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn nothing_goes_wrong(steps in prop::collection::vec(any_step(), 1..60), seed: u64) {
+    fn any_input_is_survived(steps in prop::collection::vec(any_step(), 1..60), seed: u64) {
         let mut draw = Draw(seed);
         let mut decoder = Decoder::new();
         let mut listed = BTreeSet::new();
@@ -144,8 +144,8 @@ proptest! {
     }
 }
 
-/// Symbols with a changed bit. Where it meets the length, the padding or the identifier of a
-/// datagram, it is detected. Whatever is rebuilt has an identifier that passed.
+/// Symbols with a changed bit. The decoder detects one in the length, the padding or the identifier
+/// of a datagram. Each rebuilt datagram has an identifier that passed.
 #[test]
 fn changed_symbols_rebuild_no_other_identifiers() {
     let (mut right, mut wrong, mut detected) = (0, 0, 0);

@@ -29,8 +29,8 @@ struct Case {
     /// Datagrams for each repair symbol.
     every: usize,
     loss: usize,
-    /// The percentages of lost lists and repair symbols, of duplicates, and of copies of what was
-    /// lost.
+    /// The percentages of lost lists and repair symbols, of duplicates, and of copies of lost
+    /// datagrams.
     others: [usize; 3],
     /// The most by which anything is late, in datagrams.
     late: usize,
@@ -76,7 +76,7 @@ impl Repair {
     }
 }
 
-/// What happens to a flow, in order.
+/// The events of a flow, in order.
 fn events(case: &Case, flow: &[Vec<u8>]) -> Vec<Event> {
     let mut draw = Draw(case.seed);
     let [lost_parities, duplicates, copies] = case.others;
@@ -119,7 +119,7 @@ fn position(case: &Case, index: usize) -> u32 {
     case.first.wrapping_add(u32::try_from(index).unwrap())
 }
 
-/// What a client knows, by index.
+/// The state of a client, by index.
 struct Model<'a> {
     flow: &'a [Vec<u8>],
     case: &'a Case,
@@ -180,7 +180,7 @@ impl<'a> Model<'a> {
         self.determine()
     }
 
-    /// What the equations determine, as datagrams.
+    /// The datagrams that the equations determine.
     fn determine(&mut self) -> BTreeSet<Vec<u8>> {
         let unknown: BTreeSet<usize> = self.equations.iter().flat_map(Repair::covered).collect();
         let unknown: Vec<usize> = unknown.difference(&self.known).copied().collect();
@@ -202,7 +202,7 @@ impl<'a> Model<'a> {
         rebuilt
     }
 
-    /// The coefficients of the unknown datagrams, then what remains of the symbol.
+    /// The coefficients of the unknown datagrams, then the rest of the symbol.
     fn row(&self, repair: &Repair, unknown: &[usize]) -> Vec<Byte> {
         let by = |index| {
             let covered = repair.covered().contains(&index);
@@ -264,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn what_elimination_determines_is_rebuilt(case in any_case()) {
+    fn all_datagrams_that_elimination_determines_are_rebuilt(case in any_case()) {
         follow(&case)?;
     }
 }

@@ -31,7 +31,7 @@ struct Ideal {
 }
 
 impl Ideal {
-    /// Takes a parity over what of `lost` is in the window from `first`, which is the newest.
+    /// Takes a parity over the datagrams of `lost` in the window from `first`, which is the newest.
     fn repair(&mut self, first: usize, newest: usize, lost: &[usize], draw: &mut Draw) {
         let mut entry = |index: usize| {
             let random = Large(1 + draw.word() % (1 << 60));
@@ -103,7 +103,8 @@ fn the_code_rebuilds_nearly_what_an_ideal_one_would() {
             }
             let ratio = ours as f64 / ideal as f64;
             println!("{loss}, {every}, {lost}, {ideal}, {ours}, {ratio:.4}");
-            // Few figures are noise: one flow's accident may cost a dozen datagrams.
+            // Figures of few datagrams are noise: an accident in one flow may cost a dozen
+            // datagrams.
             assert!(
                 ratio > 0.99 || ideal < 1000,
                 "seeds {seeds} to {}: {ours} of {ideal}",

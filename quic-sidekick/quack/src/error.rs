@@ -4,7 +4,7 @@ use crate::identifier::Identifier;
 use crate::threshold::ThresholdError;
 use core::{error::Error, fmt};
 
-/// Numbers that cannot be the power sums of anything.
+/// Numbers that cannot be power sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartsError {
     /// There are no sums, or too many.
@@ -21,8 +21,8 @@ pub enum PartsError {
 }
 
 impl PartsError {
-    /// Whether [`PowerSumsOf::from_parts`](crate::PowerSumsOf::from_parts) accepts these sums. A
-    /// caller that may never need them can so reject a message without making anything of it.
+    /// Whether [`PowerSumsOf::from_parts`](crate::PowerSumsOf::from_parts) accepts these sums. So a
+    /// caller can reject a message without building the sums.
     ///
     /// # Errors
     /// As [`PowerSumsOf::from_parts`](crate::PowerSumsOf::from_parts).

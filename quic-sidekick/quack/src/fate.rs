@@ -4,7 +4,7 @@ use crate::field::Field;
 use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
-/// What a quACK shows about one packet of the log.
+/// The fate of one packet of the log, as a quACK shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// The receiving side saw it.

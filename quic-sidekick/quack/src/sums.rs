@@ -21,8 +21,8 @@ pub type PowerSums = PowerSumsOf<u32>;
 /// The number of packets, and the sums of the 1st to `t`-th powers of their identifiers.
 ///
 /// Sums over the same packets are equal, whatever the order. All operations are exact modulo the
-/// identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so a flow may last for
-/// ever.
+/// identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so a flow may last
+/// forever.
 ///
 /// ```
 /// # use sidekick_quack::PowerSums;
@@ -71,7 +71,7 @@ impl<I: Identifier> PowerSumsOf<I> {
     }
 
     /// As [`from_parts`](Self::from_parts), into an existing value, whose memory is reused.
-    /// Allocates only if it never held so many sums. On an error `self` is unchanged.
+    /// Allocates only if it never held that many sums. On an error `self` is unchanged.
     ///
     /// # Errors
     /// As [`from_parts`](Self::from_parts).

@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn decoding_is_what_all_explanations_agree_on(
+    fn decoding_gives_the_fates_common_to_all_explanations(
         actual in vec(0..5u32, 0..6),
         others in vec(prop_oneof![4 => 0..5u32, 1 => MODULUS..=u32::MAX], 0..6),
         complete in prop::bool::weighted(0.8),

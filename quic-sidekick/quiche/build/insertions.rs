@@ -218,7 +218,7 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "// We only record the time of arrival of the largest packet number",
         side: Side::Before,
         line: "let sidekick_before = self.pkt_num_spaces[epoch].largest_rx_pkt_time;",
-        why: "the time to go by if the acknowledgement of this packet waits",
+        why: "the arrival time to use if the acknowledgement of this packet waits",
     },
     Insertion {
         file: "lib.rs",

@@ -23,7 +23,7 @@ const KEPT: usize = 700;
 const MILLISECOND: u64 = 1_000_000;
 const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn instant() -> Instant {
     Instant::now()
 }
@@ -145,7 +145,7 @@ fn a_second_attempt_that_is_lost_is_found_end_to_end() {
 }
 
 #[test]
-fn what_was_sent_again_in_vain_is_found() {
+fn needless_retransmissions_are_counted() {
     for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
         // Without a queue, so that all round trips are the shortest.
         let scenario =
@@ -160,7 +160,7 @@ fn what_was_sent_again_in_vain_is_found() {
 }
 
 #[test]
-fn what_is_not_outstanding_is_not_sent_again() {
+fn only_outstanding_packets_are_sent_again() {
     /// Counts the acknowledged packets.
     struct Asks(u64);
     impl Assist for Asks {
@@ -173,7 +173,7 @@ fn what_is_not_outstanding_is_not_sent_again() {
             client.sidekick_clear_log();
             let Some(packet) = last else { return };
             let number = packet.packet_number;
-            assert!(!packet.again, "it was not asked for");
+            assert!(!packet.again, "no call requested it");
             let kept = |number| client.sidekick_kept(0, number).map(|(len, _)| len);
             assert_eq!(kept(number), Some(datagram.len()));
             // After a second, less than the kept packets are in flight. quiche skips some numbers.
@@ -281,7 +281,7 @@ fn a_finished_behind_an_initial_packet_is_repeated() {
 
 /// A server without the client's Finished has no keys for the client's requests, and drops them.
 #[test]
-fn no_request_waits_for_a_finished_that_was_lost() {
+fn no_request_waits_for_a_lost_finished() {
     let world = virtual_time::World::enter(1).unwrap();
     let (mut client, mut server) = transfer::ends("cubic");
     client.sidekick_repeat_handshake(true);
@@ -300,7 +300,7 @@ fn no_request_waits_for_a_finished_that_was_lost() {
 /// client's acknowledgement of a part of the answer must arrive, although the client can read the
 /// server's hello.
 #[test]
-fn what_is_said_to_a_part_of_the_answer_is_repeated() {
+fn the_acknowledgement_of_a_partial_answer_is_repeated() {
     let world = virtual_time::World::enter(1).unwrap();
     let (mut client, mut server) = transfer::ends("cubic");
     client.sidekick_repeat_handshake(true);

@@ -85,7 +85,7 @@ impl Assist for Proxy {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn instant() -> Instant {
     Instant::now()
 }
@@ -96,7 +96,7 @@ fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
 }
 
 #[test]
-fn near_losses_are_repaired_before_the_receiver_could_tell() {
+fn near_losses_are_repaired_before_the_receiver_reports_them() {
     for controller in CONTROLLERS {
         for (reaction, seed) in REACTIONS.into_iter().zip(1..) {
             let scenario = Scenario { near_loss: 50, ..Scenario::new(controller, seed) };

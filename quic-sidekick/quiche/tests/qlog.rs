@@ -143,7 +143,7 @@ fn again(level: &QlogLevel) -> QlogLevel {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn instant() -> Instant {
     Instant::now()
 }
@@ -158,7 +158,7 @@ fn run(controller: &'static str, proxy: &mut Proxy) -> Outcome {
 }
 
 #[test]
-fn events_stand_beside_quiches_own_and_in_the_same_time() {
+fn events_and_quiches_own_have_the_same_time() {
     for controller in ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"] {
         let file = File::default();
         let mut proxy = Proxy::new(Some(file.clone()), QlogLevel::Base, QlogLevel::Base);
@@ -223,7 +223,7 @@ fn neither_a_missing_nor_a_full_file_changes_the_connection() {
         let logged = run(controller, &mut with);
         let mut without = Proxy::new(None, QlogLevel::Extra, QlogLevel::Core);
         assert!(run(controller, &mut without) == logged, "{controller}, without a file");
-        assert_eq!(without.made, 0, "what is not written is not made");
+        assert_eq!(without.made, 0, "no data is made for an event that is not written");
         assert!(
             run(controller, &mut Proxy::new(Some(full), QlogLevel::Extra, QlogLevel::Core))
                 == logged

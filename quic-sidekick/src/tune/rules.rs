@@ -24,8 +24,8 @@ const MOST_ACK_DELAY: Duration = Duration::from_millis((1 << 14) - 1);
 const INITIAL_WINDOW: u16 = 10;
 const PACED_INITIAL_WINDOW: u16 = 32;
 const LEAST_INITIAL_WINDOW: u16 = 2;
-/// An object of so many bytes fits in the initial window of RFC 9002, with room for headers, tags
-/// and what HTTP/3 adds.
+/// An object of this many bytes fits in the initial window of RFC 9002, with room for headers, tags
+/// and the frames of HTTP/3.
 const AT_ONCE: u64 = 10_000;
 
 /// Before a sample (RFC 9002, section 6.2.2).

@@ -1,4 +1,4 @@
-//! What the plugin writes into the connection's qlog file.
+//! The plugin's events in the connection's qlog file.
 
 use super::{Proxy, Run, Swallowed, upload_as};
 use quic_sidekick::{Assistance, Mode, Reason, quiche};
@@ -86,13 +86,13 @@ fn losses_and_quacks_are_in_the_file_as_they_are_in_the_counters() {
         assert_eq!(sum(&events, "sidekick:early_loss", "count"), stats.early_lost);
         assert!(stats.early_lost * 10 >= run.swallowed * 8, "{stats:?}");
         let once: BTreeSet<_> = lost.iter().copied().collect();
-        // One that is sent again as it was may be lost again.
+        // A re-injected packet may be lost again.
         assert!(once.len() == lost.len() || mode == Mode::Reinject, "no packet is lost twice");
         assert!(once.is_subset(&sent), "{:?} were never sent", once.difference(&sent));
         for loss in named(&events, "sidekick:early_loss") {
             assert_eq!(loss["local"], "192.0.2.1:4000");
             assert_eq!(loss["remote"], "198.51.100.7:443");
-            // What it is too late to send again is resent.
+            // If it is too late to re-inject a packet, the connection resends its frames.
             let late = mode == Mode::Reinject && loss["reaction"] == "neutered";
             assert!(loss["reaction"] == reaction || late, "{loss:?}");
         }
@@ -132,13 +132,13 @@ fn wrong_reports_show_as_spurious_and_end_in_standing_down() {
     assert_eq!((&last["old"], &last["new"]), (&"assisted".into(), &"unassisted".into()));
     assert_eq!(last["reason"], "stood_down");
     assert_eq!(last["message"], run.status.assistance.to_string());
-    // Nothing is reported any more, and the connection goes on.
+    // The proxy reports no more, and the connection continues.
     let end = events.iter().rposition(|event| event.name.starts_with("sidekick:")).unwrap();
     assert!(events[end..].iter().any(|event| event.name == "quic:packet_sent"));
 }
 
 #[test]
-fn without_a_proxy_the_file_says_so() {
+fn without_a_proxy_the_file_has_the_failed_search() {
     let (run, events) =
         logged(Mode::Pacubic, "cubic-rfc9438", (50, Swallowed::Lost), Proxy::Absent);
     let counts = check(&events);

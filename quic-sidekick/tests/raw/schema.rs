@@ -1,4 +1,4 @@
-//! Reads qlog files, and holds our events in them to the tables of `QLOG.md`.
+//! Reads qlog files, and compares our events in them with the tables of `QLOG.md`.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub(crate) fn named<'a>(events: &'a [Event], name: &str) -> Vec<&'a Map<String, 
     events.iter().filter(|event| event.name == name).map(|event| &event.data).collect()
 }
 
-/// The numbers of the 1-RTT packets that the file says were sent.
+/// The numbers of the sent 1-RTT packets in the file.
 pub(crate) fn sent(events: &[Event]) -> BTreeSet<u64> {
     named(events, "quic:packet_sent")
         .into_iter()

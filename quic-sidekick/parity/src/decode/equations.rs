@@ -77,7 +77,7 @@ impl Row {
     }
 }
 
-/// What a repair symbol adds.
+/// The effect of a repair symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     /// One equation more.

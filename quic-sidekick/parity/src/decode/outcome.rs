@@ -1,4 +1,4 @@
-//! What the decoder takes and reports.
+//! The inputs and reports of the decoder.
 
 use crate::{MAX_SYMBOL_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN};
 
@@ -28,7 +28,7 @@ pub enum ListError {
     Old,
 }
 
-/// Why a repair symbol is not one.
+/// Why bytes are not a repair symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepairError {
     /// It covers no position, or more than [`MAX_WINDOW`].
@@ -49,16 +49,16 @@ pub enum RepairError {
     },
 }
 
-/// What lies between two datagrams that arrived: [`Decoder::missing`](crate::Decoder::missing).
+/// The datagrams between two that arrived: [`Decoder::missing`](crate::Decoder::missing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// A list is needed: one of the two, or a position between them, is not listed, not yet or no
     /// longer.
     Unlisted,
-    /// Every datagram that passed the proxy between them is here. Any other was lost before the
-    /// proxy, and a copy or a parity never helps.
+    /// The client has every datagram that passed the proxy between them. Any other was lost before
+    /// the proxy, and no copy or parity can help.
     Nothing,
-    /// Datagrams that passed the proxy are not here.
+    /// The client lacks datagrams that passed the proxy.
     Missing {
         /// How many.
         count: u32,
@@ -90,7 +90,7 @@ pub struct Counts {
     pub runs: u64,
 }
 
-/// What became of the repair symbols, since the decoder began.
+/// The outcome of the repair symbols, since the decoder began.
 ///
 /// Those received and neither used nor useless wait for a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

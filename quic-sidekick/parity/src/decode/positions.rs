@@ -1,4 +1,4 @@
-//! What is known of the latest positions, from the lists.
+//! The state of the latest positions, from the lists.
 
 use super::{Counts, JUDGED, ListError};
 use crate::{COLUMNS, column};
@@ -181,12 +181,12 @@ impl Positions {
 
     fn learn_lost(&mut self, identifier: u32, sequence: u64, original: bool) -> Columns {
         let mut filled = 0;
-        // What is missing is also lost, until it arrives.
+        // A missing datagram also counts as lost, until it arrives.
         for column in each(self.lost) {
             if self.identifiers[column] != identifier {
                 continue;
             }
-            // What was rebuilt or copied remains, since a stranger may send the identifier again.
+            // A rebuilt or copied datagram remains, since a stranger may send the identifier again.
             if self.missing >> column & 1 == 1 {
                 self.sequences[column] = sequence;
                 filled |= 1 << column;
@@ -250,7 +250,7 @@ impl Positions {
         self.newest.is_some_and(ahead)
     }
 
-    /// The columns of positions that the newest repair symbol does not contain any more.
+    /// The columns of positions that the newest repair symbol no longer contains.
     pub(super) fn behind_front(&self) -> Columns {
         let front = self.front.unwrap_or(self.oldest());
         // One that begins before the oldest position has left none behind.

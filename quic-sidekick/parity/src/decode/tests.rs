@@ -1,4 +1,4 @@
-//! The decoder's reports, and its limits. What it rebuilds is compared in `tests/model.rs`.
+//! The decoder's reports, and its limits. `tests/model.rs` compares the rebuilt datagrams.
 
 use super::*;
 use crate::Encoder;
@@ -46,7 +46,7 @@ fn rebuilt(decoder: &mut Decoder) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_missing_between_two_datagrams() {
+fn missing_datagrams_between_two_others_are_reported() {
     let mut decoder = Decoder::new();
     let missing = |count, hopeless| Between::Missing { count, hopeless };
     arrive(&mut decoder, [10, 11, 14, 15, 19, 20]);
@@ -232,7 +232,7 @@ fn a_symbol_over_a_forgotten_datagram_is_dropped() {
 }
 
 #[test]
-fn what_is_not_taken_is_forgotten_with_its_position() {
+fn an_untaken_datagram_is_forgotten_with_its_position() {
     for (next, taken) in [(127, vec![0]), (128, vec![])] {
         let mut decoder = Decoder::new();
         arrive(&mut decoder, [1, 128]);

@@ -6,7 +6,7 @@ use super::Term;
 pub(super) trait Simd: Copy {
     /// A vector.
     type Vector: Copy;
-    /// What multiplies a vector by one coefficient.
+    /// The form of a coefficient that multiplies a vector.
     type Factor: Copy;
     /// Bytes in a vector.
     const WIDTH: usize;

@@ -48,7 +48,7 @@ thread_local! {
 /// handshake, as [`Connection::sidekick_repeat_handshake`] asks of one. For event loops that show
 /// the application no connection before its handshake is over, such as tokio-quiche's.
 pub fn with_repeated_handshakes<R>(create: impl FnOnce() -> R) -> R {
-    /// Restores what was set before, also when `create` panics.
+    /// Restores the earlier value, also when `create` panics.
     struct Restore(bool);
 
     impl Drop for Restore {
@@ -157,7 +157,8 @@ impl<F: BufFactory> Connection<F> {
         let Some(datagram) = self.sidekick_copy(path_id, packet_number) else { return false };
         let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
         let Ok(path) = self.paths.get_mut(path_id) else { return false };
-        // RFC 9000, section 8.1 limits what a server sends before it knows the client's address.
+        // RFC 9000, section 8.1 limits the bytes that a server sends before it knows the client's
+        // address.
         if full || !path.active() || (self.is_server && !path.verified_peer_address) {
             return false;
         }
@@ -226,7 +227,7 @@ impl<F: BufFactory> Connection<F> {
         let answered = self.is_established();
         let Again { waiting, flight, .. } = &mut self.sidekick.again;
         flight.retain_mut(|sent| {
-            // Do not repeat what the server has or no longer needs.
+            // Do not repeat datagrams that the server has or no longer needs.
             let settled = (heard && sent.first) || (answered && !sent.last);
             if confirmed || settled || sent.due().is_none() {
                 return false;

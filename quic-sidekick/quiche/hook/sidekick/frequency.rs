@@ -240,7 +240,7 @@ mod tests {
     /// A peer without the offer receives no request. quiche, which does not know the frame, rejects
     /// it.
     #[test]
-    fn quiche_does_not_offer_to_be_asked() {
+    fn quiche_does_not_offer_ack_frequency() {
         let mut pipe = asking(false);
         assert!(!pipe.client.sidekick_ask_for_acks(100, Duration::from_millis(50), Instant::now()));
         assert!(!pipe.client.sidekick_ask_for_usual_acks(Instant::now()));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_out_though_there_is_nothing_else_to_send() {
+    fn a_request_leaves_without_other_data_to_send() {
         let mut pipe = asking(false);
         assert_eq!(test_utils::emit_flight(&mut pipe.client).unwrap().len(), 1);
         assert_eq!(pipe.client.sidekick.frequency.request.unwrap().copies, COPIES - 1);

@@ -123,7 +123,7 @@ impl Gaps {
         in_order
     }
 
-    /// Notes an arrival, which must not be a duplicate. `next_id` numbers a gap that it shows.
+    /// Notes an arrival, which must not be a duplicate. `next_id` numbers a gap that it opens.
     pub(super) fn arrive(
         &mut self,
         arrival: Arrival,
@@ -228,8 +228,8 @@ impl Gaps {
         self.held.len() >= MAX_HELD
     }
 
-    /// Lets the acknowledgement of a packet wait. If that fills the room, gaps are given up until
-    /// the packet in front is releasable; the caller then pops what is.
+    /// Lets the acknowledgement of a packet wait. If that fills the room, it gives up gaps until
+    /// the packet in front is releasable. The caller then pops the releasable packets.
     pub(super) fn hold(&mut self, packet: Held, now: Instant, mut report: impl FnMut(GapEvent)) {
         let at = self.held.partition_point(|held| held.packet_number < packet.packet_number);
         self.held.insert(at, packet);
@@ -238,12 +238,12 @@ impl Gaps {
         }
     }
 
-    /// Whether a packet need not wait any more.
+    /// Whether a packet need no longer wait.
     pub(super) fn is_releasable(&self) -> bool {
         self.held.front().is_some_and(|next| !self.is_behind_gap(next.packet_number))
     }
 
-    /// The next packet that need not wait any more.
+    /// The next packet that need no longer wait.
     pub(super) fn pop_released(&mut self) -> Option<Held> {
         if self.is_releasable() { self.held.pop_front() } else { None }
     }

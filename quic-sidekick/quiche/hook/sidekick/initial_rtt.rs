@@ -14,7 +14,7 @@ thread_local! {
 /// Calls `create`; the connections that it creates on this thread assume this round trip until they
 /// measure one, as after [`Config::set_initial_rtt`](crate::Config::set_initial_rtt).
 pub fn with_initial_rtt<R>(rtt: Duration, create: impl FnOnce() -> R) -> R {
-    /// Restores what was set before, also when `create` panics.
+    /// Restores the earlier value, also when `create` panics.
     struct Restore(Option<Duration>);
 
     impl Drop for Restore {

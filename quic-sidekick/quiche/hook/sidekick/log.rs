@@ -10,8 +10,8 @@ use crate::{BufFactory, Connection};
 
 /// The number of leading bytes of a datagram that the log keeps.
 pub const HEAD_LEN: usize = 32;
-/// The most bytes of datagrams that are kept. A datagram is not kept if so many of its length would
-/// take more.
+/// The most bytes of datagrams that are kept. A datagram is kept only if datagrams of its length in
+/// all places would fit.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A full log drops the oldest packet, and this part of all others.
@@ -83,7 +83,7 @@ struct Kept {
 
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// The path and the packet number. Without meaning while the datagram is empty.
+    /// The path and the packet number. Not valid while the datagram is empty.
     path_id: usize,
     packet_number: u64,
     time_sent: Option<Instant>,
@@ -135,9 +135,9 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.log = Log { capacity, dropped, ..Log::default() };
     }
 
-    /// Keeps the datagrams of the latest so many packet numbers, while packets are logged, so that
-    /// [`sidekick_resend`](Self::sidekick_resend) can send them again. At first it keeps none. It
-    /// forgets those that it kept before.
+    /// Keeps the datagrams of the latest `packets` packet numbers, while packets are logged, so
+    /// that [`sidekick_resend`](Self::sidekick_resend) can send them again. At first it keeps none.
+    /// It forgets those that it kept before.
     ///
     /// They take at most 1 MiB: a datagram that is longer than this divided by `packets` is not
     /// kept. Datagrams of probes of other paths are not kept, either.
@@ -157,8 +157,8 @@ impl<F: BufFactory> Connection<F> {
         Some(self.sidekick.log.kept.get(path_id, packet_number)?.datagram.clone())
     }
 
-    /// The packets in the log, in order of sending. Read them where they are: to move each costs
-    /// more than all that a sender does with most.
+    /// The packets in the log, in order of sending. Read them in place: moving a packet costs more
+    /// than a sender's work with most packets.
     #[inline]
     pub fn sidekick_logged(&self) -> &[SentPacket] {
         &self.sidekick.log.packets

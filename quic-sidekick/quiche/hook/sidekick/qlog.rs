@@ -1,8 +1,8 @@
 //! The hook's events in the connection's own qlog file.
 //!
 //! They use the writer of `Connection::set_qlog`, with times relative to the same moment as
-//! quiche's events. An event that cannot be written is lost, as with quiche's: a full disk does not
-//! end a connection.
+//! quiche's events. An event that cannot be written is lost, like those of quiche: a full disk does
+//! not end a connection.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 

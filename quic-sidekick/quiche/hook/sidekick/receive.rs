@@ -27,7 +27,7 @@ const FORGET: Duration = Duration::from_secs(1);
 /// The bytes that identify a datagram: the last ones, which belong to an authentication tag.
 const IDENTIFIER_LEN: usize = 4;
 
-/// A step has so many times as many packets as arrive in its interval.
+/// A step has this many times as many packets as arrive in its interval.
 const FASTER: f64 = 1.25;
 /// After a short hold, a step has this part of those that wait, times [`FASTER`]: a fourth.
 const LEAST_STEPS: f64 = 4.0;
@@ -48,8 +48,9 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The packets of a step, if so many wait, and the oldest of them for so long. These are more
-    /// than arrive in an interval. Otherwise a release would not end on a fast path.
+    /// The packets of a step, if `held` packets wait, and the oldest of them for the time `oldest`.
+    /// The step has more packets than arrive in an interval. Otherwise a release would not end on a
+    /// fast path.
     #[allow(clippy::cast_possible_truncation, reason = "a number that is not negative saturates")]
     fn step(&self, held: usize, oldest: Duration) -> usize {
         let intervals = oldest.as_secs_f64() / self.step_interval.as_secs_f64().max(1e-9);
@@ -76,7 +77,7 @@ struct Undecrypted {
     info: RecvInfo,
 }
 
-/// What the hook knows of the packets that arrive.
+/// The hook's state of the packets that arrive.
 #[derive(Debug, Default)]
 pub(super) struct Receive {
     /// Whether gaps are reported.
@@ -128,8 +129,8 @@ impl Receive {
         in_order
     }
 
-    /// Notes a packet that was decrypted and is no duplicate. Returns whether its acknowledgement
-    /// must wait.
+    /// Notes a packet that was decrypted and is not a duplicate. Returns whether its
+    /// acknowledgement must wait.
     fn arrive(&mut self, epoch: Epoch, packet_number: u64, ack_eliciting: bool, now: Instant) -> bool {
         let Some(identifier) = self.current else { return false };
         let Self { spaces, events, next_gap, previous, newest, hold, .. } = self;
@@ -194,9 +195,9 @@ impl<F: BufFactory> Connection<F> {
 
     /// Holds the acknowledgements behind gaps back, or releases them and holds none.
     ///
-    /// The peer must not take a held acknowledgement for a loss. So the limit must be shorter than
-    /// the peer's probe timeout exceeds the round trip (RFC 9002, section 6.2.1), less the time
-    /// that the acknowledgement takes.
+    /// The peer must not mistake a held acknowledgement for a loss. The peer's probe timeout is
+    /// longer than the round trip (RFC 9002, section 6.2.1). The limit must be shorter than the
+    /// difference, less the time that the acknowledgement takes.
     pub fn sidekick_hold(&mut self, hold: Option<Hold>, now: Instant) {
         let receive = &mut self.sidekick.receive;
         receive.hold = hold.filter(|_| receive.reports);
@@ -227,8 +228,8 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.receive.events.pop_front()
     }
 
-    /// Gives up a gap: what is held behind it alone is acknowledged. Without effect if the gap is
-    /// closed.
+    /// Gives up a gap: acknowledges the packets that waited for it alone. It has no effect if the
+    /// gap is closed.
     pub fn sidekick_release_gap(&mut self, id: u64, now: Instant) {
         let Receive { spaces, events, .. } = &mut self.sidekick.receive;
         for space in spaces {
@@ -309,8 +310,9 @@ impl<F: BufFactory> Connection<F> {
         receive.spaces[epoch].missing_like(decoded, truncated % span, span).unwrap_or(decoded)
     }
 
-    /// Notes a packet that is no duplicate and was added to those to acknowledge. Returns whether
-    /// its acknowledgement waits instead. `before` is when the largest of the others arrived.
+    /// Notes a packet that is not a duplicate and was added to those to acknowledge. Returns
+    /// whether its acknowledgement waits instead. `before` is when the largest of the others
+    /// arrived.
     #[inline]
     pub(crate) fn sidekick_arrived(
         &mut self,
@@ -348,7 +350,7 @@ impl<F: BufFactory> Connection<F> {
         held
     }
 
-    /// Lets the next `send` acknowledge what no gap holds back any more, a step at a time.
+    /// Lets the next `send` acknowledge the packets that no gap holds back, a step at a time.
     fn sidekick_release(&mut self, now: Instant) {
         let receive = &mut self.sidekick.receive;
         let gaps = &mut receive.spaces[Epoch::Application];

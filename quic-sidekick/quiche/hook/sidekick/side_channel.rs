@@ -93,7 +93,7 @@ impl<F: BufFactory> Connection<F> {
         intercepted
     }
 
-    /// Writes a waiting datagram that is no new packet, if `out` has room.
+    /// Writes a waiting datagram that is not a new packet, if `out` has room.
     #[inline]
     pub(crate) fn sidekick_write_extra(
         &mut self,

@@ -317,7 +317,7 @@ fn a_refuted_report_leaves_no_trace() {
 /// The receiver acknowledges a first attempt before packets sent after it, and a second one after
 /// them.
 #[test]
-fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
+fn earlier_acknowledgements_show_which_attempt_arrived() {
     for controller in CONTROLLERS {
         for (acknowledged, needless, undecided) in [
             (&[&[0, 1, 2, 3][..]][..], 1, 0),
@@ -343,7 +343,7 @@ fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
 }
 
 #[test]
-fn as_many_reports_as_can_be_judged_are_acted_on() {
+fn the_receiver_s_confirmations_bound_the_reports() {
     let most = reports::MAX_OPEN as u64;
     each_with_window(reports::MAX_OPEN, |mut sender, reaction| {
         sender.send(most + 10);
@@ -358,7 +358,7 @@ fn as_many_reports_as_can_be_judged_are_acted_on() {
 /// A proxy that reports everything as lost makes the sender send at most two windows before the
 /// receiver's confirmation.
 #[test]
-fn two_windows_at_most_wait_for_the_receiver_s_word() {
+fn at_most_two_windows_await_the_receiver_s_confirmation() {
     each(|mut sender, reaction| {
         let most = 2 * sender.recovery.cwnd() / SIZE;
         let mut lost = 0;
@@ -409,7 +409,7 @@ fn controllers_react_once_per_round_trip() {
         sender.lose(&[3], reaction);
         sender.lose(&[5], reaction);
         assert_eq!(sender.recovery.cwnd() as f64, before, "the proxy's report alone");
-        // Nothing that would let the window grow.
+        // An application-limited window does not grow.
         sender.app_limit();
         sender.ack([0, 1, 2, 4, 6, 7, 8, 9]);
         let after = sender.recovery.cwnd() as f64;
@@ -470,7 +470,7 @@ fn confirmed_early_losses_are_bounded() {
 }
 
 #[test]
-fn log_holds_what_was_sent() {
+fn the_log_holds_the_sent_packets() {
     let mut pipe = test_utils::Pipe::new("cubic").unwrap();
     pipe.handshake().unwrap();
     assert_eq!(drain(&mut pipe.client).count(), 0, "off by default");
@@ -599,7 +599,7 @@ fn the_repair_of_neutered_packets_is_not_paced() {
 /// A probe resent data, and the receiver acknowledged it, so it need not be resent although it was
 /// declared lost. Its stream must not block the others. In quiche 0.30.0 it does.
 #[test]
-fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
+fn a_stream_without_data_to_resend_blocks_no_other() {
     const BULK: usize = 100_000;
     // BBR2 keeps its window, so that there is room.
     for controller in &CONTROLLERS[..3] {
@@ -620,7 +620,7 @@ fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
         let copy = drain(client).last().unwrap();
         match &mut client.paths.get_active_mut().unwrap().recovery {
             Recovery::Legacy(recovery) => recovery.sidekick_end_backoff(),
-            Recovery::GCongestion(_) => unreachable!("it is for the others"),
+            Recovery::GCongestion(_) => unreachable!("this test is for the other controllers"),
         }
         assert_eq!((original.len(), probe.len()), (1, 1));
 
@@ -631,7 +631,7 @@ fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
         assert!(!bulk.is_empty());
         match &mut client.paths.get_active_mut().unwrap().recovery {
             Recovery::Legacy(recovery) => recovery.sidekick_shrink_window(),
-            Recovery::GCongestion(_) => unreachable!("it is for the others"),
+            Recovery::GCongestion(_) => unreachable!("this test is for the other controllers"),
         }
         assert_eq!(client.sidekick_early_lost(copy.path_id, &[copy.packet_number], Reaction::Loss, now), 1);
         for (mut datagram, _) in test_utils::emit_flight(client).unwrap_or_default() {

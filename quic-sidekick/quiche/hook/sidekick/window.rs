@@ -59,7 +59,7 @@ impl WideWindow {
         self.seen[word] |= bit;
     }
 
-    /// Whether a number was received, if that is remembered.
+    /// Whether a number was received, if the window remembers it.
     #[inline]
     pub(crate) fn contains(&self, number: u64) -> Option<bool> {
         let from = self.from?.max(self.end.saturating_sub(NUMBERS));

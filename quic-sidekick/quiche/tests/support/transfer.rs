@@ -324,7 +324,7 @@ fn addresses(client: bool) -> SocketAddr {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
 fn instant() -> Instant {
     Instant::now()
 }

@@ -218,7 +218,7 @@ fn publish(r: &mut Congestion) {
     let (old, new) = (r.congestion_window as f64, r.cubic_rfc9438_state.bytes());
     let published = if new < old { new } else { old + ((new - old) / segment).floor() * segment };
     // The cast saturates, so no window exceeds a `usize`.
-    #[allow(clippy::cast_possible_truncation, reason = "fractions of a byte are of no use, and the cast saturates")]
+    #[allow(clippy::cast_possible_truncation, reason = "the window is in whole bytes, and the cast saturates")]
     let published = published as usize;
     r.congestion_window = published;
     r.cubic_rfc9438_state.left = published;

@@ -40,7 +40,7 @@ const REFERENCE_THRESHOLD: f64 = 65_535.0;
 /// rho counts as no more than this, which is a round trip of 2.5 s, so that all powers are finite.
 const MOST_RHO: f64 = 100.0;
 
-/// What the window lacks in whole bytes.
+/// The remainder of the window below a byte.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The fraction of a byte that the window is larger than the published one.
@@ -67,7 +67,7 @@ fn on_packets_acked(
     }
 }
 
-/// Grows the window for so many acknowledged bytes.
+/// Grows the window for this many acknowledged bytes.
 fn grow(r: &mut Congestion, acked: f64, rho: f64) {
     let window = r.congestion_window as f64 + r.hybla_state.fraction;
     let threshold = match r.ssthresh.get() {

@@ -40,7 +40,7 @@ fn answers(pipe: &mut Pipe, datagrams: Vec<(Vec<u8>, SendInfo)>) -> Vec<usize> {
 }
 
 #[test]
-fn acknowledgements_wait_for_as_many_packets_as_said() {
+fn acknowledgements_wait_for_the_configured_number_of_packets() {
     let mut pipe = pipe("cubic");
     pipe.server.sidekick_acknowledge(4, Duration::from_secs(1));
     let sent = datagrams(&mut pipe, 9);
@@ -59,7 +59,7 @@ fn acknowledgements_wait_for_as_many_packets_as_said() {
 /// An event loop reads all input before it sends. The last packet must not defer a due
 /// acknowledgement.
 #[test]
-fn what_is_due_stays_due_until_it_is_sent() {
+fn a_due_acknowledgement_stays_due_until_it_is_sent() {
     let mut pipe = pipe("cubic");
     pipe.server.sidekick_acknowledge(4, Duration::from_secs(1));
     let sent = datagrams(&mut pipe, 9);
@@ -74,7 +74,7 @@ fn what_is_due_stays_due_until_it_is_sent() {
 }
 
 #[test]
-fn acknowledgements_wait_for_as_long_as_said_and_announced() {
+fn acknowledgements_wait_for_the_configured_and_announced_delay() {
     for (asked, granted) in [(100, 100), (60_000, 1000)] {
         let mut pipe = pipe("cubic");
         pipe.server.sidekick_acknowledge(u64::MAX, Duration::from_millis(asked));
@@ -95,7 +95,7 @@ fn acknowledgements_wait_for_as_long_as_said_and_announced() {
 }
 
 #[test]
-fn what_a_proxy_has_makes_room_and_is_kept() {
+fn packets_at_the_proxy_free_the_window_and_their_data_is_kept() {
     for controller in ["reno", "cubic", "cubic-rfc9438"] {
         let mut pipe = pipe(controller);
         let client = &mut pipe.client;

@@ -7,7 +7,7 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// What the module promises, number by number.
+/// A model of the module, number by number.
 #[derive(Default)]
 struct Model {
     next: u64,
@@ -35,7 +35,7 @@ impl Model {
 }
 
 #[test]
-fn what_is_held_and_released_follows_from_what_is_missing() {
+fn missing_numbers_determine_which_acknowledgements_wait() {
     let start = Instant::now();
     for seed in 0..40 {
         let (mut gaps, mut model) = (Gaps::default(), Model::default());
@@ -88,7 +88,7 @@ fn what_is_held_and_released_follows_from_what_is_missing() {
             while let Some(packet) = gaps.pop_released() {
                 released.push(packet.packet_number);
             }
-            // What was not held was acknowledged at once: those that `arrive` did not hold.
+            // The connection acknowledged at once the packets that `arrive` did not hold.
             let at_once = |number: &u64| !released.contains(number);
             let (expected, open) = (model.release(), model.found.len());
             let waited: Vec<_> = expected.iter().copied().filter(|number| !at_once(number)).collect();

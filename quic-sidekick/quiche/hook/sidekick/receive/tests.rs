@@ -120,7 +120,7 @@ fn an_acknowledgement_that_waited_reports_how_long() {
     assert!((before..now).contains(&time), "the time of the packet behind the gap");
     let (numbers, _) = acknowledged(&mut pipe);
     assert_eq!(numbers.last(), Some(&latest(&pipe)));
-    assert!(!numbers.contains(&(latest(&pipe) - 1)), "what has not arrived");
+    assert!(!numbers.contains(&(latest(&pipe) - 1)), "the packet that has not arrived");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_long_hold_is_released_in_steps() {
 }
 
 #[test]
-fn a_release_keeps_up_with_what_arrives() {
+fn a_release_keeps_up_with_arrivals() {
     let hold = Hold { step_packets: 4, step_interval: Duration::from_millis(2), ..HOLD };
     // Packets in a millisecond, and the milliseconds that the first of them waits.
     for (rate, wait) in [(1, 20), (25, 1), (25, 20), (100, 30)] {
@@ -172,7 +172,7 @@ fn a_release_keeps_up_with_what_arrives() {
             longest = if interval < 50 { 0 } else { longest.max(held / rate) };
             held += rate * 2;
         }
-        // In sixteen steps, the backlog of a fast path would be one of 32 ms for ever.
+        // In sixteen steps, the backlog of a fast path would stay at 32 ms.
         assert!(longest <= 10, "{longest} ms at {rate} after {wait} ms");
     }
 }
@@ -247,7 +247,7 @@ fn packets_that_overtake_their_keys_are_read() {
 }
 
 #[test]
-fn what_waits_for_keys_is_bounded() {
+fn packets_that_wait_for_keys_are_bounded() {
     let mut pipe = Pipe::new("cubic").unwrap();
     hold(&mut pipe, HOLD);
     let flight = test_utils::emit_flight(&mut pipe.client).unwrap();
@@ -325,7 +325,7 @@ fn copies_of_both_sides_of_a_key_update_are_read() {
 }
 
 #[test]
-fn what_arrived_before_gaps_are_reported_is_no_gap() {
+fn packets_before_the_first_report_open_no_gap() {
     let mut pipe = Pipe::new("cubic").unwrap();
     pipe.handshake().unwrap();
     pipe.advance().unwrap();

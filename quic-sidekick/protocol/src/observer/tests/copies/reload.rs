@@ -37,7 +37,7 @@ fn without_memory_sessions_end_copies_and_inform_senders() {
     assert_eq!(intrude(&mut b), Err(HandleError::Refused));
     while b.next_sent().is_some() {}
     b.observer.reconfigure(keeping()).unwrap();
-    assert_eq!((b.pass(0..10), b.next_sent()), (0, None), "nobody asked");
+    assert_eq!((b.pass(0..10), b.next_sent()), (0, None), "no session asked");
     b.prove(peer(), 1);
     assert_eq!(b.pass(0..10), 10);
     b.observer.table.check();

@@ -184,7 +184,7 @@ fn far_losses_are_answered_as_without_near_ones() {
         assert!(segments(&sender) <= most + 1.0, "{} after {t} s, and not {most}", segments(&sender));
     }
     let before = segments(&sender);
-    assert!(before > 85.0, "near losses cost next to nothing: {before}");
+    assert!(before > 85.0, "near losses cost almost nothing: {before}");
     sender.advance_time(Duration::from_millis(10));
     lose_one(&mut sender, None);
     assert_within_a_segment(&sender, 0.7 * before);
@@ -244,7 +244,7 @@ fn the_far_window_does_not_jump_when_near_losses_cease() {
 
 /// A near loss in an application-limited phase begins its stage then, not later.
 #[test]
-fn a_near_loss_in_a_limited_phase_is_made_up_for() {
+fn the_window_recovers_from_a_near_loss_in_a_limited_phase() {
     let mut sender = sender_past_slow_start(400, RTT);
     let segment = sender.max_datagram_size;
     sender.ack_n_packets(sender.bytes_in_flight / segment, segment);
