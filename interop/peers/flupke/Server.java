@@ -42,7 +42,7 @@ public class Server {
      * The size of a write, in bytes. kwik 0.10.8 can forget that a stream has unsent data, until the
      * next write to the stream. (StreamOutputStreamImpl.scheduleSendStreamFrameRequest counts a
      * request after it queues the request, and another thread may serve it first.) A write that waits
-     * for room then waits for ever. With pieces of 16 KiB, one download of 10 MiB in ten did so. After
+     * for room then waits forever. With pieces of 16 KiB, one download of 10 MiB in ten did so. After
      * a small piece, the stream usually has room for the next.
      */
     private static final int PIECE = 512;

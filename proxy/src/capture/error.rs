@@ -44,7 +44,7 @@ pub enum CaptureError {
         /// The interface.
         name: String,
     },
-    /// The kernel does not fill the slots of the ring any more.
+    /// The kernel no longer fills the slots of the ring.
     #[error(
         "the ring of {name} is stuck, as Linux leaves it after a merged frame that it cannot \
          describe; {}",

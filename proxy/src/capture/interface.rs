@@ -30,7 +30,7 @@ struct Interface {
     link: Link,
     direction: Direction,
     counters: Counters,
-    /// The interface is down, and the log says so.
+    /// The interface is down, and this was logged.
     down: bool,
     /// Frames that the source discarded.
     discarded: u64,

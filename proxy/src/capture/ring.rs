@@ -190,7 +190,7 @@ impl Memory {
             return &[];
         }
         // SAFETY: the bytes lie in the slot. The kernel does not write to it before `give_back`.
-        // That takes `self` by mutable reference, so this reference does not exist any more.
+        // That takes `self` by mutable reference, so this reference no longer exists then.
         unsafe { std::slice::from_raw_parts(self.slot(index).add(start).as_ptr(), len) }
     }
 

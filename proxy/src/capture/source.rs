@@ -117,7 +117,7 @@ pub(super) trait Source: AsFd + Send {
     /// Packets that the kernel had no room for, as of the last question.
     fn dropped(&self) -> u64;
 
-    /// Whether the source will deliver nothing any more, however many packets arrive.
+    /// Whether the source will deliver no more frames, however many packets arrive.
     fn is_stuck(&self) -> bool {
         false
     }

@@ -194,7 +194,7 @@ pub(crate) struct Inbox {
 pub(super) struct Received {
     pub(super) commands: Vec<Command>,
     pub(super) messages: Vec<Message>,
-    /// No handle exists any more.
+    /// No handle is left.
     pub(super) disconnected: bool,
 }
 

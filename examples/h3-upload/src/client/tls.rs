@@ -111,7 +111,7 @@ fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), St
 
 fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
     let mut store = X509StoreBuilder::new().context("cannot make a certificate store")?;
-    // A system without roots is no error, because --cafile may name the server's root.
+    // A system without roots is not an error, because --cafile may name the server's root.
     let _ = store.set_default_paths();
     for bundle in BUNDLES {
         if let Ok(pem) = std::fs::read(bundle) {

@@ -132,7 +132,7 @@ impl<S, T> CopySource<S, T> {
         mem::replace(&mut self.state, State::Failed(again))
     }
 
-    /// Ends the use of the open capture, which is not needed any more. Returns it.
+    /// Ends the use of the open capture, which is no longer needed. Returns it.
     pub(in crate::worker) fn close(&mut self) -> Option<T> {
         self.capture()?;
         self.failures = 0;

@@ -1,5 +1,5 @@
 //! `quinn-upload`: an HTTP/3 client on quinn and h3 that uploads a file. It changes no default of
-//! either, and knows nothing of a Sidekick: the lab's example of an unmodified program.
+//! either, and does not use a Sidekick. It is the lab's example of an unmodified program.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
