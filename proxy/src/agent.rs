@@ -1,7 +1,7 @@
 //! An agent helps the UDP flows of unmodified programs.
 //!
-//! It captures what leaves by an interface, looks for a proxy on the path of each flow, and sends
-//! again what was lost before the proxy, byte for byte.
+//! It captures the packets that leave by an interface, and searches for a proxy on the path of each
+//! flow. It sends packets that were lost before the proxy again, byte for byte.
 //!
 //! The walk of a packet: `daemon` reads it from a capture, `flows` finds its flow, and `flow` names
 //! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was

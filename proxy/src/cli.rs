@@ -128,9 +128,9 @@ struct Options {
     )]
     idle_timeout: u64,
 
-    /// Memory for copies, such as 64M: the proxy keeps encrypted datagrams to clients that ask for
-    /// copies, for at most a second and never on disk, and sends them again if the client lacks
-    /// them [default: 64M, or an eighth of the machine's memory if that is less]
+    /// Memory for copies, such as 64M. The proxy keeps encrypted datagrams to clients that ask for
+    /// copies, for at most a second and never on disk. It sends them again if the client lacks them
+    /// [default: 64M, or an eighth of the machine's memory if that is less]
     #[arg(long, value_name = "BYTES", conflicts_with = "no_keep")]
     keep: Option<Size>,
 
@@ -214,8 +214,9 @@ struct Options {
     )]
     threads: u16,
 
-    /// Address and TCP port where the proxy serves metrics, health and status over HTTP to everyone
-    /// who can reach it, or `off` [default: 127.0.0.1:9252, or nowhere if that port is in use]
+    /// Address and TCP port where the proxy serves metrics, health and status over HTTP, or `off`.
+    /// Everyone who can reach it can read them [default: 127.0.0.1:9252, or nowhere if that port is
+    /// in use]
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_ADDRESS))]
     metrics: Option<MetricsAddress>,
 

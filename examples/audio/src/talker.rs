@@ -368,8 +368,8 @@ impl Talker {
         }
     }
 
-    /// How long after its transmission the proxy reports a packet, if nothing is lost: after the
-    /// packets that fill a quACK, or the proxy's timer, and 9/8 of the near RTT, as in the loss
+    /// How long after its transmission the proxy reports a packet, if nothing is lost. It waits for
+    /// the packets that fill a quACK, or for its timer. 9/8 of the near RTT follow, as in the loss
     /// delay (SPEC.md, section 7.3).
     fn report_due(&self) -> Option<Duration> {
         let sidekick = self.sidekick.as_ref()?;

@@ -142,7 +142,7 @@ fn config(identity: Identity, settings: &Settings<'_>) -> anyhow::Result<ServerC
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(IdleTimeout::try_from(settings.idle)?))
         // Linux 6.1 refuses a batch of datagrams on an interface without checksum offload. quinn
-        // then sends single ones, but takes the refused ones for lost, and that ends slow start.
+        // then sends single ones. But it declares the refused ones lost, which ends slow start.
         .enable_segmentation_offload(false)
         // Packets of 1200 bytes pass every path, and larger ones would hardly speed up downloads.
         .mtu_discovery_config(None);

@@ -168,8 +168,9 @@ struct Options {
     )]
     buffer: u16,
 
-    /// Address and TCP port where the agent serves metrics, health and status over HTTP to everyone
-    /// who can reach it, or `off` [default: 127.0.0.1:9253, or nowhere if that port is in use]
+    /// Address and TCP port where the agent serves metrics, health and status over HTTP, or `off`.
+    /// Everyone who can reach it can read them [default: 127.0.0.1:9253, or nowhere if that port is
+    /// in use]
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_METRICS))]
     metrics: Option<MetricsAddress>,
 

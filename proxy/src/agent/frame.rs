@@ -67,8 +67,8 @@ fn headers<'a>(frame: &'a [u8], payload: &[u8]) -> Option<&'a [u8]> {
 
 impl Template {
     /// The headers of a frame in which this datagram was found. `None` if the IP header has
-    /// extensions of IPv6, with which the checksum may cover another destination, or if the frame
-    /// goes to a group: the network's broadcast address is not known.
+    /// extensions of IPv6: the checksum may then cover another destination. Also `None` if the
+    /// frame goes to a group: the network's broadcast address is not known.
     pub(super) fn of(passing: &Passing<'_>) -> Option<Self> {
         let flow = passing.datagram.flow;
         let interface = passing.interface;

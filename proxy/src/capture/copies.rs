@@ -10,9 +10,9 @@
 //! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients. So
 //! other traffic costs no more than this filter.
 //!
-//! The worker copies each datagram out of the ring. The ring cannot hold the copies for their time:
-//! its slots are reused in the order of arrival, so a busy client would push out the copies of
-//! others. A slot is also as long for a short datagram as for a full one.
+//! The worker copies each datagram out of the ring. The ring cannot hold the copies for their time.
+//! The kernel reuses its slots in the order of arrival, so a busy client would push out the copies
+//! of others. A slot is also as long for a short datagram as for a full one.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;

@@ -111,7 +111,7 @@ pub(super) trait Source: AsFd + Send {
     /// Asks the kernel how many packets it dropped, which changes [`dropped`](Self::dropped).
     ///
     /// If there are more, and [`Holes::Matter`], the next calls of [`read`](Self::read) discard all
-    /// frames that wait now: the question clears the marks that show where among them the hole is.
+    /// frames that wait now. The question clears the marks that show where among them the hole is.
     fn update_drops(&mut self);
 
     /// Packets that the kernel had no room for, as of the last question.

@@ -1,5 +1,5 @@
-//! The cost of a Sidekick to a client that uploads, and to one that downloads: instructions per
-//! packet of the file, counted by valgrind's callgrind, next to those of the pristine quiche.
+//! The cost of a Sidekick to a client that uploads, and to one that downloads. valgrind's callgrind
+//! counts instructions per packet of the file, also for the pristine quiche.
 //!
 //! The program starts itself under valgrind, once for each row. Only the client's work counts:
 //! receiving, sending, timers, and all of the plugin's work, including quACKs and their decryption.

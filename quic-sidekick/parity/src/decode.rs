@@ -32,14 +32,14 @@ const JUDGED: u32 = 64;
 /// datagrams.
 ///
 /// # Work
-/// A repair symbol takes at most [`MAX_WINDOW`] + 64 row operations: one for each known datagram in
-/// its window, one for each stored equation that contains a missing one of them, and one for each
-/// equation that then changes. If none of its positions is missing, it takes none. A datagram that
-/// arrives takes at most 65, and only if a list named it before. A list takes none, but for the
-/// repair symbols that waited for it, 4 at most.
+/// A repair symbol takes at most [`MAX_WINDOW`] + 64 row operations. It takes one for each known
+/// datagram in its window, and one for each stored equation that contains a missing datagram of it.
+/// It takes one for each equation that then changes. If none of its positions is missing, it takes
+/// none. A datagram that arrives takes at most 65, and only if a list named it before. A list takes
+/// none, but for the repair symbols that waited for it, 4 at most.
 ///
-/// An identifier that stands at several positions stands for one datagram, and each further
-/// position that misses it takes 65 row operations more, when it is no longer missing.
+/// An identifier at several positions stands for one datagram. When that arrives, each further
+/// position that missed it takes 65 row operations more.
 pub struct Decoder {
     set: InstructionSet,
     ring: Ring,

@@ -56,7 +56,7 @@
 //! matrix. Every square part of it is invertible, so that `n` of these symbols rebuild any `n` such
 //! datagrams. Where windows begin or end between missing datagrams, the matrix has zeros, and may
 //! by accident be singular. Then another repair symbol is needed. `tests/ratio.rs` compares with an
-//! ideal code, in which that never happens, with windows of 30: for losses of 1 to 30 % and a
+//! ideal code, in which that never happens, with windows of 30. For losses of 1 to 30 % and a
 //! parity for each 3 to 20 datagrams, both rebuild the same number, within 0.5 %.
 //!
 //! Across the wrap of positions nothing changes, because 2³² is a multiple of 128. Two numbers that

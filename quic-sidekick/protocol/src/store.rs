@@ -15,7 +15,8 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 /// A datagram that was lost before the proxy can cross the near segment a second time. It is the
 /// sender's own ciphertext, byte for byte, and the proxy need not decrypt it. So a
 /// [`Sender`](crate::Sender) and a store serve any UDP sender whose receiver drops duplicates, such
-/// as SRTP or WireGuard, up to the age at which datagrams are still sent again.
+/// as SRTP or WireGuard. The receiver must detect them up to the age at which the store still
+/// returns datagrams.
 ///
 /// It suits flows with a rate of their own, such as calls. A flow that slows down after losses,
 /// such as a VPN that carries TCP, would not detect a full queue on the near segment.
@@ -108,7 +109,7 @@ impl Store {
     }
 
     /// As [`Store::push`], with a copy of `datagram`. Removes the oldest one if it is too old to be
-    /// sent again, so that this allocates only until the store is full, or the first are too old.
+    /// sent again. So this allocates only until the store is full, or the first are too old.
     pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
         self.expire_at_most(1, now);
         let mut copy = std::mem::take(&mut self.spare);

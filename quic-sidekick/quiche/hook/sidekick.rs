@@ -22,12 +22,12 @@
 //! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`],
 //! [`Connection::sidekick_report_gaps`], [`with_repeated_handshakes`] or [`with_initial_rtt`].
 //! Without these calls a connection behaves like quiche's, except for the fix of a hang of quiche
-//! 0.30.0 (see the table of insertions): there, a stream blocks all others when the data that it
-//! must resend is acknowledged first.
+//! 0.30.0 (see the table of insertions). In quiche, a stream blocks all others when the data that
+//! it must resend is acknowledged first.
 //!
-//! Order of calls: send until quiche has no more to send, read and empty the log, later declare
-//! losses, then send again, because the lost frames wait to be resent. Every call takes the time as
-//! an argument; none reads a clock.
+//! Order of calls: send until quiche has no more to send, then read and empty the log. Later
+//! declare losses, then send again, because the lost frames wait to be resent. Every call takes the
+//! time as an argument; none reads a clock.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -61,9 +61,10 @@ pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 pub(crate) use window::WideWindow;
 
-/// How the congestion controller reacts to an early loss, once the receiver confirmed it: the
-/// receiver acknowledged later packets, as many or as much later as loss detection requires. A
-/// proxy's report alone affects no controller, except by [`Connection::sidekick_received`].
+/// How the congestion controller reacts to an early loss, once the receiver confirmed it. It
+/// confirms a loss by acknowledging later packets, as many or as much later as loss detection
+/// requires. A proxy's report alone affects no controller, except by
+/// [`Connection::sidekick_received`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// As to any loss.

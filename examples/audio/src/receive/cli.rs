@@ -13,8 +13,8 @@ const PORT: u16 = 5004;
 
 /// Receive one call from audio-send, play it in order, and report how long packets waited.
 ///
-/// The key and the payload types come from a session description: that of audio-send --write-sdp,
-/// passed to --sdp; or one that this program writes with --write-sdp for audio-send --sdp. The
+/// The key and the payload types come from a session description. Either audio-send --write-sdp
+/// writes it for --sdp here, or this program writes it with --write-sdp for audio-send --sdp. The
 /// program accepts the first stream that arrives. It requests a missing packet at most once per
 /// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
 /// With --sidekick parity, a Sidekick proxy near this end adds parity to the call's packets. The

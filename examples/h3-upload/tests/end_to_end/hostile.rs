@@ -14,8 +14,8 @@ pub(crate) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 /// Address space of the client, in KiB. An upload takes half of it.
 const MEMORY: u32 = 256 * 1024;
 
-/// A server that has `transport` and runs `act` on the request: with the connection, the server's
-/// control stream, which must stay open, and both halves of the request's stream.
+/// A server that has `transport` and runs `act` on the request. `act` receives the connection, the
+/// server's control stream, which must stay open, and both halves of the request's stream.
 pub(crate) fn serve_request<F>(
     transport: TransportConfig,
     act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,

@@ -99,9 +99,9 @@ pub struct Counters {
     pub repairs: u64,
     /// Repair symbols that became an equation.
     pub used: u64,
-    /// Repair symbols that were dropped: they contain no missing datagram, or follow from others;
-    /// their list did not come in time; a datagram that they contain is no longer remembered; or
-    /// they contradict others.
+    /// Repair symbols that were dropped. They contain no missing datagram, follow from others, or
+    /// contradict others. Or their list came too late, or they contain a datagram that is no longer
+    /// remembered.
     pub useless: u64,
     /// Datagrams rebuilt.
     pub rebuilt: u64,

@@ -146,8 +146,8 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Makes the next call of `send` return the datagram of a 1-RTT packet again. Returns false if
-    /// it is not kept ([`sidekick_keep_datagrams`](Self::sidekick_keep_datagrams)), if there is no
-    /// need, because the packet is acknowledged or was declared lost, or if there is no room.
+    /// it is not kept ([`sidekick_keep_datagrams`](Self::sidekick_keep_datagrams)), if the packet
+    /// is acknowledged or was declared lost, or if there is no room.
     ///
     /// For as long as loss detection would take for a packet sent now, neither later
     /// acknowledgements nor time make this packet a loss. That includes the peer's `max_ack_delay`,
@@ -173,8 +173,8 @@ impl<F: BufFactory> Connection<F> {
         held
     }
 
-    /// The number of packets on the connection's present paths that were sent again needlessly:
-    /// they were acknowledged too soon for the second attempt, or before packets that were sent
+    /// The number of packets on the connection's present paths that were sent again needlessly.
+    /// Their acknowledgement came too soon for the second attempt, or before that of packets sent
     /// earlier than that attempt.
     pub fn sidekick_needless(&self) -> u64 {
         self.early_losses().map(|losses| losses.needless).sum()
