@@ -20,7 +20,7 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     All,
-    /// All but the case for download: help for what a client sends alone changes little there.
+    /// All but the case for download, where help for the client's own packets changes little.
     AllButDownload,
     Upload,
     /// Those in which the file goes down.
@@ -80,7 +80,7 @@ impl Sender {
     }
 }
 
-/// What a try does.
+/// The task of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Case {

@@ -98,7 +98,7 @@ pub(crate) struct Measured {
     /// Whether a proxy kept copies of what the client received.
     #[serde(default)]
     pub(crate) copies_kept: bool,
-    /// What copies repaired.
+    /// The repairs by copies.
     #[serde(flatten)]
     pub(crate) repeats: Option<Repeats>,
     /// Frames towards the client that the near segment lost.

@@ -2,7 +2,7 @@
 //!
 //! One flow of 1,400-byte packets at 1 Gbit/s: 11 us from packet to packet, in batches as large as
 //! those of a capture. The agent finds the flow of each packet, names it to its sender and copies
-//! it, reads a quACK each millisecond, and sends again what was lost. The baseline parses the same
+//! it, reads a quACK each millisecond, and sends lost packets again. The baseline parses the same
 //! frames, as a capture does. Both run in turns, and the best turn of each counts. The proxy's work
 //! is not part of either.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]

@@ -9,14 +9,14 @@
 //! clients at 1 Gbit/s the default budget is full. With 16 clients at 100 Mbit/s, for 200 ms, the
 //! copies fit into a processor's own cache.
 //!
-//! No code can be faster than the copy of the bytes itself. So the benchmark also prints what this
-//! takes alone: the payloads of the same frames in the same order, to as much memory.
+//! No code can be faster than the copy of the bytes itself. So the benchmark also prints the time
+//! of that copy alone: the payloads of the same frames in the same order, to as much memory.
 //!
 //! All run in turns on one processor, and the best turn of each counts.
 //!
 //! With a number as its argument, it keeps this many copies of the first load and measures nothing.
-//! `valgrind --tool=callgrind` with two numbers shows by the difference what a copy takes in
-//! instructions.
+//! `valgrind --tool=callgrind` with two numbers shows by the difference how many instructions a
+//! copy takes.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]
@@ -43,7 +43,7 @@ const DATAGRAMS: usize = 400_000;
 const TURNS: usize = 7;
 const LEN: u16 = 1_200;
 
-/// Clients, and how much of what they receive is kept.
+/// Clients, and the bytes of their datagrams that are kept.
 struct Load {
     figure: &'static str,
     clients: u16,

@@ -16,7 +16,7 @@ const ANY_INTERFACE: u32 = u32::MAX;
 /// Most levels of bridges and bonds that the search follows.
 const MAX_MASTERS: usize = 8;
 
-/// What the workers know of the machine's addresses and interfaces.
+/// The machine's addresses and interfaces, as the workers use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNetwork {
     /// The machine's addresses.
@@ -165,7 +165,7 @@ impl NetworkMonitor {
         Self { listen, known }
     }
 
-    /// What the workers know.
+    /// The addresses and interfaces that the workers use.
     pub(crate) fn known(&self) -> &HostNetwork {
         &self.known
     }

@@ -345,7 +345,7 @@ mod tests {
         config(&format!("sidekick-proxy --config {} {flags}", path.display()))
     }
 
-    /// The file in the repository, with what is left out in it put in.
+    /// The sample file of the repository, with values for its commented keys.
     fn sample() -> String {
         let text = include_str!("../sidekick-proxy.toml");
         text.lines()

@@ -41,7 +41,7 @@ use rings::StuckRings;
 /// How often the daemon reads the machine's interfaces and addresses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the main thread waits for.
+/// An event for the main thread.
 enum Event {
     Stop,
     Reload,
@@ -57,7 +57,7 @@ impl From<WorkerEvent> for Event {
 /// Reads the configuration again.
 type Reread<'a> = &'a dyn Fn() -> Result<Config>;
 
-/// What a proxy has opened before it starts threads.
+/// The sockets and state that a proxy opens before it starts threads.
 struct Opened {
     signals: Signals,
     captures: Vec<OpenedInterface>,

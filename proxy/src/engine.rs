@@ -1,4 +1,4 @@
-//! What a worker drives: the state machine of a wire format, without I/O and clock.
+//! The state machine of a wire format, without I/O and clock. A worker drives it.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -83,14 +83,14 @@ pub trait ProtocolEngine: Send + 'static {
     /// Why the limits are impossible. Nothing has changed then.
     fn reload(&mut self, limits: ObserverConfig) -> Result<()>;
 
-    /// Replaces what the engine knows of the machine's addresses.
+    /// Replaces the machine's addresses.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
 
     /// Queues a BYE to each sender, if the wire format has one. The engine does nothing else
     /// from then on.
     fn close(&mut self);
 
-    /// What the engine has counted. The fields of the captures and the sockets are 0.
+    /// The engine's totals. The fields of the captures and the sockets are 0.
     fn totals(&self) -> Summary;
 
     /// The number of open sessions, if the wire format has sessions.

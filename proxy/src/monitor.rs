@@ -1,4 +1,5 @@
-//! What operators and their tools see of a running program: metrics, health and status, over HTTP.
+//! The pages of a running program for operators and their tools: metrics, health and status, over
+//! HTTP.
 //!
 //! A thread of its own serves these pages. It asks the program's other threads by channels, so
 //! requests cost them next to nothing. A [`subject`] is the source of all pages: [`status`] is that

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
-/// From where, and through which interface, a datagram leaves. The kernel decides what is `None`.
+/// The source address and the interface of a leaving datagram. The kernel decides each that is
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketInfo {
     /// The source address, which is one of this machine.

@@ -122,7 +122,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Ends all workers, and returns the sum of what they counted.
+    /// Ends all workers, and returns the sum of their totals.
     #[must_use]
     pub fn close(&self) -> Summary {
         let reports: Vec<_> = self.ask(Command::Close).into_iter().flatten().collect();
@@ -150,7 +150,7 @@ impl WorkerPool {
     }
 }
 
-/// What all workers counted, and how many sessions are open, if the wire format has sessions.
+/// The totals of all workers, and the number of open sessions, if the wire format has sessions.
 #[must_use]
 pub(crate) fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Summary, Option<usize>) {
     let mut totals = Summary::default();

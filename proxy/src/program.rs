@@ -65,7 +65,7 @@ pub(crate) fn start<C, D>(
     exit_code(name, &outcome)
 }
 
-/// Prints what a program finds in a configuration file: the effective settings to standard output,
+/// Prints the result of a check of a configuration file: the effective settings to standard output,
 /// and remarks to standard error. `check` is an error if these settings would keep the program from
 /// starting on any machine. What may differ when it starts, such as a missing interface, is a
 /// remark.

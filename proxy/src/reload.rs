@@ -1,4 +1,4 @@
-//! What a reload changes. Settings are compared as the lines of a configuration file.
+//! The changes of a reload. Settings are compared as the lines of a configuration file.
 
 use tracing::warn;
 
@@ -15,8 +15,8 @@ fn key(line: &str) -> &str {
     line.split_once(" = ").map_or(line, |(key, _)| key)
 }
 
-/// What a reload from the settings `old` to `new` changes in the running program, for the operator.
-/// The keys `at_restart` take effect only at a restart.
+/// The changes of a reload from the settings `old` to `new` in the running program, for the
+/// operator. The keys `at_restart` take effect only at a restart.
 pub(crate) fn changes(old: &str, new: &str, at_restart: &[&str]) -> String {
     let mut lines = changed_lines(old, new);
     lines.retain(|line| !at_restart.contains(&key(line)));

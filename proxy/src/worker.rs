@@ -55,11 +55,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 struct NumberedCapture {
     interface: u32,
     capture: Capture,
-    /// What travels towards clients on the same interface.
+    /// The capture of datagrams to clients on the same interface.
     copies: CopySource,
 }
 
-/// What a wait found.
+/// The outcome of a wait.
 struct Ready {
     /// Commands or forwarded messages.
     inbox: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Worker<E> {
     notify: Box<dyn Fn(WorkerEvent) + Send>,
     /// Messages that another worker had no room for.
     late: u64,
-    /// What closed captures have seen.
+    /// The counters of closed captures.
     closed: Counters,
     /// When the worker last checked its captures.
     checked: Instant,
@@ -119,7 +119,7 @@ impl<E: ProtocolEngine> Worker<E> {
         }
     }
 
-    /// Replaces what the worker knows of the machine's addresses and interfaces.
+    /// Replaces the machine's addresses and interfaces.
     pub(crate) fn set_network(&mut self, network: HostNetwork) {
         self.engine.set_addresses(&network.addresses);
         self.outbox.egress = network.egress;
@@ -216,7 +216,7 @@ impl<E: ProtocolEngine> Worker<E> {
         }
     }
 
-    /// Closes the capture with this number. The totals keep what it has seen.
+    /// Closes the capture with this number. The totals keep its counts.
     fn close_capture(&mut self, interface: u32) {
         let Self { captures, closed, copies, .. } = self;
         for mut it in captures.extract_if(.., |it| it.interface == interface) {

@@ -60,7 +60,7 @@ fn an_agent_allocates_nothing_once_its_flow_is_helped() {
         (requests, replay.totals())
     };
     assert!(round(0).0 > 100, "the instrument works: a flow takes memory");
-    // Queues grow to what they once need.
+    // Queues grow to their largest need.
     for turn in 1..5 {
         round(turn);
     }

@@ -1,4 +1,4 @@
-//! What the daemon shows while it runs: metrics, health and status.
+//! The pages of the running daemon: metrics, health and status.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Malformed and unusual frames on an interface with sessions. Each quACK covers what the next hop
-//! would accept, and the capture continues.
+//! Malformed and unusual frames on an interface with sessions. Each quACK covers the datagrams that
+//! the next hop would accept, and the capture continues.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -139,7 +139,7 @@ fn padding(kind: u8) -> (u8, Vec<u8>) {
     (kind, vec![0, 1, 4, 0, 0, 0, 0])
 }
 
-/// What the test sends, and which datagrams count.
+/// The frames that the test sends, and the datagrams that count.
 fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
     // No datagram is a duplicate: each has a number of its own.
     let mut numbers = 2000..;
@@ -239,7 +239,7 @@ fn odd_frames_count_if_the_next_hop_accepts_them() {
     });
 }
 
-/// A router that merges what it receives (GRO), as a forwarding one does.
+/// A router that merges received packets (GRO), as a forwarding one does.
 #[test]
 fn the_datagrams_of_frames_merged_here_count_one_by_one() {
     in_namespace("the_datagrams_of_frames_merged_here_count_one_by_one", || {

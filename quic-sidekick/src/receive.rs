@@ -30,7 +30,7 @@ struct OpenGap {
     requested: bool,
 }
 
-/// A plan, and what it follows from.
+/// A plan, and its inputs.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     rtts: RoundTrips,

@@ -62,7 +62,7 @@ use crate::Mode;
 use choice::Chosen;
 use std::time::Duration;
 
-/// What the application knows, and what it has decided.
+/// The application's knowledge and its own decisions.
 ///
 /// The first fields are facts. What is unknown stays `None` or the enum's default, and the choices
 /// are then right for any path. The other fields are decisions of the application, which replace
@@ -71,7 +71,7 @@ use std::time::Duration;
 pub struct Tune {
     /// The end of the connection.
     pub role: Role,
-    /// What the connection carries.
+    /// The traffic of the connection.
     pub traffic: Traffic,
     /// Bytes that this end sends in all, if that is one object.
     pub object: Option<u64>,

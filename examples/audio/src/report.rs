@@ -99,7 +99,7 @@ pub struct ListenerReport {
     pub socket_errors: u64,
 }
 
-/// What parity did for a listener.
+/// The effect of parity for a listener.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {
     /// Datagrams with parity that arrived.

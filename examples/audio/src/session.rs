@@ -1,4 +1,4 @@
-//! What both ends of a call agree on before it begins: the key and the payload types.
+//! The agreement of both ends before a call: the key and the payload types.
 
 mod sdp;
 
@@ -79,7 +79,7 @@ pub enum Encoding {
     Random,
 }
 
-/// What both ends of a call agree on.
+/// The agreement of both ends of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// Protects everything that either end sends. Their SSRCs separate the key streams (RFC 3711,

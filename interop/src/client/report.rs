@@ -113,7 +113,7 @@ impl Report {
     }
 }
 
-/// What copies repaired, in the mode that requests them.
+/// The repairs by copies, in the mode that requests them.
 fn repeats(status: Status) -> Option<Repeats> {
     let received = status.received;
     let [p50, p99, max] = received.held.map(milliseconds);

@@ -1,4 +1,4 @@
-//! What tables are made of: the results of single tries, as figures or numbers of reasons.
+//! The cells of tables: the results of single tries, as figures or numbers of reasons.
 
 use crate::case::Case;
 use crate::cell::{Measured, Outcome};

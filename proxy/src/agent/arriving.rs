@@ -1,4 +1,4 @@
-//! What a flow receives: gaps in its numbers, and copies for them, without I/O.
+//! Gaps in the numbers of a flow's arriving packets, and copies for them, without I/O.
 //!
 //! RTP and WireGuard number their packets in the clear. If a number is missing, the agent requests
 //! what the proxy forwarded between the packets before and after it, and hands the copies to the
@@ -40,7 +40,7 @@ impl Recent {
 /// Packets that share one sequence of numbers.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// What they have in common.
+    /// The value that they share.
     id: u32,
     highest: i64,
     /// Packets in order so far, at most [`ALIKE`].
@@ -49,7 +49,7 @@ struct Stream {
     latest: u32,
 }
 
-/// What a datagram's number shows.
+/// The place of a datagram in its stream, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// It has no number, or one of a stream whose order is unknown.
@@ -63,7 +63,7 @@ enum Place {
     Behind(u32, u64),
 }
 
-/// What a flow receives.
+/// The arriving packets of a flow.
 #[derive(Debug)]
 pub(super) struct Reception {
     kind: Kind,
@@ -94,7 +94,7 @@ impl Reception {
         })
     }
 
-    /// The headers for what is handed to the host.
+    /// The headers for copies that the agent hands to the host.
     pub(super) fn template(&self) -> &Template {
         &self.template
     }

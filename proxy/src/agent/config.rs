@@ -29,7 +29,7 @@ pub(crate) const DEFAULT_TUN: &str = "sidekick0";
 /// Captures on each interface: of what leaves, and of what arrives.
 const DIRECTIONS: u64 = 2;
 
-/// The TUN device by which this host gets copies of what was lost on its way here.
+/// The TUN device by which this host gets copies of datagrams that were lost on their way to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TunName {
     /// None: no help for what arrives.

@@ -56,7 +56,7 @@ const RECEIVE_LEN: usize = 2048;
 /// Reads the configuration again.
 pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<AgentConfig>;
 
-/// What other threads ask of the loop.
+/// A request of another thread to the loop.
 enum Command {
     Stop,
     Reload,
@@ -223,7 +223,7 @@ struct Loop<'a> {
     tun: Option<Tun>,
     inbox: Receiver<Command>,
     wakes: UnixStream,
-    /// What the closed captures have seen.
+    /// The counters of closed captures.
     closed: Counters,
     unsent: u64,
     checked: Instant,
@@ -563,7 +563,7 @@ fn open_port() -> Result<Port> {
     Ok(Port::open((port::all_addresses(), 0).into())?)
 }
 
-/// `delivers`: whether this host takes copies of what was lost on its way here.
+/// `delivers` states whether this host takes copies of datagrams that were lost on their way to it.
 fn limits(config: &AgentConfig, delivers: bool) -> Limits {
     let sender =
         SenderConfig { proxy: config.proxy, key: config.proxy_key, ..SenderConfig::default() };

@@ -92,13 +92,13 @@ pub(super) fn bytes() -> u64 {
     for_flow(SenderConfig::default()).unanswered_bytes() as u64
 }
 
-/// What the agent knows of a flow before it helps the flow.
+/// The state of a flow that the agent does not help yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     classifier: Classifier,
     /// Packets that left since it was last refused.
     pub(super) packets: u32,
-    /// What arrives, and how many packets since it was last refused.
+    /// The kind of arriving packets, and their number since the flow was last refused.
     arriving: Classifier,
     pub(super) arrived: u32,
     pub(super) last: Instant,
@@ -179,7 +179,7 @@ pub(super) struct HelpedFlow {
     template: Template,
     /// When the program's last packet left by this interface.
     seen: Option<Instant>,
-    /// What the agent sends of it.
+    /// Repairs and markers of the agent that are under way.
     under_way: UnderWay,
     store: Store,
     /// Whether the agent can detect the loss of packets that leave now.
@@ -187,7 +187,7 @@ pub(super) struct HelpedFlow {
     /// The tags of the handshake's packets that left before a proxy counted the flow.
     uncounted: Vec<u64>,
     next_tag: u64,
-    /// What kind of packets arrives.
+    /// The kind of arriving packets.
     arriving: Classifier,
     /// The arriving packets, if they have numbers.
     reception: Option<Box<Reception>>,
@@ -211,7 +211,7 @@ pub(super) struct HelpedFlow {
     pub(super) numbers: Vec<u32>,
 }
 
-/// What a leaving datagram of a helped flow is.
+/// The origin of a leaving datagram of a helped flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sighting {
     /// A datagram of the program.
@@ -426,7 +426,7 @@ impl HelpedFlow {
         }
     }
 
-    /// What its packets look like.
+    /// The kind of its packets.
     pub(super) fn kind(&self) -> Kind {
         self.classifier.kind
     }

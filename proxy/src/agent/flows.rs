@@ -47,11 +47,11 @@ pub(super) struct Limits {
     /// Most bytes of copies.
     pub(super) memory: usize,
     pub(super) idle_timeout: Duration,
-    /// Whether the host takes copies of what was lost on its way here.
+    /// Whether the host takes copies of datagrams that were lost on their way to it.
     pub(super) delivers: bool,
 }
 
-/// What the agent knows of a flow.
+/// The state of a flow.
 enum Entry {
     /// It has too few packets to be helped.
     Candidate(Candidate),
@@ -61,7 +61,7 @@ enum Entry {
     LeftAlone(Instant),
 }
 
-/// All flows, and what the agent does for them.
+/// All flows, and the state of their help.
 pub(super) struct Agent {
     limits: Limits,
     /// The port at which proxies answer.

@@ -1,4 +1,4 @@
-//! What the agent knows of the machine's interfaces and addresses.
+//! The machine's interfaces and addresses.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a flow's packets look like.
+//! The protocol of a flow, by the form of its packets.
 
 use std::fmt;
 

@@ -20,7 +20,7 @@ const MOST: usize = 64;
 /// Most of them that have not answered, so that these displace no proxy for long.
 const MOST_STRANGERS: usize = 32;
 
-/// What is known of an address.
+/// The state of an address.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// It has answered as a proxy, at this time last.

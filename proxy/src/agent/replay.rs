@@ -72,7 +72,7 @@ impl AgentReplay {
         self.take_sent(now);
     }
 
-    /// The proxy's work for frames that arrive, and for what the agent sent.
+    /// The proxy's work for frames that arrive, and for the agent's messages.
     pub fn pass<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>, now: Instant) {
         for frame in frames {
             if let Ok(datagram) = parse(Link::Ethernet, frame, frame.len()) {
@@ -104,7 +104,7 @@ impl AgentReplay {
         }
     }
 
-    /// The agent's work for what the proxy sent.
+    /// The agent's work for the proxy's messages.
     pub fn hear(&mut self, now: Instant) {
         for (along, message) in self.heard.drain(..) {
             match along {
@@ -138,7 +138,7 @@ impl AgentReplay {
         }
     }
 
-    /// What the agent has done.
+    /// The agent's totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.agent.totals()

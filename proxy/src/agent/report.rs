@@ -75,7 +75,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds what a flow's sender counted.
+    /// Adds the counters of a flow's sender.
     pub(super) fn add(&mut self, stats: SenderStats) {
         self.quacks += stats.quacks_received;
         self.turned_up += stats.turned_up;
@@ -153,11 +153,11 @@ pub struct FlowReport {
     pub last_packet_ago: f64,
 }
 
-/// What an agent reports at some moment.
+/// An agent's report at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The TUN device by which this host gets copies of what was lost on its way here, if there is
-    /// one.
+    /// The TUN device by which this host gets copies of datagrams that were lost on their way to
+    /// it, if there is one.
     pub tun: Option<String>,
     /// Totals since the start.
     pub totals: Totals,

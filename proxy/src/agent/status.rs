@@ -28,7 +28,7 @@ pub struct AgentStatus {
     pub flows_max: u64,
     /// Most bytes of copies of leaving packets.
     pub memory_max: u64,
-    /// What the agent reports.
+    /// The agent's report.
     #[serde(flatten)]
     pub report: Report,
 }

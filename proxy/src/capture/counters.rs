@@ -1,6 +1,6 @@
-//! What a capture has seen.
+//! The counters of a capture.
 
-/// What a capture has seen.
+/// The counters of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// UDP datagrams, including those inside merged frames.

@@ -13,7 +13,7 @@ use super::source::{BATCH, Frames};
 use crate::offload::{self, Merging};
 use crate::packet::{self, Datagram, Link, Skip};
 
-/// What a capture yields, in the order of arrival.
+/// A result of a capture, in the order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Captured<'a> {
     /// Datagrams, none missing between them.

@@ -95,7 +95,7 @@ impl Capture {
         !self.interface.down
     }
 
-    /// What the capture has seen. The drops are those of the last
+    /// The capture's counters. The drops are those of the last
     /// [`update_drops`](Self::update_drops).
     #[must_use]
     pub(crate) fn counters(&self) -> Counters {

@@ -101,7 +101,7 @@ impl Filtered {
     }
 }
 
-/// What a packet socket is for.
+/// The purpose of a packet socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To count what arrives. `log`: whether to log what the operator should know of the interface.

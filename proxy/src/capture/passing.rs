@@ -1,8 +1,8 @@
 //! Captures of whole packets in one direction, for an agent.
 //!
-//! An agent sends by the capture of arriving packets. A packet socket does not see what it sends
-//! itself, and the capture of leaving packets must show when the agent's packets are on the wire.
-//! Other packet sockets on the same interface see them, too.
+//! An agent sends by the capture of arriving packets. A packet socket does not see the packets that
+//! it sends itself, and the capture of leaving packets must show when the agent's packets are on
+//! the wire. Other packet sockets on the same interface see them, too.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};

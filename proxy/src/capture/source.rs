@@ -1,4 +1,4 @@
-//! What a capture requires of the way in which it reads frames.
+//! The interface of the ways in which a capture reads frames.
 
 use std::io;
 use std::os::fd::AsFd;

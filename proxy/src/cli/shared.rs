@@ -1,4 +1,4 @@
-//! What the command lines of both programs share.
+//! The common part of both programs' command lines.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::monitor::listener::MetricsAddress;
 use crate::monitor::subject::ProgramStatus;
 use crate::terminal::print;
 
-/// What a command line asks for.
+/// The action of a command line.
 #[derive(Debug)]
 pub(crate) enum Action<C, D> {
     /// To run.

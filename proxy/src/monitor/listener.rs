@@ -70,7 +70,7 @@ pub(crate) enum MonitorError {
     Other {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
 }

@@ -37,7 +37,7 @@ pub struct Status {
     pub threads_answering: usize,
     /// All configured interfaces.
     pub interfaces: Vec<Interface>,
-    /// What the proxy has counted since the start.
+    /// The proxy's totals since the start.
     pub totals: Summary,
     /// The number of open sessions, if the wire format has sessions.
     pub sessions_open: Option<usize>,
@@ -52,7 +52,7 @@ pub struct Status {
 /// A configured interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// What every program reports of an interface.
+    /// The fields of an interface that every program reports.
     #[serde(flatten)]
     pub report: InterfaceReport,
     /// Frames with headers that contradict themselves.

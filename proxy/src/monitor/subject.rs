@@ -1,4 +1,4 @@
-//! What a program serves: its status, from which all pages are made.
+//! The status of a program, from which all of its pages are made.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;

@@ -115,13 +115,13 @@ impl Replay {
         while self.observer.poll_transmit(&mut self.out).is_some() {}
     }
 
-    /// What the frames contained.
+    /// The counters of the frames.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What the observer has done.
+    /// The observer's counters.
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         self.observer.stats()

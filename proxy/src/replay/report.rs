@@ -1,4 +1,4 @@
-//! `sidekick-proxy replay`: prints what the proxy would have counted of a capture file.
+//! `sidekick-proxy replay`: prints the counts that the proxy would have of a capture file.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const PROGRESS_PACKETS: u64 = 1 << 16;
 pub(crate) struct Settings {
     /// The file; `-` is standard input.
     pub file: PathBuf,
-    /// What the sender of each flow would have requested.
+    /// The terms that the sender of each flow would have requested.
     pub terms: Terms,
     /// Most flows to count.
     pub flows: usize,

@@ -57,7 +57,7 @@ pub(crate) enum Command {
 /// The counters and the status of a worker.
 #[derive(Debug)]
 pub struct Report {
-    /// What the worker has counted.
+    /// The worker's totals.
     pub totals: Summary,
     /// The number of open sessions, if the wire format has sessions.
     pub open: Option<usize>,
@@ -80,14 +80,14 @@ pub struct CaptureReport {
     pub backend: &'static str,
     /// Whether the interface is up.
     pub up: bool,
-    /// What the capture has seen.
+    /// The capture's counters.
     pub counters: Counters,
 }
 
 /// A capture for copies, or a spare one. Closing it takes the kernel milliseconds.
 pub(super) type Unused = Box<dyn fmt::Debug + Send>;
 
-/// What a worker reports to the daemon by itself.
+/// An event that a worker reports to the daemon.
 #[derive(Debug)]
 pub enum WorkerEvent {
     /// A capture has ended.
@@ -189,7 +189,7 @@ pub(crate) struct Inbox {
     reports_waiting: Arc<AtomicUsize>,
 }
 
-/// What waited in an [`Inbox`].
+/// The commands and messages that waited in an [`Inbox`].
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) commands: Vec<Command>,
@@ -225,7 +225,7 @@ impl AsFd for Inbox {
     }
 }
 
-/// What waits in a channel, at most `most`, and whether all of its senders are gone.
+/// The waiting items of a channel, at most `most`, and whether all of its senders are gone.
 fn waiting<T>(channel: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
     let mut all = Vec::new();
     while all.len() < most {

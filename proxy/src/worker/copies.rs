@@ -23,7 +23,7 @@ pub(super) type CopySource = source::CopySource<Box<SpareCapture>, Box<CopyCaptu
 /// Most frames that the worker copies from a capture in one turn of its loop.
 const FRAMES_PER_TURN: usize = 128;
 
-/// What a worker knows of its captures for copies.
+/// A worker's captures for copies.
 #[derive(Debug)]
 pub(super) struct CopyState {
     /// This worker's index, and the number of workers.

@@ -113,7 +113,7 @@ pub struct Daemon {
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// What the daemon printed after that line.
+    /// The daemon's output after that line.
     pub stdout: String,
     pub stderr: String,
 }

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrLike};
 
-    /// Compares what is read of a whole address, and of one that is a byte short.
+    /// Reads a whole address, and one that is a byte short, to compare the results.
     fn check(address: SocketAddr, written: &impl SockaddrLike) {
         // SAFETY: the address has at least as many bytes as the calls name.
         let (whole, short) = unsafe {

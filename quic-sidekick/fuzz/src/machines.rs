@@ -104,7 +104,7 @@ struct World {
 struct Reverse {
     /// The number of datagrams so far, which their identifiers follow from.
     datagrams: u32,
-    /// By identifier, what this proxy kept.
+    /// The datagrams that this proxy kept, by identifier.
     kept: BTreeMap<u32, Kept>,
     kept_bytes: usize,
     /// The bytes of copies that this proxy sent.

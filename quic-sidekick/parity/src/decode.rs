@@ -223,7 +223,7 @@ impl Decoder {
         None
     }
 
-    /// What is missing between two datagrams that arrived, given by their identifiers. `after` is
+    /// The missing datagrams between two that arrived, given by their identifiers. `after` is
     /// exclusive; without it, everything from the oldest position in a list counts. `before` is
     /// exclusive, too.
     ///

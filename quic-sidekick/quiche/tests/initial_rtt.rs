@@ -6,7 +6,7 @@ use std::time::Duration;
 use quiche::sidekick::with_initial_rtt;
 use quiche::{Config, ConnectionId};
 
-/// What a new client assumes.
+/// The round trip that a new client assumes.
 fn assumed() -> Duration {
     let mut config = Config::new(quiche::PROTOCOL_VERSION).unwrap();
     let (id, address) = (ConnectionId::from_ref(&[7; 16]), SocketAddr::from(([127, 0, 0, 1], 443)));

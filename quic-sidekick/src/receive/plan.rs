@@ -38,7 +38,7 @@ const FAR_AWAY: Duration = Duration::from_millis(10);
 /// How long help pauses after a queue grew before the proxy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What to do for received datagrams.
+/// The repair of received datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) state: ReceiveState,
@@ -178,7 +178,7 @@ impl Planner {
     }
 }
 
-/// Requests copies of what is missing at once.
+/// Requests copies of missing datagrams at once.
 fn by_requests(near: Duration, whole: Option<Duration>) -> Plan {
     let limit = longest_hold(near, whole, HOLD_SHARE);
     Plan {

@@ -12,7 +12,7 @@ pub(super) struct Path {
     pub(super) flow: Flow,
 }
 
-/// What a sent packet showed of its path.
+/// The path of a sent packet, compared with the assisted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
     /// It is the assisted one.

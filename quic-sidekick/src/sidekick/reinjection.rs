@@ -25,7 +25,7 @@ pub(super) struct Reinjection {
     scratch_late: Vec<u64>,
 }
 
-/// What [`Reinjection::resend`] did with lost packets.
+/// The outcome of [`Reinjection::resend`] for lost packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resent<'a> {
     /// The connection re-injects these.

@@ -1,4 +1,4 @@
-//! What an application can know of its connection.
+//! The facts that an application can know of its connection.
 
 use crate::Mode;
 use std::fmt;
@@ -14,7 +14,7 @@ pub enum Role {
     Server,
 }
 
-/// What a connection carries.
+/// The traffic of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Traffic {

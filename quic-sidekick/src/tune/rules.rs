@@ -178,7 +178,7 @@ fn window(tune: &Tune) -> Chosen<u64> {
     })
 }
 
-/// What the path holds, in bytes, if rate and round trip are known.
+/// The bytes that the path holds, if rate and round trip are known.
 fn bandwidth_delay_product(tune: &Tune) -> Option<u64> {
     let rtt = match (tune.rtt, tune.network) {
         (Some(rtt), _) => rtt,

@@ -33,7 +33,7 @@ struct Missing {
     requested: bool,
 }
 
-/// What to play next.
+/// The next item to play.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A packet's content.
@@ -214,8 +214,8 @@ impl Dejitter {
         self.missing.first_key_value().map(|(_, missing)| missing.noticed + self.playout_limit)
     }
 
-    /// Skips what is too late. Packets are found missing in order, so the first is always due
-    /// first.
+    /// Skips packets that are too late. Packets are found missing in order, so the first is always
+    /// due first.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         while self.deadline().is_some_and(|deadline| deadline <= now)
             && let Some((sequence, _)) = self.missing.pop_first()

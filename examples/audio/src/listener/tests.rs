@@ -16,7 +16,7 @@ struct Call {
     opener: Unprotector,
 }
 
-/// What a listener sends at one time.
+/// The datagrams that a listener sends at one time.
 #[derive(Debug, Default, PartialEq)]
 struct Received {
     missing: Vec<u16>,

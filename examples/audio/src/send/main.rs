@@ -1,7 +1,7 @@
 //! `audio-send`: the sending end of a call, with or without a Sidekick proxy's help.
 //!
 //! The example to copy for a transport other than QUIC. [`audio::Talker`] holds a
-//! `sidekick_protocol::Sender`, records every datagram with it, and re-injects what was lost. This
+//! `sidekick_protocol::Sender`, records every datagram with it, and re-injects lost ones. This
 //! program adds two sockets and a clock.
 
 mod cli;

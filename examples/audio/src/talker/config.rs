@@ -16,7 +16,7 @@ pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
 /// A stream.
 #[derive(Clone, Debug)]
 pub struct TalkerConfig {
-    /// What both ends agreed on.
+    /// The session that both ends agreed on.
     pub session: Session,
     /// The interval between packets, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
     pub interval: Duration,
@@ -58,7 +58,7 @@ impl TalkerConfig {
     }
 }
 
-/// Re-injection of what a proxy reports missing.
+/// Re-injection of datagrams that a proxy reports missing.
 #[derive(Clone, Debug)]
 pub struct Reinject {
     /// The proxy, and the terms to request: [`sender_config`] with a schedule of quACKs.

@@ -47,8 +47,8 @@ pub fn send(link: &Link, request: NewClientRequest) -> anyhow::Result<()> {
     link.controller.request_sender().send(request).map_err(|_| lost())
 }
 
-/// The head of the answer, if this event of the connection has it. `transfer` names what the
-/// program does, for errors.
+/// The head of the answer, if this event of the connection has it. `transfer` names the
+/// program's task, for errors.
 ///
 /// # Errors
 /// The connection or the stream ended, or the programs cannot use the answer.
@@ -157,7 +157,7 @@ pub async fn soon<T>(result: impl Future<Output = T>) -> Option<T> {
     timeout(CLOSE_TIMEOUT, result).await.ok()
 }
 
-/// Runs `exchange` on the connection, then closes it. `transfer` names what the program does, for
+/// Runs `exchange` on the connection, then closes it. `transfer` names the program's task, for
 /// errors.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! What `h3-upload`, `h3-download` and `pubsub` share: a client of HTTP/3 with a Sidekick proxy's
-//! help.
+//! The common part of `h3-upload`, `h3-download` and `pubsub`: a client of HTTP/3 with a Sidekick
+//! proxy's help.
 //!
 //! Copy from this example. The application is tokio-quiche's stock HTTP/3 client. `connect.rs` adds
 //! the help by `quic_sidekick::tokio_quiche::assist` and `Handle::connect`.

@@ -1,4 +1,4 @@
-//! What paths name.
+//! The files that paths name.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -16,7 +16,7 @@ use crate::options::Plan;
 use crate::watch::Counters;
 use crate::words::{gaps, losses, say};
 
-/// What a transfer's connection and the plugin measured.
+/// The measurements of a transfer's connection and of the plugin.
 #[derive(Debug)]
 pub struct Measured {
     /// From the first packet of the connection to the end of the transfer.
@@ -53,7 +53,7 @@ impl Speed {
     }
 }
 
-/// What the JSON objects of both programs have.
+/// The fields of the JSON objects of both programs.
 #[derive(Debug, Serialize)]
 pub struct Common {
     cc: &'static str,

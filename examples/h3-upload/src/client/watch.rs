@@ -83,7 +83,7 @@ impl Counters {
     }
 }
 
-/// What [`Watched`] records of a connection.
+/// The records of [`Watched`] about a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// How its connection ended.

@@ -11,7 +11,7 @@ use url::Url;
 
 /// The longest name that file systems accept, in bytes (NAME_MAX).
 const LONGEST: usize = 255;
-/// What stands for a character that a name should not have.
+/// The replacement of a character that a name should not have.
 const SAFE: char = '_';
 
 /// The last part of the URL's path, percent-decoded, as a name that is safe in the present

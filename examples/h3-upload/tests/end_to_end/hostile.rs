@@ -1,4 +1,4 @@
-//! What hostile servers of uploads and downloads have in common.
+//! The common part of hostile servers of uploads and downloads.
 
 use std::path::Path;
 use std::process::{Command, Output};

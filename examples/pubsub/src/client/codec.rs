@@ -19,7 +19,7 @@ pub(crate) struct Place {
     pub(crate) instance: Option<u64>,
 }
 
-/// What happened.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The broker accepted the subscriber, which begins at this position.

@@ -15,7 +15,7 @@ pub(crate) enum FileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
     /// The file has an error.
@@ -31,7 +31,7 @@ pub(crate) enum FileError {
         line: usize,
         /// The key on that line, if there is one.
         key: Option<String>,
-        /// What is wrong, and what to write.
+        /// The fault, and a correct form.
         message: String,
     },
 }

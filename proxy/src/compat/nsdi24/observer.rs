@@ -27,7 +27,7 @@ pub(crate) struct Config {
     pub local_address: SocketAddr,
 }
 
-/// What an observer has done since its creation. Resets do not change it.
+/// An observer's counters since its creation. Resets do not change them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     /// Datagrams added to the sums.
@@ -165,7 +165,7 @@ impl Observer {
         Some(len)
     }
 
-    /// What the observer has done so far.
+    /// The counters so far.
     #[must_use]
     pub(crate) fn stats(&self) -> &Stats {
         &self.stats

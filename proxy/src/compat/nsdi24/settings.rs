@@ -1,4 +1,4 @@
-//! What the operator decides about the wire format of NSDI '24.
+//! The operator's settings for the wire format of NSDI '24.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ pub enum Interval {
     Millis(NonZeroU32),
 }
 
-/// What the operator decides.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) quack_to: SocketAddr,

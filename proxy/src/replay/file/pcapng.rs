@@ -37,7 +37,7 @@ const MAX_INTERFACES: usize = 1 << 16;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// What the blocks up to here define.
+/// The definitions of the blocks up to here.
 #[derive(Debug, Default)]
 pub(super) struct Pcapng {
     /// The byte order of the section.

@@ -39,7 +39,7 @@ pub enum GapEnd {
     Expired,
 }
 
-/// What happened to a gap.
+/// An event of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapEvent {
     /// It was found.

@@ -1,4 +1,4 @@
-//! What flows receive.
+//! Arriving packets of flows.
 
 use super::*;
 

@@ -74,7 +74,7 @@ pub(super) struct Net {
     pub(super) agent: Agent,
     pub(super) proxy: Observer,
     pub(super) delay: Duration,
-    /// What the segment adds to the delay of data.
+    /// The delay that the segment adds to data.
     pub(super) queue: Duration,
     /// A leaving frame waits this long before a capture shows it.
     pub(super) local_queue: Duration,

@@ -302,7 +302,7 @@ fn any_interval() -> impl Strategy<Value = Interval> {
 }
 
 proptest! {
-    /// Compares the observer with a list of what it should have counted.
+    /// Compares the observer with a list of the identifiers that it must count.
     #[test]
     fn quacks_report_what_was_counted_after_any_events(
         threshold in 1_u8..24,
