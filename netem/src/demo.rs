@@ -31,27 +31,27 @@ pub const PROGRAMS: [&str; 4] = ["h3-upload-server", "h3-upload", "h3-download",
 
 /// Size of the file when none is given.
 pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
-/// A shorter file is over before a congestion controller shows what it is like.
+/// In a shorter file, the congestion controllers hardly differ.
 pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of the file that the demonstration of a satellite downloads.
 pub const SATELLITE_BYTES: u64 = 1024 * 1024;
-/// What of the file the second table uploads.
+/// The second table uploads this much of the file.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
 
 const UPLOAD: &str = "upload-paper";
-/// Goodputs within this share of each other are called equal.
+/// Goodputs that differ by at most this share count as equal.
 const AS_GOOD: f64 = 0.1;
 
 /// One line of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which sender.
+    /// The name of the sender.
     pub sender: &'static str,
-    /// How often it ran.
+    /// The number of its runs.
     pub runs: usize,
     /// Goodput of its slowest and its fastest run, in Mbit/s.
     pub goodput_range_mbit_s: (f64, f64),
-    /// What it did: the run with the median goodput.
+    /// The record of the run with the median goodput.
     #[serde(flatten)]
     pub record: RunRecord,
 }
@@ -59,13 +59,13 @@ pub struct Row {
 /// A claim, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The claim.
+    /// The claim, in words.
     pub claim: String,
-    /// The ratio it asks for.
+    /// The least ratio that passes the check.
     pub wanted: f64,
-    /// The ratio there was.
+    /// The measured ratio.
     pub measured: f64,
-    /// Whether that is enough, and every sender's file arrived as it was.
+    /// Whether the ratio is large enough, and the file of every sender arrived unchanged.
     pub passed: bool,
 }
 
@@ -78,9 +78,9 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     #[serde(skip)]
     columns: &'static [Column<Row>],
-    /// What the table shows.
+    /// What the table shows, in sentences.
     pub says: String,
-    /// Its claim.
+    /// The check of the table's claim.
     pub check: Check,
 }
 
@@ -105,21 +105,21 @@ pub enum DemoError {
     /// The scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A run.
+    /// A run failed.
     #[error("{who}")]
     Run {
-        /// Which sender, or which call.
+        /// The sender or the call.
         who: &'static str,
-        /// What happened.
+        /// The failure.
         source: RunError,
     },
-    /// The file of the second table.
+    /// The file of the second table cannot be prepared.
     #[error("cannot prepare the file for the second table")]
     SecondFile(#[source] io::Error),
-    /// Another file.
+    /// Another file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The picture of waits.
+    /// The picture of waits cannot be drawn.
     #[error(transparent)]
     Draw(#[from] DrawError),
 }
@@ -128,7 +128,7 @@ pub enum DemoError {
 struct Plan<'a> {
     scenario: &'static str,
     loss: &'static str,
-    /// An odd number, so that the median is one of the runs.
+    /// The number of runs of each sender. It is odd, so that the median is one of the runs.
     runs: u64,
     senders: &'a [Sender],
     slow: Sender,
@@ -138,11 +138,11 @@ struct Plan<'a> {
     columns: &'static [Column<Row>],
 }
 
-/// Runs all tables; `show` gets each as soon as it is there.
+/// Runs all tables. Passes each table to `show` as soon as it is complete.
 ///
 /// # Errors
 ///
-/// [`DemoError`] when a run fails. A check that fails is no error here: it stands in the result.
+/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
 pub fn run(
     bench: &Bench<'_>,
     file: &SourceFile,
@@ -163,7 +163,7 @@ pub fn run(
     let second = Plan {
         scenario: UPLOAD,
         loss: "15",
-        // At this loss BBR2 may be twice as fast in one run as in the next.
+        // At this loss, one run of BBR2 may be twice as fast as the next.
         runs: 3,
         senders: &[BBR2, PATH_AWARE_BBR2],
         slow: BBR2,
@@ -178,7 +178,7 @@ pub fn run(
     compare_all(bench, &tables, file, seed, show)
 }
 
-/// Downloads a file over a satellite; `show` gets the table.
+/// Downloads a file over a satellite. Passes the table to `show`.
 ///
 /// # Errors
 ///
@@ -225,8 +225,8 @@ fn compare(
     let mut scenario = Scenario::load(plan.scenario)?;
     scenario.set("near.loss_percent", plan.loss)?;
     let mut records = vec![Vec::new(); plan.senders.len()];
-    // All senders take their turn with one seed before the next, so that they share what this
-    // machine is busy with.
+    // All senders run with one seed before the next seed. So other load on this machine affects all
+    // of them.
     for number in 0..plan.runs {
         for (sender, records) in plan.senders.iter().zip(&mut records) {
             let mut scenario = scenario.clone();
@@ -259,7 +259,7 @@ fn compare(
 }
 
 impl Comparison {
-    /// What was transferred, and over which path.
+    /// What was transferred, and the loss of its path.
     fn title(&self) -> String {
         let down = self.rows.iter().any(|row| row.record.is_download());
         let what = if down { "Download" } else { "Upload" };
@@ -268,8 +268,8 @@ impl Comparison {
 }
 
 impl Row {
-    /// The row of a sender's runs; a run that did not bring the whole file comes before the median,
-    /// so that it is seen.
+    /// The row of a sender's runs. A run whose file did not arrive unchanged stands in place of the
+    /// median run, so that the row shows it.
     fn of(sender: Sender, mut records: Vec<RunRecord>, file: &SourceFile) -> Option<Self> {
         records.sort_by(|one, other| one.goodput_mbit_s.total_cmp(&other.goodput_mbit_s));
         let goodput_range_mbit_s =
@@ -311,7 +311,7 @@ fn check(rows: &[Row], slow: Sender, fast: Sender, wanted: f64, file: &SourceFil
     }
 }
 
-/// One figure beside another, in words.
+/// How one goodput compares with another, in words.
 fn beside(figure: f64, other: f64) -> &'static str {
     if figure > other * (1.0 + AS_GOOD) {
         "is faster"
@@ -325,9 +325,9 @@ fn beside(figure: f64, other: f64) -> &'static str {
 fn first_sentence(rows: &[Row]) -> String {
     let (helped, plain) = (goodput(rows, PACUBIC), goodput(rows, BBR2));
     format!(
-        "The proxy reports to PACUBIC which packets were lost before it. PACUBIC is {:.1} times as fast as CUBIC of \
-         RFC 9438, and {:.1} times as fast as quiche's own CUBIC.{} Plain BBR2 needs no proxy. It {} at this loss: \
-         {plain:.2} against {helped:.2} Mbit/s.",
+        "The proxy reports to PACUBIC which packets were lost before it. PACUBIC is {:.1} times as \
+         fast as CUBIC of RFC 9438, and {:.1} times as fast as quiche's own CUBIC.{} Plain BBR2 \
+         needs no proxy. It {} at this loss: {plain:.2} against {helped:.2} Mbit/s.",
         ratio(rows, PACUBIC, RFC_CUBIC),
         ratio(rows, PACUBIC, STOCK_CUBIC),
         early_share(rows, PACUBIC),
@@ -338,8 +338,8 @@ fn first_sentence(rows: &[Row]) -> String {
 fn second_sentence(rows: &[Row]) -> String {
     let (plain, helped) = (goodput(rows, BBR2), goodput(rows, PATH_AWARE_BBR2));
     format!(
-        "At this loss BBR2 alone has {plain:.2} Mbit/s. Path-aware BBR2 does not count losses before the proxy as \
-         congestion. It has {helped:.2} Mbit/s, {:.1} times as much.{}",
+        "At this loss BBR2 alone has {plain:.2} Mbit/s. Path-aware BBR2 does not count losses \
+         before the proxy as congestion. It has {helped:.2} Mbit/s, {:.1} times as much.{}",
         ratio(rows, PATH_AWARE_BBR2, BBR2),
         early_share(rows, PATH_AWARE_BBR2),
     )
@@ -372,9 +372,10 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
     let median =
-        if runs > 1 { format!("; of {runs} runs each, the median one") } else { String::new() };
+        if runs > 1 { format!("; of {runs} runs each, the median run") } else { String::new() };
     let mut text = format!(
-        "\n{} bytes{what} over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
+        "\n{} bytes{what} over the lossy path, {} % loss each way on the near segment{median}\n\
+         {}\n{}\n",
         file.bytes,
         comparison.near_loss_percent,
         table_of(comparison.columns, &comparison.rows, 1),
@@ -396,23 +397,24 @@ pub fn others(lab: &str) -> String {
     [
         "\nThe other demonstrations:\n".to_owned(),
         of(
-            "A satellite: parity repairs a download where a request takes too long.",
+            "A satellite: parity repairs a download where a request would take too long.",
             "demo-satellite",
         ),
-        of("A call: re-injection repairs audio before its time is over.", "demo-audio"),
+        of("A call: re-injection repairs audio before it is too late to play.", "demo-audio"),
         of("Unmodified programs: an agent repairs an upload and a call.", "demo-agent"),
     ]
     .concat()
 }
 
-/// Whether a file serves for the demonstration; if not, a sentence why.
+/// Why a file does not suit the demonstration, in a sentence. `None` if it does.
 pub fn objection(path: &Path) -> Option<String> {
     let path_text = path.display();
     match std::fs::metadata(path) {
         Err(error) => Some(format!("cannot read {path_text}: {error}")),
         Ok(about) if !about.is_file() => Some(format!("{path_text} is not a file")),
         Ok(about) if about.len() < LEAST_BYTES => Some(format!(
-            "{path_text} has {} bytes; the demo needs at least {LEAST_BYTES}, or its rows would not differ",
+            "{path_text} has {} bytes; use a file of at least {LEAST_BYTES} bytes, because a \
+             shorter one shows no difference",
             about.len()
         )),
         Ok(_) => None,

@@ -33,26 +33,26 @@ use crate::namespace::tool;
 const DIRECTORY: &str = "SIDEKICK_LAB_DIRECTORY";
 /// The environment variable with the file descriptor of the lifeline, for the inner process.
 const LIFELINE: &str = "SIDEKICK_LAB_LIFELINE";
-/// What only the inner process needs of its environment, and no program that it starts.
+/// The variables of the inner process. It does not pass them to the programs that it starts.
 pub(crate) const OWN_VARIABLES: [&str; 2] = [DIRECTORY, LIFELINE];
 
 /// The signals that end a lab.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// On the lifeline, in place of a signal: one that the terminal sent to the command, too.
+/// On the lifeline, this byte stands for a signal that the terminal also sent to the command.
 const FROM_TERMINAL: u8 = 0;
-/// The origin of a signal that the kernel sent by itself: `SI_KERNEL` in `siginfo.h`.
+/// The origin of a signal that the kernel itself sent: `SI_KERNEL` in `siginfo.h`.
 const BY_THE_KERNEL: i32 = 0x80;
 
-/// The exit code after Ctrl-C, as shells have it.
+/// The exit code after Ctrl-C, as shells define it.
 pub const INTERRUPTED: u8 = 130;
 
 /// Why the enclosure could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum EnclosureError {
-    /// There is no `unshare`.
+    /// `unshare` is not installed.
     #[error("the lab needs the program `unshare`; install the package util-linux")]
     NoUnshare,
-    /// The system permits neither namespaces of root nor a user namespace.
+    /// The system permits neither these namespaces nor a user namespace.
     #[error(
         "this system does not permit {who} to make network namespaces ({message}); run the lab as \
          root, or allow user namespaces: sysctl user.max_user_namespaces=10000, and on Debian also \
@@ -60,7 +60,7 @@ pub enum EnclosureError {
          kernel.apparmor_restrict_unprivileged_userns=0"
     )]
     Forbidden {
-        /// The user who asked.
+        /// The user who runs the lab.
         who: &'static str,
         /// The error message of `unshare`.
         message: String,
@@ -116,7 +116,7 @@ pub fn inside() -> Option<PathBuf> {
     (std::process::id() == 1).then(|| std::env::var_os(DIRECTORY)).flatten().map(PathBuf::from)
 }
 
-/// Who has the terminal, and the signals.
+/// Which process has the terminal and receives its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Terminal {
     /// The lab: a signal ends it.
@@ -125,11 +125,11 @@ enum Terminal {
     Command,
 }
 
-/// Outer process: starts this program again, with the same arguments, inside the enclosure, and
-/// waits for its end. Returns the exit code to end with.
+/// Outer process: starts this program again inside the enclosure, with the same arguments, and
+/// waits for its end. Returns the exit code for this process.
 ///
-/// Call it, like [`enter_for_command`], before any other thread starts, which would handle a signal
-/// in its own way.
+/// Call it, like [`enter_for_command`], before this process starts another thread. Another thread
+/// would handle a signal in its own way.
 ///
 /// # Errors
 ///
@@ -138,9 +138,9 @@ pub fn enter() -> Result<u8, EnclosureError> {
     enter_with(Terminal::Lab).map(|code| code.unwrap_or(1))
 }
 
-/// As [`enter`], for an inner process that starts a command of the user: the command has this
-/// process's standard streams and its terminal. Signals to this process reach
-/// [`follow_outer`]. Returns `None` if the inner process was killed.
+/// Like [`enter`], for an inner process that starts a command of the user. The command has this
+/// process's standard streams and its terminal. Signals to this process reach [`follow_outer`].
+/// Returns `None` if a signal killed the inner process.
 ///
 /// # Errors
 ///
@@ -152,8 +152,8 @@ pub fn enter_for_command() -> Result<Option<u8>, EnclosureError> {
 fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
     let io = |what| move |source| EnclosureError::Io { what, source };
     let mut command = command()?;
-    // From here on they wait. `unshare` holds them back, too: a Ctrl-C that is the command's must
-    // not end it.
+    // From here on, signals wait. `unshare` blocks them, too: a Ctrl-C for the command must not end
+    // it.
     let signals = SigSet::from_iter(SIGNALS);
     signals.thread_block().map_err(|error| io("hold back signals")(error.into()))?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
@@ -164,7 +164,7 @@ fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
         .map_err(io("make a temporary directory"))?;
     let program = std::env::current_exe().map_err(io("find this program's own file"))?;
     let (theirs, lifeline) = io::pipe().map_err(io("make a pipe"))?;
-    // Unlike the one it is made from, it stays open in the inner process.
+    // Unlike the original, the copy stays open in the inner process.
     let theirs = dup(theirs).map_err(|error| io("make a pipe")(error.into()))?;
     command.arg(program).args(std::env::args_os().skip(1));
     command.env(DIRECTORY, directory.path()).env(LIFELINE, theirs.as_raw_fd().to_string());
@@ -196,19 +196,20 @@ fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
 fn tell(mut lifeline: PipeWriter, signals: &SignalFd) {
     loop {
         if let Some(byte) = next(signals) {
-            // Without a reader the inner process has ended, and this one is about to.
+            // If the lifeline has no reader, the inner process has ended. Then this process ends
+            // soon.
             let _ = lifeline.write_all(&[byte]);
         }
     }
 }
 
-/// The next signal, as the lifeline has it; `None` for one that it cannot have.
+/// The next signal, encoded for the lifeline. `None` for a signal that the lifeline cannot encode.
 fn next(signals: &SignalFd) -> Option<u8> {
     let signal = loop {
         match signals.read_signal() {
             Ok(Some(signal)) => break signal,
             Ok(None) | Err(Errno::EINTR) => {}
-            // Nothing else can be caught: as if nobody had sent one, for ever.
+            // No further signal can be read. The thread waits forever, as if no signal came.
             Err(_) => std::thread::park(),
         }
     };
@@ -216,19 +217,19 @@ fn next(signals: &SignalFd) -> Option<u8> {
     Some(if signal.ssi_code == BY_THE_KERNEL { FROM_TERMINAL } else { number })
 }
 
-/// Inner process: ends it, and with it everything in the enclosure, when the outer process closes
-/// the lifeline or ends.
+/// Inner process: ends itself and everything in the enclosure when the outer process closes the
+/// lifeline or ends.
 ///
 /// # Errors
 ///
-/// [`EnclosureError::Io`] without a lifeline, which only an outer process of another version
-/// withholds.
+/// [`EnclosureError::Io`] without a lifeline. Only an outer process of another version provides
+/// none.
 pub fn end_with_outer(directory: PathBuf) -> Result<(), EnclosureError> {
     follow_outer(directory, |_| {})
 }
 
-/// As [`end_with_outer`], and passes every signal that the outer process caught to `hear`: `None`
-/// for one that the terminal sent, because it sent it to the command, too.
+/// Like [`end_with_outer`]. Also passes every signal that the outer process caught to `hear`. It
+/// passes `None` for a signal that the terminal has also sent to the command.
 ///
 /// # Errors
 ///
@@ -239,7 +240,7 @@ pub fn follow_outer(
 ) -> Result<(), EnclosureError> {
     let io = |what| move |source| EnclosureError::Io { what, source };
     let mut lifeline = lifeline().map_err(io("find the pipe from the outer process"))?;
-    // The programs that this process starts are to have them.
+    // The programs that this process starts must receive these signals.
     SigSet::from_iter(SIGNALS)
         .thread_unblock()
         .map_err(|error| io("let signals through")(error.into()))?;

@@ -12,7 +12,7 @@ use sidekick_netem::scenario::{Mode, ProxyFate, Scenario};
 
 use crate::cli::Exec;
 
-/// The exit code if the lab itself fails, as that of other programs that run a command.
+/// The exit code if the lab itself fails. Other programs that run a command use the same one.
 pub(crate) const LAB_FAILED: u8 = 125;
 
 pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
@@ -31,7 +31,7 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
     let signals = Signals::default();
     let heard = signals.clone();
     enclosure::follow_outer(directory.clone(), move |signal| heard.hear(signal))?;
-    // The agent of a command may be another program than the lab's own.
+    // The agent beside a command may be a program other than the lab's own.
     let bench = Bench {
         backend: Backend::User,
         programs: &programs,
@@ -55,7 +55,7 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
     Ok(ExitCode::from(record.exit_code))
 }
 
-/// The scenario, without what it takes the lab's own programs for.
+/// The scenario, without the settings that only the lab's own programs support.
 fn scenario(exec: &Exec) -> Result<Scenario> {
     let mut scenario = Scenario::load(&exec.scenario)?;
     scenario.apply(&exec.set)?;
@@ -71,7 +71,7 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
              --no-proxy"
         );
     }
-    // Without a proxy the agent helps nobody.
+    // Without a proxy, the agent helps no flow.
     let is_set = exec.set.iter().any(|change| change.starts_with("sidekick.mode"));
     if exec.agent.is_some() && !is_set && scenario.sidekick.mode == Mode::Off {
         scenario.sidekick.mode = Mode::Auto;
@@ -82,7 +82,7 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// The program of the agent, if one is to run.
+/// The path of the agent's program, if the command wants one.
 fn agent(exec: &Exec, programs: &Programs) -> Result<Option<PathBuf>> {
     match &exec.agent {
         None => Ok(None),
@@ -93,7 +93,7 @@ fn agent(exec: &Exec, programs: &Programs) -> Result<Option<PathBuf>> {
         Some(Some(path)) => {
             let shown = path.display();
             ensure!(path.is_file(), "there is no program {shown}; give --agent the path of one");
-            // Without a directory it would be looked for elsewhere.
+            // The system would search `PATH` for a path without a directory.
             Ok(Some(std::path::absolute(path)?))
         }
     }

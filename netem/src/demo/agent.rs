@@ -1,6 +1,5 @@
-//! The demonstration of the agent: programs that know nothing of a Sidekick, each without an agent
-//! on the sender's host and with one. A client on quinn uploads a file, and then two programs make
-//! a call.
+//! The demonstration of the agent. It runs unmodified programs without an agent on the sender's
+//! host, and with one. A client on quinn uploads a file, and then two programs make a call.
 
 use serde::Serialize;
 
@@ -18,11 +17,11 @@ const CALL: &str = "audio-paper";
 const LOSS_PERCENT: &str = "4";
 /// The length of each call, in seconds.
 const CALL_SECONDS: &str = "20";
-/// The upload with the agent is at least so many times as fast as the one without. The bound is low
-/// because quinn takes a packet for lost once three later ones have arrived (RFC 9002, section
-/// 6.1.1). It sends them in bursts, so that every third repair arrives after them.
+/// The least gain: how many times as fast the upload is with the agent. The bound is low because
+/// quinn declares a packet lost once three later ones arrived (RFC 9002, section 6.1.1). quinn
+/// sends bursts, so about every third repair arrives too late.
 const FASTER: f64 = 1.3;
-/// The packets that the call without an agent misses for each that it may miss with one.
+/// The least gain of the call: packets missed without an agent for each packet missed with one.
 const FEWER: f64 = 4.0;
 
 /// One upload.
@@ -30,7 +29,7 @@ const FEWER: f64 = 4.0;
 pub struct Upload {
     /// Whether an agent ran.
     pub with_agent: bool,
-    /// As of every run.
+    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
@@ -40,9 +39,9 @@ pub struct Upload {
 pub struct Conversation {
     /// Whether an agent ran.
     pub with_agent: bool,
-    /// NACKs for single packets that the receiver sent.
+    /// Requests for single packets (NACKs) that the receiver sent.
     pub nacks: u64,
-    /// As of every run.
+    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
@@ -58,13 +57,13 @@ pub struct AgentDemo {
     pub near_loss_percent: f64,
     /// The uploads: without an agent, and with one.
     pub uploads: [Upload; 2],
-    /// The calls, likewise.
+    /// The calls: without an agent, and with one.
     pub calls: [Conversation; 2],
-    /// What the figures show.
+    /// What the figures show, in sentences.
     pub says: String,
-    /// Of the uploads, and of the calls.
+    /// The check of the uploads, and that of the calls.
     pub checks: [Check; 2],
-    /// Whether both passed.
+    /// Whether both checks passed.
     pub passed: bool,
 }
 
@@ -79,7 +78,7 @@ pub fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo,
     AgentDemo::of(file, uploads, calls)
 }
 
-/// What a run is called while it is on.
+/// The name of a run in the progress display.
 fn name(what: &str, with_agent: bool) -> String {
     format!("{what}, {}", if with_agent { "with the agent" } else { "without an agent" })
 }
@@ -118,7 +117,7 @@ fn call(bench: &Bench<'_>, seed: u64, with_agent: bool) -> Result<Conversation, 
     Ok(Conversation { with_agent, nacks: listener.nacks.packets, record })
 }
 
-/// A scenario whose programs ask nobody for help.
+/// A scenario whose programs use no Sidekick.
 fn scenario(name: &str) -> Result<Scenario, DemoError> {
     let mut scenario = Scenario::load(name)?;
     scenario.set("near.loss_percent", LOSS_PERCENT)?;
@@ -137,7 +136,7 @@ impl AgentDemo {
         let [noticed, still_noticed] =
             uploads.each_ref().map(|upload| or_dash(upload.record.packets.lost_end_to_end));
         let faster = helped / plain;
-        // Where none is missed, the ratio is that of one.
+        // If the call misses no packet with the agent, the ratio counts one.
         let fewer = missed as f64 / still_missed.max(1) as f64;
         let whole = uploads.iter().all(|Upload { record, .. }| {
             record.sha256 == file.sha256 && record.bytes == file.bytes
@@ -159,10 +158,10 @@ impl AgentDemo {
             },
         ];
         let says = format!(
-            "With an agent on the sender's host, which sends again what is lost before the proxy, \
-             the same client on quinn notices {still_noticed} losses in place of {noticed} and \
-             uploads {helped:.2} Mbit/s in place of {plain:.2}, and the same call misses \
-             {still_missed} packets in place of {missed}."
+            "The agent on the sender's host sends packets again that were lost before the proxy. \
+             With it, the same client on quinn detects {still_noticed} losses, not {noticed}. It \
+             uploads {helped:.2} Mbit/s, not {plain:.2}. The same call misses {still_missed} \
+             packets, not {missed}."
         );
         Ok(Self {
             bytes: file.bytes,
@@ -182,7 +181,7 @@ impl Conversation {
         self.record.audio.unwrap_or_default()
     }
 
-    /// Packets that the receiver did not get in time.
+    /// Packets that arrived too late to be played, or never.
     fn missed(&self) -> u64 {
         self.audio().late
     }
@@ -199,7 +198,7 @@ const UPLOADS: [Column<Upload>; 7] = [
     ("packets sent", |run| run.record.packets.sent.to_string()),
     ("lost near", |run| run.record.packets.lost_near.to_string()),
     ("sent again by the agent", |run| of_agent(&run.record, |agent| agent.resent)),
-    ("losses that quinn noticed", |run| or_dash(run.record.packets.lost_end_to_end)),
+    ("losses that quinn detected", |run| or_dash(run.record.packets.lost_end_to_end)),
     ("SHA-256", |run| short_hash(&run.record.sha256)),
 ];
 
@@ -212,8 +211,7 @@ const CALLS: [Column<Conversation>; 6] = [
     ("sent again by the agent", |run| of_agent(&run.record, |agent| agent.resent)),
 ];
 
-/// A row for each figure, in which the run without an agent and the run with one stand beside each
-/// other.
+/// A row for each figure: its name, its value without an agent, and its value with one.
 fn beside<T>(figures: &[Column<T>], [plain, helped]: &[T; 2]) -> Vec<Vec<String>> {
     figures
         .iter()
@@ -320,14 +318,14 @@ mod tests {
             entries.filter(|entry| !entry.is_empty()).skip(1).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(row("Mbit/s"), "1.25 8.75");
-        assert_eq!(row("quinn noticed"), "40 12");
+        assert_eq!(row("quinn detected"), "40 12");
         assert_eq!(row("packets missed"), "39 2");
         assert_eq!(row("NACKs"), "273 14");
         assert_eq!(row("p99 de-jitter"), "40.2 ms 40.2 ms");
         assert_eq!(row("sent again by the agent"), "- 37");
         for words in [
-            "notices 12 losses in place of 40 and uploads 8.75 Mbit/s in place of 1.25",
-            "misses 2 packets in place of 39",
+            "detects 12 losses, not 40. It uploads 8.75 Mbit/s, not 1.25",
+            "misses 2 packets, not 39",
             "as fast: 7.00 times, passed",
             "packets: 19.50 times, passed",
             "4 % loss each way",

@@ -1,5 +1,5 @@
-//! The demonstration of a call: the same sound over the same path, end to end and with a Sidekick,
-//! to be listened to.
+//! The demonstration of a call: the same sound over the same path, end to end and with a Sidekick.
+//! The user can listen to both.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ use crate::run::{Bench, Call, Sound};
 use crate::scenario::Scenario;
 
 const SCENARIO: &str = "audio-paper";
-/// A conversation does not wait longer for a missing packet. The path's round trip is 52 ms.
+/// The player waits at most this long for a missing packet. The path's round trip is 52 ms.
 pub const PLAYOUT_LIMIT_MS: u16 = 40;
-/// The frames that are late end to end for each frame that may be late with Sidekick.
+/// The least gain: frames that are late end to end for each late frame with Sidekick.
 const FEWER: u64 = 4;
 
-/// The calls to compare: a name, a name for files, and settings.
+/// The calls to compare: a name, a name for files, and the settings.
 const CALLERS: [(&str, &str, &[&str]); 2] = [
     ("end to end", "end-to-end", &["sidekick.mode=off"]),
     (
@@ -39,17 +39,17 @@ const CALLERS: [(&str, &str, &[&str]); 2] = [
 /// One of the calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which.
+    /// The name of the call.
     pub caller: &'static str,
-    /// What was heard.
+    /// The WAV file of what the listener heard.
     pub wav: PathBuf,
-    /// How long packets waited, for HdrHistogram's plotter.
+    /// The distribution of the waits, for HdrHistogram's plotter.
     pub hgrm: PathBuf,
-    /// Frames in whose place a guess was played.
+    /// Frames for which the player played a substitute.
     pub concealed: Option<u64>,
-    /// What it sounds like, by estimate.
+    /// The estimated quality of the sound.
     pub quality: Option<Quality>,
-    /// As of every run.
+    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
@@ -57,11 +57,11 @@ pub struct Row {
 /// Both calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallDemo {
-    /// The calls.
+    /// The calls: end to end, and with Sidekick.
     pub calls: Vec<Row>,
-    /// The picture of their waits.
+    /// The plot of their waits.
     pub plot: PathBuf,
-    /// Whether Sidekick has spared the listener what it should.
+    /// Whether the check passed.
     pub passed: bool,
 }
 
@@ -86,8 +86,8 @@ pub fn run(
         scenario.apply(settings)?;
         scenario.set("flow.seconds", &seconds.to_string())?;
         scenario.check()?;
-        // What is heard goes to its place when it is whole: a demonstration that is broken off
-        // leaves nothing.
+        // A finished sound moves to its place. So an interrupted demonstration leaves no partial
+        // file.
         let sound = Sound {
             wav: wav.map(Path::to_owned),
             heard: bench.directory.join(name).with_extension("wav"),
@@ -115,7 +115,7 @@ pub fn run(
 
 fn passed(calls: &[Row]) -> bool {
     let late: Vec<u64> = calls.iter().map(|row| audio(row).late).collect();
-    // Where hardly any frame was late there is nothing to spare.
+    // If hardly any frame is late end to end, a gain cannot be measured.
     matches!(late[..], [plain, helped] if helped * FEWER <= plain || plain < FEWER && helped <= plain)
 }
 
@@ -141,8 +141,8 @@ const COLUMNS: [Column<Row>; 12] = [
 /// The table, and the paths of the files.
 pub fn print(demo: &CallDemo) -> String {
     let mut text = format!(
-        "\nHow long packets waited for those before them, of which a player waits {PLAYOUT_LIMIT_MS} ms at most, and then guesses\n\
-         {}\n{}\n",
+        "\nHow long packets waited for those before them. The player waits at most \
+         {PLAYOUT_LIMIT_MS} ms, and then plays a substitute.\n{}\n{}\n",
         table_of(&COLUMNS, &demo.calls, 1),
         says(demo),
     );
@@ -157,7 +157,8 @@ pub fn print(demo: &CallDemo) -> String {
         demo.plot.display()
     );
     let verdict = if demo.passed { "passed" } else { "FAILED" };
-    text += &format!("Check: at most one frame late where end to end {FEWER} are: {verdict}.\n");
+    text +=
+        &format!("Check: at most one late frame for each {FEWER} late end to end: {verdict}.\n");
     text
 }
 
@@ -165,8 +166,9 @@ fn says(demo: &CallDemo) -> String {
     let late: Vec<String> = demo.calls.iter().map(|row| audio(row).late.to_string()).collect();
     let sent = demo.calls.last().map_or(0, |row| row.record.packets.lost_early);
     format!(
-        "A packet that is lost on the first hop is known to be so end to end when the receiver's NACK has crossed the whole path \
-         and back; the proxy's silence tells in a few milliseconds, and {sent} packets were sent again because of it. Frames late: {}.",
+        "End to end, the sender learns of a loss on the first hop by the receiver's NACK, which \
+         crosses the whole path. With Sidekick, the proxy's quACKs show the loss in a few \
+         milliseconds. The sender sent {sent} packets again because of them. Frames late: {}.",
         late.join(" against ")
     )
 }

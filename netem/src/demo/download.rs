@@ -1,4 +1,5 @@
-//! The third table: a download from an unmodified server, to a client without help and with it.
+//! The third table: a download from an unmodified server, by a client without help and by one with
+//! it.
 
 use super::{Plan, Row, goodput, ratio};
 use crate::figures::palette::{GREY, VERMILION};
@@ -11,7 +12,7 @@ pub(super) const PLAIN: Sender =
 const HELPED: Sender =
     Sender { name: "Sidekick, receive", colour: VERMILION, settings: &["sidekick.mode=receive"] };
 
-/// What the table compares.
+/// The senders and the claim of the table.
 pub(super) fn plan() -> Plan<'static> {
     Plan {
         scenario: "download-paper",
@@ -35,9 +36,11 @@ fn sentence(rows: &[Row]) -> String {
     let repeats =
         rows.iter().find(|row| row.sender == HELPED.name).map(repeats).unwrap_or_default();
     format!(
-        "The server is the same, and unmodified. To a client without help it sends {plain:.2} Mbit/s. The other client \
-         requests from the proxy what its last hop lost, and has {helped:.2} Mbit/s, {:.1} times as much. Copies \
-         closed {} gaps before the server learned of them. Acknowledgements waited {:.0} ms for that, and {:.0} at most.",
+        "The server is the same, and unmodified. It sends {plain:.2} Mbit/s to a client without \
+         help. The other client requests from the proxy what its last hop lost. It receives \
+         {helped:.2} Mbit/s, {:.1} times as much. Copies closed {} gaps before the server detected \
+         them. For the copies, the client held acknowledgements for {:.0} ms in the median, and \
+         {:.0} ms at most.",
         ratio(rows, HELPED, PLAIN),
         repeats.repaired_near,
         repeats.held_ms.p50,
@@ -81,9 +84,12 @@ mod tests {
     #[test]
     fn the_words_follow_the_figures() {
         let said = sentence(&rows(1.5, 9.0));
-        assert!(said.contains("sends 1.50 Mbit/s.") && said.contains("has 9.00 Mbit/s"), "{said}");
+        assert!(
+            said.contains("sends 1.50 Mbit/s") && said.contains("receives 9.00 Mbit/s"),
+            "{said}"
+        );
         assert!(said.contains("6.0 times as much. Copies closed 340 gaps"), "{said}");
-        assert!(said.contains("waited 3 ms for that, and 17 at most."), "{said}");
+        assert!(said.contains("for 3 ms in the median, and 17 ms at most."), "{said}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A download over a satellite, from an unmodified server. Copies cost a near
-//! round trip, which is long here; parity costs none.
+//! A download over a satellite, from an unmodified server. A copy takes a near round trip, which is
+//! long here. Parity needs no round trip.
 
 use super::download::{PLAIN, repeats};
 use super::{Plan, Row, goodput, ratio};
@@ -10,7 +10,7 @@ use crate::report::{Column, seconds, short_hash};
 const PARITY: Sender =
     Sender { name: "Sidekick, receive", colour: VERMILION, settings: &["sidekick.mode=receive"] };
 
-/// What the table compares.
+/// The senders and the claim of the table.
 pub(super) fn plan() -> Plan<'static> {
     Plan {
         scenario: "packrat-satellite",
@@ -31,10 +31,11 @@ fn sentence(rows: &[Row]) -> String {
     let rebuilt = helped.map_or(0, |row| repeats(row).parity_rebuilt);
     let extra = helped.map_or(0.0, |row| repeats(row).near_overhead_percent);
     format!(
-        "The server is the same, and unmodified. To a client without help it sends {plain:.2} \
-         Mbit/s. The other client receives parity from the proxy, and has {parity:.2} Mbit/s, \
-         {:.1} times as much. A request would cost a round trip to the proxy, which takes 60 ms. Parity \
-         rebuilt {rebuilt} datagrams at once, for {extra:.0} % more bytes on the near segment.",
+        "The server is the same, and unmodified. It sends {plain:.2} Mbit/s to a client without \
+         help. The other client receives parity from the proxy. It receives {parity:.2} Mbit/s, \
+         {:.1} times as much. A request would take a round trip to the proxy, 60 ms. The client \
+         rebuilt {rebuilt} datagrams at once from parity, for {extra:.0} % more bytes on the near \
+         segment.",
         ratio(rows, PARITY, PLAIN),
     )
 }
@@ -75,9 +76,9 @@ mod tests {
     #[test]
     fn the_words_follow_the_figures() {
         let said = sentence(&rows(0.5, 5.0));
-        assert!(said.contains("it sends 0.50 Mbit/s."), "{said}");
-        assert!(said.contains("has 5.00 Mbit/s, 10.0 times as much"), "{said}");
-        assert!(said.contains("rebuilt 41 datagrams at once, for 20 % more"), "{said}");
+        assert!(said.contains("It sends 0.50 Mbit/s"), "{said}");
+        assert!(said.contains("receives 5.00 Mbit/s, 10.0 times as much"), "{said}");
+        assert!(said.contains("rebuilt 41 datagrams at once from parity, for 20 % more"), "{said}");
     }
 
     #[test]

@@ -11,15 +11,15 @@ use crate::figures::palette::{BLUE, Colour, GREY, INK};
 const WIDTH: u32 = 960;
 const MARGIN: i32 = 24;
 const BAR: i32 = 26;
-/// From one bar to the next, and from one table to the next.
+/// The distance from one bar to the next, and from one table to the next.
 const BAR_STEP: i32 = 36;
 const TABLE_STEP: i32 = 62;
-/// Where the bars begin, and how long the longest is.
+/// Where the bars begin, and the length of the longest bar.
 const LEFT: i32 = 400;
 const LONGEST: f64 = 420.0;
 const WORDS: u32 = 22;
 
-/// All tables as an SVG. The bars of a helped sender are blue.
+/// All tables as an SVG. The bars of senders with help are blue.
 ///
 /// # Errors
 ///

@@ -101,7 +101,7 @@ fn of_several_runs_the_median_is_shown_with_its_range() {
         &file(),
     );
     assert!(
-        text.contains("; of 3 runs each, the median one") && text.contains("2.40 (2.00 to 3.90)"),
+        text.contains("; of 3 runs each, the median run") && text.contains("2.40 (2.00 to 3.90)"),
         "{text}"
     );
 }

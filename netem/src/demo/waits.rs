@@ -1,5 +1,4 @@
-//! The picture of a call's waits: how long the unluckiest packets waited, the rarer the further to
-//! the right.
+//! The plot of a call's waits. The further to the right, the rarer the waits.
 
 use plotters::prelude::*;
 
@@ -8,15 +7,16 @@ use crate::figures::palette::{BLUE, Colour, GRID, INK, VERMILION};
 
 const SIZE: (u32, u32) = (960, 560);
 const WORDS: u32 = 26;
-/// The labels below the axis: one packet in this many.
+/// The labels below the axis. Each belongs to one packet in so many.
 const SHARES: [(f64, &str); 5] =
     [(1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1000.0, "99.9 %"), (10_000.0, "99.99 %")];
 
-/// One curve.
+/// The curve of one call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waits {
     name: &'static str,
-    /// One packet in the first number waited for the second, in milliseconds, or longer.
+    /// Each point has a number and a wait in milliseconds. One packet in that number waits so long,
+    /// or longer.
     points: Vec<(f64, f64)>,
 }
 
@@ -28,7 +28,7 @@ impl Waits {
                 line.split_whitespace().map_while(|word| word.parse().ok()).collect();
             match columns[..] {
                 [value, _, _, share] => Some((share, value)),
-                // The longest wait is that of one packet of all.
+                // The longest wait belongs to one packet of all.
                 [value, 1.0, count] => Some((count, value)),
                 _ => None,
             }
@@ -39,7 +39,7 @@ impl Waits {
     }
 }
 
-/// All of them as an SVG.
+/// The curves as an SVG.
 pub(super) fn draw(curves: &[Waits]) -> Result<String, DrawError> {
     svg("the waits", SIZE, |area| drawing(area, curves))
 }
@@ -120,7 +120,8 @@ mod tests {
         }
     }
 
-    /// If no packet waits, the line lies on the axis, and is as long as there were packets.
+    /// If no packet waits, the line lies on the axis. Its length follows from the number of
+    /// packets.
     #[test]
     fn no_waits_are_a_line_too() {
         let mut histogram = hdrhistogram::Histogram::new_with_bounds(1, 2_000_000, 3).unwrap();
