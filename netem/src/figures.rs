@@ -1,4 +1,4 @@
-//! `sidekick-lab figures`: every experiment, run, drawn and put on one page.
+//! `sidekick-lab figures`: runs every experiment, draws its results, and writes one page.
 //!
 //! - [`job`]: the runs; [`quantity`]: the figures from their records; [`model`]: what the page
 //!   shows, which determines the runs; [`sender`] and [`palette`]: the senders and their colours;
@@ -38,23 +38,24 @@ pub const PAGE: &str = "index.html";
 /// Why the page or a CSV file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Drawing.
+    /// The drawing failed.
     #[error(transparent)]
     Draw(#[from] draw::DrawError),
-    /// A CSV file.
+    /// A CSV file cannot be made.
     #[error("cannot make {name}")]
     Csv {
-        /// Its name.
+        /// The file's name.
         name: String,
         /// Why.
         source: csv::Error,
     },
-    /// Writing.
+    /// A file cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Writes the page and the CSV files into `directory`, each whole or not at all, the page last.
+/// Writes the page and the CSV files into `directory`, the page last. An error leaves no partial
+/// file.
 ///
 /// # Errors
 ///

@@ -23,10 +23,10 @@ use sidekick_netem::sim;
 
 use crate::cli::Figures;
 
-/// The status of a program that was ended from the keyboard, as shells have it.
+/// The exit status after Ctrl-C, as shells define it.
 const INTERRUPTED: i32 = 130;
 
-/// Held while files are written, so that an interrupt leaves no file half-written.
+/// The lab holds this lock while it writes files, so that an interrupt leaves no partial file.
 type Writing = Arc<Mutex<()>>;
 
 pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
@@ -61,7 +61,7 @@ pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
     finish(figures, &plan, &jobs.zip(outcomes).collect(), &writing)
 }
 
-/// The experiments that were asked for.
+/// The plan of the experiments that the user selected.
 fn plan(figures: &Figures) -> Result<Plan> {
     let others = figures.compare.as_deref().map(agreement::read).transpose()?.unwrap_or_default();
     let mut experiments = all(if figures.quick { Scope::Quick } else { Scope::Whole }, &others);
@@ -75,7 +75,7 @@ fn plan(figures: &Figures) -> Result<Plan> {
     Ok(Plan::of(experiments))
 }
 
-/// Does runs in virtual time, so many at a time or one for each core, and shows the progress.
+/// Runs jobs in virtual time and shows the progress. Uses `threads` threads, or one for each core.
 pub(crate) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
     let threads = threads.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
@@ -95,7 +95,7 @@ fn simulate_once(job: &Job) -> Outcome {
     Ok(RunRecord { settings: job.assignments(), ..record })
 }
 
-/// Writes page and CSV files, and reports what failed.
+/// Writes the page and the CSV files, and reports the failed runs.
 fn finish(
     figures: &Figures,
     plan: &Plan,
@@ -131,7 +131,7 @@ fn about(figures: &Figures) -> About {
     About { command: command + " --out DIR", versions }
 }
 
-/// The version of quiche from the registry that this program was built with.
+/// The version of quiche in the registry from which this program was built.
 fn quiche_version() -> Option<String> {
     let lock: toml::Table = include_str!("../../Cargo.lock").parse().ok()?;
     let packages = lock.get("package")?.as_array()?;

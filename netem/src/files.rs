@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What went wrong with a file.
+/// Why a file cannot be read, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system failed at it.
+    /// The system reported an error.
     #[error("cannot {what} {path}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -26,13 +26,13 @@ pub enum FileError {
         line: usize,
         /// What is wrong there.
         problem: String,
-        /// What to do.
+        /// How to correct it.
         hint: &'static str,
     },
 }
 
 impl FileError {
-    /// Makes an error of the system's: `what` was tried with the file at `path`.
+    /// Makes the error of a failed operation `what` on the file at `path`.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path: path.clone(), source }
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(FileError::io("read", path))
 }
 
-/// Writes a file under another name first, so that it is there whole or not at all.
+/// Writes a file, under another name first. An error leaves no partial file.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;
         file.write_all(bytes)?;
-        // A temporary file is its owner's alone; a result is for all users who may read the
+        // Only its owner can read a temporary file. A result is for all users who may read the
         // directory.
         #[cfg(unix)]
         {

@@ -1,4 +1,4 @@
-//! Path emulation and the lab: real programs over a two-segment path whose every loss is known.
+//! Path emulation and the lab: real programs over a path of two segments, which counts every loss.
 //!
 //! ```text
 //! sender ns ── near relay ── proxy ns ── far relay ── receiver ns
@@ -38,7 +38,7 @@ pub mod tc;
 pub mod topology;
 pub mod units;
 
-/// Words as strings of their own.
+/// These words as owned strings.
 pub(crate) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }

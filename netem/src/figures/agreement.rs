@@ -10,16 +10,18 @@ use crate::files::{self, FileError};
 use crate::record::RunRecord;
 use crate::report::{MOST_LATE_PERCENT, late_percent};
 
-/// How far the goodput of a backend may be from that of `sim`, as a share of it.
+/// The largest difference in goodput from `sim`, as a share of `sim`'s goodput.
 const GOODPUT_WITHIN: f64 = 0.1;
-/// How far the 99th percentile of the de-jitter delay may be from that of `sim`, in milliseconds.
+/// The largest difference in the 99th percentile of the de-jitter delay from `sim`, in
+/// milliseconds.
 const DEJITTER_WITHIN_MS: f64 = 5.0;
-/// How far the number of lost packets may be from what is expected, in standard deviations of a
-/// binomial distribution.
+/// The largest difference of the number of lost packets from the expected one, in standard
+/// deviations of a binomial distribution.
 const DEVIATIONS: f64 = 5.0;
-/// Fewer runs than this of what takes no seed prove little.
+/// A backend that ignores the seed needs at least this many runs. Fewer prove little.
 const SEVERAL: usize = 3;
-/// Seeds of `sim` that a comparison takes: they cost little, and their median is steady.
+/// The number of seeds that `sim` runs for a comparison. They cost little, and their median is
+/// steady.
 const SEEDS: u64 = 10;
 
 /// Records of other backends, each with the same case on `sim`.
@@ -30,7 +32,7 @@ pub struct Agreement {
     others: Vec<Other>,
 }
 
-/// What another backend made of a case.
+/// The records of one case from another backend.
 #[derive(Debug)]
 struct Other {
     backend: String,
@@ -40,7 +42,7 @@ struct Other {
     records: Vec<RunRecord>,
 }
 
-const HINT: &str = "each line has to be one that `sidekick-lab run --json` printed";
+const HINT: &str = "use lines that `sidekick-lab run --json` printed";
 
 /// Reads the records of a file, one a line.
 ///
@@ -57,7 +59,7 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
 }
 
 impl Agreement {
-    /// Sorts records by what was run; those of `sim` itself are left out.
+    /// Groups records by case. It omits those of `sim` itself.
     pub fn of(records: &[RunRecord]) -> Self {
         type Key<'a> = (&'a str, &'a [String], &'a str);
         let mut groups: BTreeMap<Key<'_>, Vec<RunRecord>> = BTreeMap::new();
@@ -75,7 +77,7 @@ impl Agreement {
         Self { id: "agreement", others: groups.into_iter().map(other).collect() }
     }
 
-    /// What must be run on `sim`.
+    /// The cases to run on `sim`.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.others.iter().map(|other| &other.case)
     }
@@ -104,9 +106,9 @@ impl Agreement {
 /// The verdict on comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that can be trusted agrees.
+    /// All results that can be trusted agree.
     Agree,
-    /// A comparison that can be trusted does not agree.
+    /// A result that can be trusted does not agree.
     Differ,
     /// The machine was too slow in every run.
     NothingToTrust,
@@ -123,8 +125,8 @@ impl Other {
         vec![self.main_row(results), self.loss_row(results)]
     }
 
-    /// The share of packets that the near segment lost at random: a link without its losses would
-    /// be faster, not slower, and could pass for one that agrees.
+    /// The share of packets that the near segment lost at random. The goodput alone cannot show
+    /// that a link loses too few packets.
     fn loss_row(&self, results: &Results) -> Row {
         fn share<'a>(records: impl Iterator<Item = &'a RunRecord>) -> (u64, u64) {
             let near = records.map(|record| (record.is_download(), record.links.near));
@@ -163,9 +165,9 @@ impl Other {
 
     fn main_row(&self, results: &Results) -> Row {
         if self.records.iter().any(|record| record.audio.is_some()) {
-            // The percentile stands on a step of a repair's round trip. A few frames more or less
-            // past it, and a run lands on the next step, on `sim` one in twenty. That is chance,
-            // unless every run of several does.
+            // The percentile lies on a step, whose height is the round trip of a repair. A few late
+            // frames move a run to the next step. On `sim` this happens in one run of twenty. So it
+            // is chance, unless all of several runs differ.
             let near = |sim: f64, record: &RunRecord| {
                 measures::DEJITTER_P99(record)
                     .is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
@@ -201,7 +203,7 @@ impl Other {
                 let (difference, agrees) = compare(sim.median, there.median);
                 (difference, verdict(agrees), agrees)
             }
-            (None, _) => (String::new(), "nothing came of sim", false),
+            (None, _) => (String::new(), "no run of sim succeeded", false),
             (_, None) => (String::new(), "no such figure", false),
         };
         let doubt = self.doubt().map_or_else(String::new, |doubt| format!("; {doubt}"));
@@ -209,26 +211,29 @@ impl Other {
         self.row(figure, [text(sim), text(there)], difference, verdict, agrees)
     }
 
-    /// Why these records are not to be trusted, if the machine that made them was too slow.
+    /// Why the records cannot be trusted. `None` unless the machine that made them was too slow.
     fn distrust(&self) -> Option<String> {
         let overruns: u64 = self.records.iter().map(|record| record.links.overruns()).sum();
         if overruns > 0 {
             return Some(format!(
-                "not to be trusted: that machine was too slow for {overruns} packets, which count as losses"
+                "not to be trusted: that machine was too slow for {overruns} packets, which count as \
+                 losses"
             ));
         }
         let late = self.records.iter().map(late_percent).fold(0.0, f64::max);
         (late > MOST_LATE_PERCENT).then(|| {
-            format!("not to be trusted: on that machine {late:.1} % of packets left a link over a millisecond late")
+            format!(
+                "not to be trusted: on that machine {late:.1} % of packets left a link over a \
+                 millisecond late"
+            )
         })
     }
 
     /// A remark on these records, if necessary.
     fn doubt(&self) -> Option<String> {
         let few = self.backend == "tc" && self.records.len() < SEVERAL;
-        let few = few.then(|| {
-            "the kernel takes no seed, so that fewer than three runs prove little".to_owned()
-        });
+        let few = few
+            .then(|| "the kernel takes no seed, so fewer than three runs prove little".to_owned());
         self.distrust().or(few)
     }
 }
@@ -310,7 +315,7 @@ mod tests {
         assert_eq!(verdict(&[losing("tc", 81)], &sim), Verdict::Agree);
         assert_eq!(verdict(&[losing("tc", 0)], &sim), Verdict::Differ);
         assert_eq!(verdict(&[losing("tc", 100)], &sim), Verdict::Differ);
-        // A download loses in the other direction.
+        // A download loses packets in the other direction.
         let download = |backend| {
             let mut record = RunRecord { flow: "download".into(), ..losing(backend, 0) };
             record.links.near.to_sender.link.packets = 5000;

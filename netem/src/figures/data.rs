@@ -1,11 +1,11 @@
-//! The figures behind the pictures: tables for the page, and CSV files.
+//! The figures behind the plots and heat maps: tables for the page, and CSV files.
 
 use super::draw::cell_text;
 use super::model::{Cells, Entry, HeatMap, Part, Plot, Table};
 use super::quantity::{Results, Summary};
 use super::sheet::{Sheet, or_nothing};
 
-/// What a part shows as a reader wants it: medians with their ranges, a row for each x.
+/// The table of a part for readers: medians with their ranges, a row for each x.
 pub fn for_reading(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_reading(plot, results),
@@ -15,8 +15,8 @@ pub fn for_reading(part: &Part, results: &Results) -> Sheet {
     }
 }
 
-/// What a part shows as a program wants it: a row for each mark of a plot and each cell of a heat
-/// map, one figure an entry.
+/// The table of a part for programs: one figure in each entry, and a row for each mark of a plot
+/// and each cell of a heat map.
 pub fn for_programs(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_programs(plot, results),
@@ -107,7 +107,7 @@ fn table_for_reading(table: &Table, results: &Results) -> Sheet {
     Sheet { columns: table.columns.clone(), rows }
 }
 
-/// A column of figures becomes four: median, least, most, runs.
+/// Replaces each column of figures by four: median, least, most, runs.
 fn table_for_programs(table: &Table, results: &Results) -> Sheet {
     let is_figure = |column: usize| {
         table.rows.iter().any(|row| matches!(row.get(column), Some(Entry::Figure(..))))

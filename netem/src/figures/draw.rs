@@ -1,8 +1,8 @@
 //! Plots and heat maps as SVG.
 //!
-//! Every point is a `circle` and every cell of a heat map a `rect`, and nothing else is one: so a
-//! page can be checked against the data. Sizes are in units of the drawing, which the page scales
-//! to its width.
+//! Every point is a `circle`, and every cell of a heat map is a `rect`. No other shape has these
+//! names, so tests can count them. Sizes are in units of the drawing, which the page scales to its
+//! width.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -21,19 +21,19 @@ use scale::Ruler;
 const PLOT: (u32, u32) = (960, 600);
 /// Width of a heat map, and height of one of its rows.
 const HEAT: (u32, u32) = (960, 76);
-/// Size of words, before plotters makes it smaller by 1.24.
+/// Size of the text, before plotters divides it by 1.24.
 const WORDS: u32 = 31;
 const BELOW_X: u32 = 84;
 const LEFT_OF_Y: u32 = 112;
 const MARGIN: u32 = 18;
-/// Half of the last name along an axis stands beyond its end.
+/// Half of the last name along an axis lies beyond the end of the axis.
 const RIGHT: u32 = 44;
-/// More points than this are drawn as a line: small, and without ranges.
+/// The largest number of points with marks and ranges. More points become a thin line.
 const MANY: usize = 60;
 /// The ratio whose cell has the full colour, as a power of two.
 const FULL_COLOUR: f64 = 3.0;
 
-/// A drawing that failed, which is a fault of the lab.
+/// A drawing failed because the lab has a fault.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw {id}: {message}")]
 pub struct DrawError {
@@ -41,7 +41,7 @@ pub struct DrawError {
     message: String,
 }
 
-/// What is drawn on.
+/// The surface of a drawing.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ruler, Ruler>>;
 
@@ -71,7 +71,7 @@ fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String,
             area.fill(ground)?;
         }
         let mut chart = axes(area, (x, plot.x.name), (y, plot.y.name))?;
-        // What others published lies behind.
+        // The curves that others published lie behind ours.
         for (curve, points) in drawn.iter().filter(|(curve, _)| curve.is_published()) {
             published(&mut chart, curve, points)?;
         }
@@ -82,10 +82,10 @@ fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String,
     })
 }
 
-/// Whether drawing succeeded.
+/// The outcome of a drawing.
 pub(crate) type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// What `draw` draws, as an SVG element.
+/// The drawing that `draw` makes, as an SVG element.
 pub(crate) fn svg(
     id: &str,
     size: (u32, u32),
@@ -186,7 +186,7 @@ pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, Draw
     })
 }
 
-/// A cell in three digits or so. Amounts near the end of their scale differ by less than one.
+/// The text of a cell, with about three digits. Amounts near the full one differ by less than one.
 pub(super) fn cell_text(kind: &Cells, value: f64) -> String {
     match kind {
         Cells::Ratios(_) if value >= 9.95 => format!("{value:.0}"),
@@ -195,8 +195,8 @@ pub(super) fn cell_text(kind: &Cells, value: f64) -> String {
     }
 }
 
-/// A ratio is blue above one and orange below, by the logarithm; an amount is blue by its share of
-/// the full one.
+/// The colour of a cell. A ratio above one is blue, and one below is orange, by its logarithm. An
+/// amount is blue, by its share of the full amount.
 fn cell_colour(kind: &Cells, value: f64) -> Colour {
     match kind {
         Cells::Ratios(_) => {

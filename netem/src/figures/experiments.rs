@@ -1,4 +1,4 @@
-//! The experiments, a file each.
+//! The experiments, one in each file.
 
 use super::job::Case;
 use super::model::{Axis, Curve, Experiment};
@@ -22,7 +22,7 @@ mod smaq;
 mod upload;
 mod window;
 
-/// How much is run.
+/// How many runs an experiment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// For a first look: under three minutes on two cores.
@@ -32,7 +32,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The one or the other.
+    /// Chooses between the value for the quick scope and that for the whole one.
     fn pick<T>(self, quick: T, whole: T) -> T {
         match self {
             Self::Quick => quick,

@@ -1,4 +1,4 @@
-//! What is run: cases, and the jobs that they are made of.
+//! Cases to run, and the jobs that make them up.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,18 +6,17 @@ use std::fmt::Display;
 use crate::record::RunRecord;
 use crate::scenario::{Scenario, ScenarioError};
 
-/// A scenario with some settings changed, run with the seeds from 1 on.
+/// A scenario with some settings changed. It runs with the seeds from 1 on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Case {
     scenario: String,
-    /// In the order of their names, so that the same changes are the same case however they were
-    /// put together.
+    /// Sorted by name, so that the order of the changes makes no difference.
     settings: BTreeMap<String, String>,
     seeds: u64,
 }
 
 impl Case {
-    /// A scenario as it stands, run once.
+    /// An unchanged scenario with one run.
     #[must_use]
     pub fn of(scenario: &str) -> Self {
         Self { scenario: scenario.to_owned(), settings: BTreeMap::new(), seeds: 1 }
@@ -44,7 +43,7 @@ impl Case {
         self
     }
 
-    /// One job a seed.
+    /// A job for each seed.
     pub fn jobs(&self) -> impl Iterator<Item = Job> + use<> {
         let case = self.clone();
         (1..=case.seeds).map(move |seed| case.job(seed))
@@ -55,14 +54,14 @@ impl Case {
         Job { scenario, settings, seed }
     }
 
-    /// The command line that runs all of it.
+    /// The command line that runs all seeds.
     pub fn command(&self) -> String {
         let runs = if self.seeds == 1 { String::new() } else { format!(" --runs {}", self.seeds) };
         self.job(1).command() + &runs
     }
 }
 
-/// One run: a scenario, the settings that are changed, and a seed.
+/// One run: a scenario, its changed settings, and a seed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Job {
     scenario: String,
@@ -77,8 +76,8 @@ impl Job {
         self.seed
     }
 
-    /// The scenario's name, the settings in the order of their names, and the seed: the same text
-    /// for the same run in every version and on every machine.
+    /// The scenario's name, the settings in the order of their names, and the seed. The same run
+    /// has the same text in every version and on every machine.
     pub fn identity(&self) -> String {
         format!("{}{} seed={}", self.scenario, self.each_after(" "), self.seed)
     }
@@ -98,14 +97,14 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// [`ScenarioError`] where this build has no such scenario or setting.
+    /// [`ScenarioError`] if this build has no such scenario or setting.
     pub fn load(&self) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario::load(&self.scenario)?;
         scenario.apply(&self.assignments())?;
         Ok(scenario)
     }
 
-    /// The settings that are changed, as `--set` takes them.
+    /// The changed settings, as `--set` takes them.
     #[must_use]
     pub fn assignments(&self) -> Vec<String> {
         self.settings.iter().map(|(setting, value)| format!("{setting}={value}")).collect()

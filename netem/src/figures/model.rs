@@ -1,4 +1,4 @@
-//! What a page is made of: experiments, and their plots, heat maps and tables.
+//! The parts of a page: experiments, and their plots, heat maps and tables.
 //!
 //! Each part names the cases that it shows. So the list of runs follows from what the page shows.
 
@@ -8,21 +8,21 @@ use super::palette::Colour;
 use super::quantity::{Quantity, Results, Summary};
 use crate::record::RunRecord;
 
-/// An experiment: a question, and what answers it.
+/// An experiment: a question, and the parts that answer it.
 #[derive(Debug)]
 pub struct Experiment {
     /// Its name in links, file names and on the command line.
     pub id: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// What it shows, a paragraph each.
+    /// The paragraphs about what it shows.
     pub shows: Vec<&'static str>,
-    /// The answer.
+    /// The parts of the answer.
     pub parts: Vec<Part>,
 }
 
 impl Experiment {
-    /// What must be run, in the order in which it is shown.
+    /// The cases to run, in the order of the page.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.parts.iter().flat_map(Part::cases)
     }
@@ -64,7 +64,7 @@ impl Part {
         Self::Table(Table { id, title, columns, rows })
     }
 
-    /// Its name in file names, unlike that of all others.
+    /// Its name in file names. No other part has the same name.
     pub fn id(&self) -> &str {
         match self {
             Self::Plot(plot) => &plot.id,
@@ -100,11 +100,11 @@ pub enum Scale {
 pub struct Axis {
     /// What it shows, with the unit.
     pub name: &'static str,
-    /// How.
+    /// How values lie along it.
     pub scale: Scale,
-    /// Where an even axis begins.
+    /// The value at which a linear axis begins.
     pub from: f64,
-    /// Decimals of its values in tables.
+    /// The number of decimals of its values in tables.
     pub decimals: usize,
 }
 
@@ -136,16 +136,16 @@ pub struct Plot {
     pub id: String,
     /// Its title.
     pub title: String,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
     /// The curves, in the order of the legend.
     pub curves: Vec<Curve>,
 }
 
 impl Plot {
-    /// The curves, each with those of its points that can be shown.
+    /// The curves, each with the points that have a place on both axes.
     pub fn drawn(&self, results: &Results) -> Vec<(&Curve, Vec<(f64, Summary)>)> {
         let shown =
             |(x, summary): &(f64, Summary)| self.x.shows(*x) && self.y.shows(summary.median);
@@ -161,19 +161,19 @@ pub struct Curve {
     pub name: String,
     /// Its colour.
     pub colour: Colour,
-    /// What it goes through.
+    /// The points that it goes through.
     pub points: Points,
 }
 
-/// Takes points from a record.
+/// Reads the points of a curve from a record.
 pub type Trace = fn(&RunRecord) -> Vec<(f64, f64)>;
 
-/// What a curve goes through.
+/// The points of a curve.
 #[derive(Debug)]
 pub enum Points {
     /// A case for each x.
     Measured(Vec<(f64, Quantity)>),
-    /// One case, whose every run gives points. Runs have their x in common.
+    /// One case. Each of its runs gives points, with the same x in every run.
     Traced(Case, Trace),
     /// Figures that were computed from many runs.
     Computed(Vec<(f64, f64)>),
@@ -182,7 +182,7 @@ pub enum Points {
 }
 
 impl Curve {
-    /// A curve of a case for each x.
+    /// A curve with a case for each x.
     pub fn measured(
         name: impl Into<String>,
         colour: Colour,
@@ -191,7 +191,7 @@ impl Curve {
         Self { name: name.into(), colour, points: Points::Measured(points.into_iter().collect()) }
     }
 
-    /// A curve of what one case wrote down over its runs.
+    /// A curve of values that one case records during its runs.
     pub fn traced(name: &str, colour: Colour, case: Case, trace: Trace) -> Self {
         Self { name: name.into(), colour, points: Points::Traced(case, trace) }
     }
@@ -225,7 +225,7 @@ impl Curve {
         }
     }
 
-    /// The points there are, from left to right.
+    /// The points that exist, from left to right.
     fn drawn(&self, results: &Results) -> Vec<(f64, Summary)> {
         match &self.points {
             Points::Measured(points) => points
@@ -250,14 +250,14 @@ impl Curve {
     }
 }
 
-/// What the cells of a heat map are, which determines their colours.
+/// The kind of the cells of a heat map, which determines their colours.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
-    /// Ratios of this to something else: white at one, blue above and orange below.
+    /// Ratios of this to another quantity: white at one, blue above and orange below.
     Ratios(String),
-    /// Amounts of this, from zero to `full`: the more, the bluer.
+    /// Amounts of this, from zero to `full`. A stronger blue is more.
     Amounts {
-        /// What they are of, with the unit.
+        /// The quantity, with its unit.
         name: &'static str,
         /// The amount that has the full colour, in the same unit; above zero.
         full: f64,
@@ -271,11 +271,11 @@ pub struct HeatMap {
     pub id: String,
     /// Its title.
     pub title: String,
-    /// What lies to the right, with the unit, and the names of the columns.
+    /// The horizontal quantity with its unit, and the names of the columns.
     pub x: (&'static str, Vec<String>),
-    /// What lies upwards, with the unit, and the names of the rows from below.
+    /// The vertical quantity with its unit, and the names of the rows from below.
     pub y: (&'static str, Vec<String>),
-    /// What the cells are.
+    /// The kind of the cells.
     pub kind: Cells,
     /// The cells, row by row from below.
     pub cells: Vec<Vec<Quantity>>,
@@ -299,7 +299,7 @@ pub struct Table {
 pub enum Entry {
     /// A word.
     Text(String),
-    /// A figure, and its number of decimals.
+    /// A figure, with its number of decimals.
     Figure(Quantity, usize),
 }
 

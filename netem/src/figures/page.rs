@@ -1,4 +1,4 @@
-//! The page: one HTML file that asks for nothing from anywhere.
+//! The page: one HTML file that requests nothing from the network.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::quantity::Results;
 use super::sheet::Sheet;
 
 const STYLE: &str = include_str!("page/style.css");
-/// Longest side of the drawing of a key in a legend.
+/// Width and height of a key in a legend.
 const KEY: (u32, u32) = (44, 16);
 
 /// The text at the top.
@@ -43,7 +43,7 @@ pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<Stri
                 // This keeps a browser from requesting anything, whatever the page contains.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-                // Without this a browser asks for an icon.
+                // Without this link, a browser requests an icon.
                 link rel="icon" href="data:,";
                 title { "quic-sidekick: figures" }
                 style { (PreEscaped(STYLE)) }
@@ -69,9 +69,10 @@ pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<Stri
 fn introduction(plan: &Plan, about: &About) -> Markup {
     html! {
         p {
-            "Every figure here was measured in virtual time with the real programs' code over an emulated path: "
-            "sender, near segment, proxy, far segment, receiver. Points are medians, bars and brackets go from the least to the most "
-            "of the runs with different seeds, which count from 1. Dashed curves and open circles are figures that others published."
+            "The lab measured every figure here in virtual time, with the real programs' code over an "
+            "emulated path: sender, near segment, proxy, far segment, receiver. Points are medians of "
+            "runs with different seeds, which count from 1. Bars, and ranges in parentheses, go from "
+            "the least to the most. Dashed curves and open circles are figures that others published."
         }
         p.soft {
             (plan.jobs().len()) " runs, list " code { (plan.digest().chars().take(12).collect::<String>()) }
@@ -150,7 +151,7 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
             @if let Part::Plot(plot) = part { (legend(plot)) }
             @if let Some(drawing) = &drawing {
                 @if rows == 0 {
-                    p.failed { strong { "There is nothing to show" } ": no run came to such a figure." }
+                    p.failed { strong { "There is nothing to show" } ": no run has such a figure." }
                 }
                 div.plot { (PreEscaped(drawing)) }
                 details {
@@ -170,10 +171,10 @@ fn colours(kind: &Cells) -> Markup {
     html! {
         @match kind {
             Cells::Ratios(of) => {
-                "Blue, above 1: " (of) " is the faster; orange, below 1: the slower."
+                "Blue, above 1: " (of) " is faster. Orange, below 1: it is slower."
             }
             Cells::Amounts { name, full } => {
-                "Median " (name) ": the bluer, the more, with the full colour at " (full) "."
+                "Median " (name) ": a stronger blue is more. The full colour is at " (full) "."
             }
         }
     }

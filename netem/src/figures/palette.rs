@@ -10,7 +10,7 @@ impl Colour {
         format!("#{:02X}{:02X}{:02X}", self.0, self.1, self.2)
     }
 
-    /// This colour where `share` is 0, `to` where it is 1.
+    /// A mixture of two colours: this colour where `share` is 0, `to` where it is 1.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -25,11 +25,11 @@ impl Colour {
     }
 }
 
-/// Axes and words; the page turns it around in the dark.
+/// Axes and text. In dark mode, the page inverts this colour.
 pub(crate) const INK: Colour = Colour(0, 0, 0);
-/// Lines behind the curves; the page dims it in the dark.
+/// Lines behind the curves. In dark mode, the page dims this colour.
 pub(crate) const GRID: Colour = Colour(0xDD, 0xDD, 0xDD);
-/// Words on the cells of a heat map, which are light by day and by night.
+/// Text on the cells of a heat map, which are light in dark mode, too.
 pub(crate) const CELL_INK: Colour = Colour(0x1A, 0x1A, 0x1A);
 /// A ratio of one.
 pub(crate) const EVEN: Colour = Colour(0xF7, 0xF7, 0xF7);
@@ -38,8 +38,8 @@ pub(crate) const ABOVE: Colour = Colour(0x56, 0xB4, 0xE9);
 /// A ratio far below one.
 pub(crate) const BELOW: Colour = Colour(0xE6, 0x9F, 0x00);
 
-// After Okabe and Ito, with a grey that shows on white and on black, a brown for their yellow,
-// which does not show on white, and a violet.
+// The colours of Okabe and Ito, with three changes: a grey that shows on white and on black, a
+// violet, and a brown in place of yellow, which does not show on white.
 pub(crate) const GREY: Colour = Colour(0x80, 0x80, 0x80);
 pub(crate) const ORANGE: Colour = Colour(0xE6, 0x9F, 0x00);
 pub(crate) const SKY: Colour = Colour(0x56, 0xB4, 0xE9);

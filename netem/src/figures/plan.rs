@@ -1,4 +1,4 @@
-//! The list of what is run, and its parts for several machines.
+//! The list of runs, and its shards for several machines.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::job::Job;
 use super::model::Experiment;
 
-/// Experiments, and every run that they need, once each and in a fixed order.
+/// Experiments, and every run that they need. Each run occurs once, in a fixed order.
 #[derive(Debug)]
 pub struct Plan {
     experiments: Vec<Experiment>,
@@ -18,7 +18,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What these experiments need.
+    /// The plan of these experiments.
     pub fn of(experiments: Vec<Experiment>) -> Self {
         let mut known = HashSet::new();
         let jobs: Vec<Job> = experiments
@@ -46,28 +46,28 @@ impl Plan {
         &self.jobs
     }
 
-    /// SHA-256 of the list of runs: two plans with the same digest run the same.
+    /// The SHA-256 of the list of runs. Two plans with the same digest have the same runs.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The runs of one shard, with their places in the list.
+    /// The runs of one shard, with their indices in the list.
     pub fn shard(&self, shard: Shard) -> impl Iterator<Item = (usize, &Job)> {
         self.jobs.iter().enumerate().filter(move |(index, _)| shard.has(*index))
     }
 }
 
-/// One of several parts of a plan, as `1/4` has it.
+/// One of several parts of a plan. Its text is `I/N`, such as `1/4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard {
     number: usize,
     of: usize,
 }
 
-/// The most shards that a plan is cut into.
+/// The largest number of shards of a plan.
 const MOST_SHARDS: usize = 10_000;
 
-/// Not of the form `I/N`.
+/// The text is not of the form `I/N`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no shard; give I/N with I from 1 to N and N up to {MOST_SHARDS}, for example 1/4"
@@ -80,18 +80,18 @@ impl Shard {
     /// The whole plan.
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
-    /// Shard `number`, from 1, of `of`; `None` unless it is one of them.
+    /// Shard `number` of `of`. `None` unless `number` is from 1 to `of`.
     pub fn new(number: usize, of: usize) -> Option<Self> {
         ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number))
             .then_some(Self { number, of })
     }
 
-    /// How many shards the plan is cut into.
+    /// The number of shards of the plan.
     pub fn of(self) -> usize {
         self.of
     }
 
-    /// All shards of the same cut.
+    /// All shards of the plan, this one included.
     pub fn siblings(self) -> impl Iterator<Item = Self> {
         (1..=self.of).map(move |number| Self { number, of: self.of })
     }

@@ -1,4 +1,4 @@
-//! Does runs on all cores.
+//! Runs jobs on all cores.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::thread;
 
 use super::job::{Job, Outcome};
 
-/// Does one run.
+/// A function that does one run.
 pub type Runner<'a> = &'a (dyn Fn(&Job) -> Outcome + Sync);
 
 /// Runs all of `jobs` on `threads` threads, and returns their outcomes in the order of the jobs.
@@ -31,7 +31,7 @@ pub fn run_all(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(index) else { break };
-                    // Nothing of a run outlives it but its outcome.
+                    // Only the outcome of a run outlives it.
                     let outcome =
                         catch_unwind(AssertUnwindSafe(|| runner(job))).unwrap_or_else(|panic| {
                             Err(format!("the lab has a fault: {}", words(&*panic)))

@@ -1,4 +1,4 @@
-//! What is drawn: figures taken from records, over the seeds of a case.
+//! The figures that a page shows, which come from the records of a case's seeds.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use super::job::{Case, Job, Outcome};
 use crate::record::RunRecord;
 use crate::report;
 
-/// Takes one figure from a record; `None` where the record has none.
+/// Reads one figure from a record. `None` if the record lacks it.
 pub type Measure = fn(&RunRecord) -> Option<f64>;
 
-/// What became of every job.
+/// The outcome of every job.
 pub type Results = HashMap<Job, Outcome>;
 
-/// A figure over the seeds of a case.
+/// A figure over all seeds of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// The median.
@@ -21,7 +21,7 @@ pub struct Summary {
     pub least: f64,
     /// The most.
     pub most: f64,
-    /// How many runs these are of.
+    /// The number of runs.
     pub runs: usize,
 }
 
@@ -33,12 +33,12 @@ impl Summary {
         Some(Self { median, least, most, runs: figures.len() })
     }
 
-    /// Of one figure that no run here repeats.
+    /// The summary of one computed figure, which no seed repeats.
     pub fn one(figure: f64) -> Self {
         Self { median: figure, least: figure, most: figure, runs: 0 }
     }
 
-    /// The median, with the range where there is one, as a table shows it.
+    /// The median as a table shows it, with the range if the runs differ.
     pub fn text(&self, decimals: usize) -> String {
         let Self { median, least, most, .. } = self;
         let [middle, low, high] =
@@ -47,44 +47,44 @@ impl Summary {
     }
 }
 
-/// A figure that runs determine.
+/// A figure that follows from runs.
 #[derive(Clone, Debug)]
 pub enum Quantity {
-    /// Of a case.
+    /// The figure of a case.
     Of(Case, Measure),
-    /// Of a case: what so many percent of its runs do not exceed.
+    /// A percentile over the runs of a case: so many percent of them have at most this figure.
     Percentile {
         /// The case.
         of: Case,
         /// The share of its runs, in percent.
         percent: usize,
-        /// What is compared.
+        /// The figure to compare.
         measure: Measure,
     },
-    /// Of one case in relation to another, seed by seed.
+    /// The figure of one case divided by that of another, seed by seed.
     Ratio {
-        /// The case above the line.
+        /// The dividend.
         of: Case,
-        /// The case below it.
+        /// The divisor.
         to: Case,
-        /// What is compared.
+        /// The figure to compare.
         measure: Measure,
     },
     /// The least of the medians of several cases.
     Least(Vec<Case>, Measure),
-    /// The median of a case in relation to [`Quantity::Least`] of others.
+    /// The median of a case divided by [`Quantity::Least`] of others.
     ToLeast {
-        /// The case above the line.
+        /// The dividend.
         of: Case,
-        /// Those below it.
+        /// The divisors.
         among: Vec<Case>,
-        /// What is compared.
+        /// The figure to compare.
         measure: Measure,
     },
 }
 
 impl Quantity {
-    /// What must be run.
+    /// The cases to run.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         let (one, others): (Option<&Case>, &[Case]) = match self {
             Self::Of(case, _) | Self::Percentile { of: case, .. } => (Some(case), &[]),
@@ -95,7 +95,7 @@ impl Quantity {
         one.into_iter().chain(others)
     }
 
-    /// The result; `None` if a run failed. The median of the other runs would flatter a sender that
+    /// The result. `None` if a run failed: a median of the other runs would flatter a sender that
     /// fails.
     pub fn summary(&self, results: &Results) -> Option<Summary> {
         let came = |job: &Job| matches!(results.get(job), Some(Ok(_)));
@@ -132,7 +132,7 @@ impl Quantity {
     }
 }
 
-/// What is taken from records.
+/// Figures of records.
 pub mod measures {
     use super::Measure;
 
@@ -140,7 +140,7 @@ pub mod measures {
     pub const GOODPUT: Measure = |record| Some(record.goodput_mbit_s);
     /// Megabytes (10^6) that arrived.
     pub const MEGABYTES: Measure = |record| Some(record.bytes as f64 / 1e6);
-    /// Seconds until all had arrived.
+    /// Seconds until all bytes arrived.
     pub const SECONDS: Measure = |record| Some(record.time_s);
     /// Packets that the receiver sent.
     pub const ACK_PACKETS: Measure = |record| Some(record.ack_packets as f64);
@@ -148,11 +148,11 @@ pub mod measures {
     pub const FIRST_BYTE: Measure = |record| record.first_byte_ms.first().copied();
     /// Jain's fairness index of the two flows.
     pub const JAIN: Measure = |record| Some(record.competitor.as_ref()?.jain);
-    /// Mbit/s of the first flow while both were there.
+    /// Mbit/s of the first flow while both flows lasted.
     pub const BESIDE: Measure = |record| Some(record.competitor.as_ref()?.beside_mbit_s);
-    /// Mbit/s of the second flow while both were there.
+    /// Mbit/s of the second flow while both flows lasted.
     pub const COMPETITOR: Measure = |record| Some(record.competitor.as_ref()?.goodput_mbit_s);
-    /// Milliseconds in the de-jitter buffer that 99 % of the packets do not exceed.
+    /// Milliseconds in the de-jitter buffer. 99 % of the packets wait at most so long.
     pub const DEJITTER_P99: Measure = |record| Some(record.audio?.dejitter_ms.p99);
 }
 
@@ -203,7 +203,7 @@ mod tests {
         let results =
             results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
         let ratio = Quantity::Ratio { of, to, measure: measures::GOODPUT };
-        // The second seed has no ratio: the divisor is zero.
+        // The second seed has no ratio, because the divisor is zero.
         assert_eq!(
             ratio.summary(&results),
             Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 })

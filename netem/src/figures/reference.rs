@@ -1,5 +1,4 @@
-//! Figures that others published, for drawing them behind ours: `reference/README.md` names the
-//! sources.
+//! Published figures of others, for curves behind ours. `reference/README.md` names the sources.
 
 const AUDIO: &str = include_str!("../../reference/nsdi24-audio-dejitter.csv");
 const UPLOAD_BY_SIZE: &str = include_str!("../../reference/nsdi24-upload-by-size.csv");
@@ -50,8 +49,8 @@ pub fn download_by_burst(network: &str, controller: &str, series: &str) -> Vec<(
     read(DOWNLOAD_BY_BURST, &rows, "mean_bad_state_packets", "goodput_mbit_s_median")
 }
 
-/// The columns `x` and `y` of those rows that have `wanted` in other columns. The files are ours,
-/// and a test reads them.
+/// The columns `x` and `y` of the rows that match `wanted` in other columns. The files are part of
+/// this repository, and a test reads them.
 fn read(file: &str, wanted: &[(&str, &str)], x: &str, y: &str) -> Vec<(f64, f64)> {
     let mut reader = csv::Reader::from_reader(file.as_bytes());
     let Ok(header) = reader.headers().cloned() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The senders that are compared: name, settings and colour of each.
+//! The compared senders, each with its name, settings and colour.
 
 use super::job::Case;
 use super::palette::{
@@ -12,7 +12,7 @@ pub struct Sender {
     pub name: &'static str,
     /// Its colour, in every plot.
     pub colour: Colour,
-    /// What makes a scenario use it, as `--set` takes it.
+    /// The settings that select it in a scenario, as `--set` takes them.
     pub settings: &'static [&'static str],
 }
 
@@ -57,45 +57,45 @@ pub const REINJECT_BBR2: Sender = Sender {
     colour: GREEN,
     settings: &["sidekick.mode=reinject", "flow.cc=bbr2"],
 };
-/// Whatever repair fits, over BBR2.
+/// The repair that suits the path, over BBR2.
 pub const AUTO: Sender =
     Sender { name: "Sidekick, auto", colour: OLIVE, settings: &["sidekick.mode=auto"] };
-/// The proxy's receipt makes room in stock CUBIC's window.
+/// The proxy's reports make room in stock CUBIC's window.
 pub const ACK_REDUCTION: Sender = Sender {
     name: "Sidekick, ACK reduction",
     colour: VIOLET,
     settings: &["sidekick.mode=ack-reduction", "flow.cc=cubic"],
 };
-/// A proxy that terminates the connection; CUBIC as in RFC 9438 on both sides of it.
+/// A proxy that terminates the connection, with CUBIC of RFC 9438 on both sides.
 pub const SPLIT: Sender = Sender {
     name: "split proxy",
     colour: GREEN,
     settings: &["flow.split=near", OFF, "flow.cc=cubic-rfc9438"],
 };
 
-/// A server on CUBIC as quiche ships it, whose client is helped.
+/// A server on CUBIC as quiche ships it. Its client uses help.
 pub const RECEIVE_CUBIC: Sender = Sender {
     name: "Sidekick, receive, CUBIC, stock quiche",
     colour: VERMILION,
     settings: &[RECEIVE, "flow.cc=cubic"],
 };
-/// A server on CUBIC without the rollback, whose client is helped.
+/// A server on CUBIC without the rollback. Its client uses help.
 pub const RECEIVE_CUBIC_RFC9438: Sender = Sender {
     name: "Sidekick, receive, CUBIC, RFC 9438",
     colour: OLIVE,
     settings: &[RECEIVE, "flow.cc=cubic-rfc9438"],
 };
-/// A server on NewReno, whose client is helped.
+/// A server on NewReno. Its client uses help.
 pub const RECEIVE_RENO: Sender = Sender {
     name: "Sidekick, receive, Reno",
     colour: VIOLET,
     settings: &[RECEIVE, "flow.cc=reno"],
 };
-/// A server on BBR2, whose client is helped.
+/// A server on BBR2. Its client uses help.
 pub const RECEIVE_BBR2: Sender =
     Sender { name: "Sidekick, receive, BBR2", colour: BLUE, settings: &[RECEIVE, "flow.cc=bbr2"] };
 
-/// All senders of uploads, but [`ACK_REDUCTION`], which is for another path.
+/// All senders of uploads, except [`ACK_REDUCTION`], which is for another path.
 pub const ALL: [Sender; 9] =
     [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, AUTO, SPLIT];
 

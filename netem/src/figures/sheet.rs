@@ -3,7 +3,7 @@
 use super::quantity::Summary;
 use crate::words;
 
-/// What stands where nothing came of the runs.
+/// The text of an entry without a result.
 const NOTHING: &str = "–";
 
 /// The rows of a part of the page.
@@ -20,7 +20,7 @@ impl Sheet {
         Self { columns: words(columns), rows: Vec::new() }
     }
 
-    /// As a CSV file. An error means that a row has not as many entries as there are columns.
+    /// As a CSV file. An error means that a row has more or fewer entries than there are columns.
     pub(super) fn csv(&self) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(&self.columns)?;
@@ -31,7 +31,7 @@ impl Sheet {
     }
 }
 
-/// The text of a summary, if there is one.
+/// The text of a summary, or [`NOTHING`].
 pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
     summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }

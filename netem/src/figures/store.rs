@@ -1,8 +1,7 @@
-//! Shard files: what a machine writes down of its part of the runs, and how the parts come
-//! together.
+//! Shard files: the outcomes of one machine's runs, and how to merge the files of all machines.
 //!
-//! A file is JSON, an object a line: first a header that names the list of runs and the shard, then
-//! one for each run, with its record or with what went wrong.
+//! A file has one JSON object in each line. The first is a header that names the list of runs and
+//! the shard. Each of the others has one run, with its record or the reason of its failure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +16,7 @@ use super::quantity::Results;
 use crate::files::{self, FileError, write_whole};
 use crate::record::RunRecord;
 
-const HINT: &str = "this is no shard file of this version, run the shard again";
+const HINT: &str = "this is no shard file of this version; run the shard again";
 
 /// The first line of a shard file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -32,12 +31,12 @@ struct Header {
     shard: String,
 }
 
-/// Another line: one run.
+/// Each other line: one run.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Line {
     /// The run's place in the list.
     index: usize,
-    /// What was run, for readers.
+    /// The run in words, for readers.
     run: String,
     /// Its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,13 +46,13 @@ struct Line {
     error: Option<String>,
 }
 
-/// Why shards cannot be written, read or put together.
+/// Why shards cannot be written, read or merged.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file that cannot be read or written, or is no shard file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is nothing to put together, runs are missing, or a file is of other runs.
+    /// There are no files to merge, runs are missing, or a file has other runs.
     #[error("{0}")]
     Mismatch(String),
 }
@@ -63,8 +62,8 @@ pub fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }
 
-/// Writes what became of a shard's runs, given in the order of [`Plan::shard`], to its file in
-/// `directory`. The file is there whole, or not at all.
+/// Writes the outcomes of a shard's runs to its file in `directory`. The outcomes have the order of
+/// [`Plan::shard`]. An error leaves no partial file.
 ///
 /// # Errors
 ///
@@ -96,12 +95,12 @@ pub fn write(
     Ok(path)
 }
 
-/// Reads the shard files among `paths`, which are files or directories of them, and puts them
-/// together.
+/// Reads the shard files among `paths` and merges them. Each path is a file, or a directory of
+/// files.
 ///
 /// # Errors
 ///
-/// [`StoreError`] when one is not of this plan, or when not every run of the plan is there.
+/// [`StoreError`] if a file is not of this plan, or if a run of the plan is missing.
 pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
     let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
     let mut cut: Option<(PathBuf, Shard)> = None;
@@ -112,8 +111,8 @@ pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
         {
             let (path, other, of) = (path.display(), other.display(), first.of());
             return Err(StoreError::Mismatch(format!(
-                "{path} is shard {shard}, but {other} is one of {of}; take the files of one of the \
-                 two away"
+                "{path} is shard {shard}, but {other} is one of {of}; remove the files of one of \
+                 the two"
             )));
         }
         cut.get_or_insert((path, shard));
@@ -176,8 +175,8 @@ fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), Stor
         let Header { runs, version, .. } = header;
         return Err(StoreError::Mismatch(format!(
             "{path} has runs of another list ({runs} of version {version}, here {ours} of version \
-             {our_version}); give the options that it was made with (--quick, --only, --compare), \
-             or run the shard again"
+             {our_version}); repeat the options of that run (--quick, --only, --compare), or \
+             run the shard again"
         )));
     }
     let shard = header.shard.parse().map_err(|error: NoShard| malformed(1, &error))?;

@@ -1,4 +1,4 @@
-//! Where values lie along an axis, and which of them are named.
+//! Where values lie along an axis, and which values have a label.
 
 use std::ops::Range;
 
@@ -8,30 +8,31 @@ use plotters::coord::ranged1d::{
 
 use crate::figures::model::{Axis, Scale};
 
-/// The most names along an even axis.
+/// The most labels along a linear axis.
 const MOST_TICKS: f64 = 6.0;
-/// Room beyond the first and the last value of an axis that is not even, in parts of its length.
+/// The margin beyond the first and the last value of an axis that is not linear, as a share of its
+/// length.
 const ROOM: f64 = 0.04;
 
-/// An axis that is laid out for the values on it.
+/// An axis with its layout.
 #[derive(Clone, Debug)]
 pub(super) struct Ruler {
     scale: Scale,
-    /// The places at its beginning and at its end.
+    /// The places of its ends.
     ends: (f64, f64),
-    /// Values that have a name.
+    /// Values that have a label.
     ticks: Vec<(f64, String)>,
 }
 
 impl Ruler {
-    /// Laid out for those of these values that have a place on the axis.
+    /// Lays the axis out for those of these values that have a place on it.
     pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let shown = values.filter(|value| axis.shows(*value));
         let (least, most) = shown
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
                 (least.min(value), most.max(value))
             });
-        // An axis without values still is an axis.
+        // An axis without values also needs ends.
         let (least, most) = if least > most { (1.0, 10.0) } else { (least, most) };
         let (ends, ticks) = match axis.scale {
             Scale::Linear => even(axis.from, most),
@@ -42,7 +43,7 @@ impl Ruler {
         Self { scale: axis.scale, ends, ticks: ticks.into_iter().map(named).collect() }
     }
 
-    /// Names side by side, a unit apart.
+    /// Labels beside each other, one unit apart.
     pub(super) fn names(names: &[String]) -> Self {
         let ticks: Vec<_> =
             names.iter().enumerate().map(|(place, name)| (place as f64, name.clone())).collect();
@@ -97,7 +98,7 @@ fn even(from: f64, most: f64) -> Layout {
     let magnitude = 10_f64.powf((span / MOST_TICKS).log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude);
     let step = steps.into_iter().find(|step| span / step <= MOST_TICKS).unwrap_or(span);
-    // A sum of steps misses round numbers by a hair.
+    // A sum of steps misses round numbers by a rounding error.
     let last = (span / step - 1e-9).ceil();
     let ticks = (0..).map(f64::from).take_while(|number| *number <= last);
     ((from, from + last * step), ticks.map(|number| from + number * step).collect())
@@ -152,7 +153,7 @@ fn short(number: f64) -> String {
         size if size >= 1e4 => (number / 1e3, "k"),
         _ => (number, ""),
     };
-    // Sums of steps such as 0.1 miss round numbers by a hair.
+    // Sums of steps such as 0.1 miss round numbers by a rounding error.
     format!("{}{unit}", (number * 1e9).round() / 1e9)
 }
 

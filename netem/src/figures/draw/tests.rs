@@ -1,4 +1,4 @@
-//! Drawings against the data that they are made from.
+//! Compares drawings with their data.
 
 use super::*;
 use crate::figures::data;
@@ -12,7 +12,7 @@ fn case(loss: u32) -> Case {
     Case::of("a").set("near.loss_percent", loss).seeds(3)
 }
 
-/// Goodput is the seed times a hundred, and the second case has failed.
+/// The goodput of a run is its seed times a hundred. The second case has failed.
 fn results() -> Results {
     let outcome = |loss, seed: u64| match loss {
         2 => Err("no".to_owned()),
@@ -46,7 +46,8 @@ fn a_plot_has_a_mark_for_each_point_and_a_bar_for_each_range() {
         ],
     };
     let svg = super::plot(&plot, &results()).unwrap();
-    // Two of ours, since one case has failed; three of theirs, since one has no place on the axis.
+    // Two points are ours, since one case has failed. Three are published, since one has no place
+    // on the axis.
     assert_eq!((count(&svg, "circle"), count(&svg, "rect")), (5, 0), "{svg}");
     assert_eq!(svg.matches(&BLUE.hex()).count(), 1 + 2 + 2, "a line, two ranges, two marks");
     assert!(svg.contains("loss &lt;%&gt;") && svg.contains("Mbit/s"));

@@ -14,7 +14,8 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     let delays: &[u32] =
         scope.pick(&[1, 5, 25, 100, 400], &[1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 200, 400, 800]);
     let case = |delay: u32| {
-        // Without the rule of every second packet the delay alone decides, as the paper's did.
+        // The delay alone decides when an acknowledgement leaves, as in the paper. Otherwise every
+        // second packet would cause one.
         Case::of("ack-reduction-paper")
             .set("flow.ack_delay_ms", delay)
             .set("flow.ack_packets", 65_535)
@@ -38,10 +39,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "ack-reduction",
         title: "What rare acknowledgements cost",
         shows: vec![
-            "Figure 4c of the Sidekick paper: a slow, long near segment (25 ms, 10 Mbit/s) and a fast, short far one, no loss. \
-             The receiver holds acknowledgements back. Without help the window stops moving, and goodput falls; the published \
-             Sidekick lets the proxy's quACKs move it. So does ours, over stock CUBIC; \
-             the others are plain senders.",
+            "Figure 4c of the Sidekick paper: a slow, long near segment (25 ms, 10 Mbit/s) and a \
+             fast, short far one, without loss. The receiver delays acknowledgements. Without help, \
+             the sender fills its window and waits, and goodput falls. With the published Sidekick, \
+             the proxy's quACKs make room in the window. Ours does the same over stock CUBIC. The \
+             other senders are plain ones.",
         ],
         parts: vec![
             plot(

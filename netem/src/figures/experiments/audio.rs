@@ -8,7 +8,7 @@ use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
 use crate::record::RunRecord;
 
-/// A sender: its name, its colour, its settings, and the series that was published of it.
+/// A sender: its name, its colour, its settings, and its published series.
 struct Row {
     name: &'static str,
     colour: Colour,
@@ -56,7 +56,7 @@ const ROWS: [Row; 5] = [
 ];
 
 impl Row {
-    /// Percentiles and delays that were published of it.
+    /// Its published percentiles and delays.
     fn published(&self) -> Vec<(f64, f64)> {
         self.published.map(reference::audio).unwrap_or_default()
     }
@@ -86,10 +86,12 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "audio",
         title: "Audio over a first hop with 3.6 % loss",
         shows: vec![
-            "Figure 4a of the Sidekick paper: small packets at a constant rate, each played when all before it have come. A \
-             packet that is lost before the proxy comes a round trip to the far end later, or, where the Sidekick sends \
-             it again, as soon as a quACK has told of it. Where a quACK comes for each packet, a poll follows when one stays away, and \
-             what is sent again is there before the next packet. The curve is the share of packets that waited no longer than that.",
+            "Figure 4a of the Sidekick paper: small packets at a constant rate. The receiver plays \
+             each packet once all earlier ones have arrived. Without help, a packet lost before the \
+             proxy arrives a whole round trip late. With a Sidekick, the sender sends it again as \
+             soon as a quACK reports the loss. If the proxy sends a quACK for each packet, the sender \
+             polls when a quACK does not arrive. The repair then arrives before the next packet. \
+             The curve shows the share of packets that waited at most so long.",
         ],
         parts: vec![plot, table(case)],
     }

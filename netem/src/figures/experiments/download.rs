@@ -31,7 +31,7 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
             let seeds = if loss == 0.0 { 1 } else { scope.pick(1, 5) };
             Case::of("download-paper").set("near.loss_percent", loss).seeds(seeds)
         };
-        // Without help, some downloads never end at more.
+        // Without help, some downloads never end if more packets are lost.
         let helped = sender.settings.contains(&"sidekick.mode=receive");
         let most = if helped { 30.0 } else { 15.0 };
         let cases = losses.iter().filter(|loss| **loss <= most).map(|loss| (*loss, case(*loss)));
@@ -44,9 +44,10 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
         id: "download-by-loss",
         title: "Download of 10 MiB by the loss of the client's hop",
         shows: vec![
-            "The path of the Sidekick paper, reversed: the client is behind the fast, short, lossy near segment, and the server, \
-             which knows nothing of a Sidekick, is behind the slow, long, clean far one. The client asks the proxy to repeat what \
-             the near segment lost, and holds its acknowledgements back until the copy is there. So the server sees no loss.",
+            "The path of the Sidekick paper, reversed. The client is behind the fast, short, lossy \
+             near segment. The server, which is unmodified, is behind the slow, long, clean far one. \
+             The client asks the proxy to repeat the packets that the near segment lost. It holds its \
+             acknowledgements until the copy arrives. So the server detects no loss.",
         ],
         parts: vec![plot],
     }
@@ -73,8 +74,8 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
         id: "download-by-size",
         title: "Download by size",
         shows: vec![
-            "The same path. Below a hundred kilobytes the handshake and slow start decide; what the client sends is repaired, \
-             too, as an upload is.",
+            "The same path. Below a hundred kilobytes, the handshake and slow start decide. The client \
+             also repairs the packets that it sends, as in an upload.",
         ],
         parts: vec![plot],
     }

@@ -19,14 +19,16 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     let losses: &[f64] = scope.pick(&[0.0, 1.0, 4.0], &[0.0, 0.5, 1.0, 2.0, 4.0, 8.0]);
     let case = |competitor: &str, loss: f64| {
         Case::of("upload-paper")
-            // As the paper's links: RED over four times what the path holds, 10 Mbit/s for 52 ms.
+            // RED as on the paper's links: over four times the bytes that the path holds (10 Mbit/s
+            // for 52 ms).
             .with(&["near.queue=red", "far.queue=red"])
             .with(&["near.queue_bytes=260000", "far.queue_bytes=260000"])
             .set("near.loss_percent", loss)
             .set("competitor.cc", competitor)
-            // Two flows that start as one draw nothing from the seed where nothing is lost.
+            // If two flows start at the same time and no packet is lost, all seeds give the same
+            // run.
             .set("competitor.start_ms", 1000)
-            // More than either can carry in this time: both are there to the end.
+            // More bytes than either flow can carry in this time, so both last to the end.
             .set("flow.bytes", 100_000_000)
             .set("flow.seconds", scope.pick(15, 30))
             .seeds(scope.pick(2, 3))
@@ -62,21 +64,26 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         "plain flow, Mbit/s",
         "Jain's index",
     ];
-    let table = Part::table("fairness-shares", "Who gets how much", words(&columns), rows);
+    let table = Part::table("fairness-shares", "The shares of both flows", words(&columns), rows);
     Experiment {
         id: "fairness",
         title: "Beside a plain flow",
         shows: vec![
-            "Figures 5 and 6 of the Sidekick paper: the sender shares both segments with a plain flow that nobody helps. An \
-             index of 1 is an equal share, 0.5 is all for one. As in the paper, both links have RED in 260,000 bytes. The plain \
-             flow starts a second later: without loss, all seeds would be one run if both started as one.",
-            "Without loss a Sidekick on CUBIC leaves the plain flow exactly what CUBIC as in RFC 9438 does, and path-aware BBR2 \
-             what BBR2 does, within what seeds differ by. BBR2 is hard on CUBIC with and without a Sidekick: in 30 s without \
-             loss the index is 0.68 to 0.72. The queue decides that: in a drop-tail queue of 65,000 bytes it is 0.96 to 1.0, \
-             while two flows of CUBIC fall from 1.0 to 0.9.",
-            "With loss the plain CUBIC holds itself back, and whoever does not takes what is left: the index falls. The plain \
-             flow loses by it, as the table shows: at 1 % it gets half of what a plain sender of its own kind would leave it. \
-             A plain BBR2 gets less beside PACUBIC than beside CUBIC, since that no longer gives way: the index rises.",
+            "Figures 5 and 6 of the Sidekick paper: the sender shares both segments with a plain flow, \
+             which has no help. An index of 1 means equal shares. At 0.5, one flow has everything. As \
+             in the paper, both links have RED in queues of 260,000 bytes. The plain flow starts a \
+             second later. If both flows started together, all seeds would give the same run without \
+             loss.",
+            "Without loss, a Sidekick on CUBIC leaves the plain flow exactly as much as CUBIC of RFC \
+             9438 does. Path-aware BBR2 leaves it as much as BBR2 does, within the differences between \
+             seeds. BBR2 takes bandwidth from CUBIC with and without a Sidekick: in 30 s without loss, \
+             the index is 0.68 to 0.72. The queue decides that. In a drop-tail queue of 65,000 bytes \
+             the index is 0.96 to 1.0, while that of two CUBIC flows falls from 1.0 to 0.9.",
+            "With loss, the plain CUBIC flow slows down, and the other sender uses the bandwidth that \
+             this frees. So the index falls. The table shows that the plain flow loses by it: at 1 %, \
+             it has half of what it has beside a plain sender of its own kind. A plain BBR2 flow has \
+             less beside PACUBIC than beside CUBIC, since PACUBIC does not slow down. So that index \
+             rises.",
         ],
         parts: COMPETITORS.into_iter().map(plot).chain([table]).collect(),
     }

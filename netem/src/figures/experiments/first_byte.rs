@@ -6,7 +6,7 @@ use crate::figures::model::{Axis, Curve, Experiment, Part};
 use crate::figures::palette::{BLUE, GREY, ORANGE};
 use crate::figures::quantity::{Quantity, measures};
 
-/// Of the round trip, what lies before the proxy.
+/// The near segment's share of the round trip.
 const NEAR_MS: f64 = 1.0;
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
@@ -37,8 +37,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "first-byte",
         title: "Time to the first byte, with and without 0-RTT",
         shows: vec![
-            "A client that comes back may send its request with its first packet, and saves a round trip. A request that \
-             must not be replayed has to wait for the handshake all the same (RFC 9001, section 9.2), and gains nothing.",
+            "A client that resumes a session may send its request with its first packet. That saves a \
+             round trip. A request that must not be replayed still has to wait for the handshake (RFC \
+             9001, section 9.2), and gains nothing.",
         ],
         parts: vec![Part::plot("first-byte-by-rtt", "First byte of the answer", axes, curves)],
     }

@@ -25,7 +25,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                 .set("near.loss_percent", loss)
                 .set("far.delay_ms", delay)
                 .set("flow.bytes", bytes)
-                // The queue holds what the path holds at 100 ms.
+                // The queue holds as many bytes as the path does at 100 ms.
                 .set("far.queue_bytes", 250_000)
                 .seeds(scope.pick(2, 3))
         };
@@ -48,9 +48,10 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "heat",
         title: "Where a Sidekick is worth it",
         shows: vec![
-            "The goodput of a Sidekick sender in relation to the same controller without one, over size, loss and delay, in the \
-             manner of Dissecting Performance of Production QUIC (WWW '21). A cell has the median of the ratios of runs with \
-             the same seed; white is no difference.",
+            "The goodput of a Sidekick sender divided by that of the same controller without a \
+             Sidekick, over size, loss and delay. The maps follow Dissecting Performance of Production \
+             QUIC (WWW '21). A cell shows the median of the ratios of runs with the same seed. White \
+             means no difference.",
         ],
         parts: parts.collect(),
     }

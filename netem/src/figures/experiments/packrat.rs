@@ -11,7 +11,7 @@ use crate::figures::quantity::{Quantity, measures};
 use crate::figures::reference;
 use crate::figures::sender::Sender;
 
-/// The client has no help.
+/// The client uses no help.
 pub(super) const PLAIN: Sender =
     Sender { name: "no help", colour: GREY, settings: &["sidekick.mode=off"] };
 /// The proxy splits the connection.
@@ -20,13 +20,13 @@ const SPLIT: Sender = Sender {
     colour: GREEN,
     settings: &["sidekick.mode=off", "flow.split=near"],
 };
-/// A tunnel over the near segment resends.
+/// A tunnel over the near segment sends lost packets again.
 const TUNNEL: Sender = Sender {
     name: "tunnel",
     colour: BROWN,
     settings: &["sidekick.mode=off", "flow.tunnel=unordered"],
 };
-/// The tunnel hands packets on in order.
+/// The tunnel delivers packets in order.
 const TUNNEL_IN_ORDER: Sender = Sender {
     name: "tunnel in order",
     colour: BLUE,
@@ -50,7 +50,8 @@ pub(super) const BOTH: Sender = Sender {
     colour: VIOLET,
     settings: &["sidekick.mode=receive", "sidekick.repair=both"],
 };
-/// The client chooses by the path. The setting is the usual one, so other figures share the runs.
+/// The client chooses the help that suits the path. The setting is the default, so other figures
+/// share the runs.
 pub(super) const AUTO: Sender =
     Sender { name: "auto", colour: VERMILION, settings: &["sidekick.mode=receive"] };
 
@@ -72,9 +73,9 @@ const SERVERS: [Server; 2] = [
     Server { id: "bbr2", name: "BBR2", settings: &["flow.cc=bbr2"], theirs: "bbr3" },
 ];
 
-/// With these, a download without help and without loss is as fast as theirs. The queues hold a
-/// thousand packets, as netem's usual ones do. In bursts, connections without help time out after
-/// more than 30 s.
+/// With these settings, a download without help and without loss is as fast as a published one. The
+/// queues hold a thousand packets, as netem's default queues do. In bursts, connections without
+/// help time out after more than 30 s.
 const TRANSPORT: [&str; 5] = [
     "flow.bytes=40000000",
     "flow.seconds=30",
@@ -92,7 +93,7 @@ const LOSSES: [f64; 17] =
 /// Published lengths of bursts, in packets.
 const LENGTHS: [f64; 8] = [1.0, 1.318, 1.75, 2.605, 5.092, 9.737, 22.272, 55.866];
 
-/// What is compared.
+/// The kinds of help to compare.
 const HELP: [Sender; 8] = [PLAIN, SPLIT, TUNNEL, TUNNEL_IN_ORDER, REQUESTS, PARITY, BOTH, AUTO];
 
 /// The experiment of a network of Packrat.
@@ -104,11 +105,14 @@ pub(super) fn experiment(scope: Scope, network: Network) -> Experiment {
         id: network.scenario,
         title: network.title,
         shows: vec![
-            "Packrat (CoNEXT '26) lets a proxy repeat what a client lacks. Its curves are dashed: server and client run \
-             picoquic with CUBIC or BBRv3. Its split proxy terminates the connection. Its tunnels resend over the near segment.",
-            "Ours are quiche with CUBIC or BBR2. They download 40 MB in packets of 1440 bytes, and CUBIC waits for room for \
-             whole packets, so that downloads without help and without loss are as fast as those of picoquic. A run ends after \
-             30 s, done or not. The client has no help, requests what it lacks, asks for parity, asks for both, or chooses by the path.",
+            "In Packrat (CoNEXT '26), a proxy repeats the packets that a client lacks. Its curves are \
+             dashed. Its server and client run picoquic with CUBIC or BBRv3. Its split proxy \
+             terminates the connection. Its tunnels send lost packets again over the near segment.",
+            "Our server and client run quiche with CUBIC or BBR2. They download 40 MB in packets of \
+             1440 bytes. CUBIC waits for room for a whole packet. So downloads without help and \
+             without loss are as fast as those of picoquic. A run ends after 30 s, finished or not. \
+             The client has no help, requests missing packets, asks for parity, asks for both, or \
+             chooses by the path.",
         ],
         parts: parts.collect(),
     }
@@ -151,7 +155,7 @@ fn by_loss(scope: Scope, network: Network, server: &Server) -> Part {
     let curve = |sender: &Sender| {
         let point = |loss: &f64| {
             let case = network.case(scope, server).set("near.loss_percent", loss);
-            // Without loss the seed makes no difference.
+            // Without loss, the seed makes no difference.
             let case = if *loss == 0.0 { case.seeds(1) } else { case };
             (*loss, goodput(sender, &case))
         };
@@ -194,7 +198,7 @@ fn bursts(length: f64) -> [String; 4] {
     ]
 }
 
-/// Packrat's series, each in the colour of what it is to be compared with.
+/// Packrat's series, each in the colour of our counterpart.
 const SERIES: [(&str, &str, Colour); 5] = [
     ("end_to_end", "no help", PLAIN.colour),
     ("split", "split proxy", SPLIT.colour),

@@ -1,4 +1,4 @@
-//! Bytes on the link by what a quACK consists of: figure 7 of the Sidekick paper.
+//! Bytes on the link by the contents of a quACK: figure 7 of the Sidekick paper.
 
 use super::Scope;
 use crate::figures::job::Case;
@@ -9,9 +9,9 @@ use crate::figures::sender::PACUBIC;
 
 const EVERY: Axis = Axis::logarithmic("a quACK every, ms", 0);
 
-/// Name, colour and bytes of each way.
+/// Name, colour and bytes of each way to report packets.
 const STYLES: [(&str, Colour, Measure); 4] = [
-    ("power sums (what is sent)", VERMILION, |run| kilobytes(run.quack_styles?.power_sums)),
+    ("power sums (as sent)", VERMILION, |run| kilobytes(run.quack_styles?.power_sums)),
     ("echo of every identifier", BLUE, |run| kilobytes(run.quack_styles?.echo_every)),
     ("echo of a window of identifiers", BROWN, |run| kilobytes(run.quack_styles?.echo_window)),
     ("hash of all", ORANGE, |run| kilobytes(run.quack_styles?.hash_of_all)),
@@ -41,10 +41,12 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "quack-bytes",
         title: "What a quACK costs on the link",
         shows: vec![
-            "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. What the proxy sent, and what it would have sent \
-             at the same times if it echoed identifiers. The window is of the packets of the last round trip of an empty path, \
-             the least that it could be. The threshold is 20 at every interval. A hash of all identifiers is always small, but the \
-             sender would have to guess which packets are missing. The second plot is what the interval does to goodput.",
+            "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. The first plot shows \
+             the bytes that the proxy sent, and those that echoed identifiers would have needed at the \
+             same times. The window has the packets of the last round trip of an empty path. No window \
+             could be smaller. The threshold is 20 at every interval. A hash of all identifiers is \
+             always small, but the sender would have to guess which packets are missing. The second \
+             plot shows how the interval affects goodput.",
         ],
         parts: vec![
             plot("quack-bytes-by-interval", "Payload of all quACKs", kilobytes, bytes.collect()),

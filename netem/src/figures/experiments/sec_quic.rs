@@ -6,13 +6,13 @@ use crate::figures::model::{Axis, Curve, Entry, Experiment, Part};
 use crate::figures::palette::{BLUE, BROWN, Colour, GREEN, ORANGE, PURPLE, SKY, VERMILION};
 use crate::figures::quantity::{Quantity, measures};
 
-/// What the case of a cell makes of the ends.
+/// The settings of both endpoints in a group of cells.
 struct Ends {
     name: &'static str,
     settings: &'static [&'static str],
 }
 
-/// Without the rule of every second packet the delay alone decides, as in SEC-QUIC.
+/// Without the rule for every second packet, the delay alone decides, as in SEC-QUIC.
 const ENDS: [Ends; 3] = [
     Ends { name: "CUBIC", settings: &["flow.cc=cubic-rfc9438", "flow.ack_packets=65535"] },
     Ends { name: "BBR2", settings: &["flow.cc=bbr2", "flow.ack_packets=65535"] },
@@ -21,7 +21,7 @@ const ENDS: [Ends; 3] = [
         settings: &["flow.cc=bbr2", "flow.ack_packets=2"],
     },
 ];
-/// The ends of the plots.
+/// The endpoints of the plots.
 const CUBIC: &Ends = &ENDS[0];
 const TUNE: [&str; 1] = ["flow.tune=on"];
 
@@ -59,20 +59,20 @@ fn case(scope: Scope, loss: &str, bytes: u64) -> Case {
     Case::of("upload-paper")
         .with(&["sidekick.mode=off", "near.delay_ms=5", "far.delay_ms=95"])
         .with(&["near.rate_mbit=100", "far.rate_mbit=100"])
-        // What the path holds: 100 Mbit/s for 200 ms.
+        // The queues hold what the path does: 100 Mbit/s for 200 ms.
         .with(&["near.queue_bytes=2500000", "far.queue_bytes=2500000"])
         .set("near.loss_percent", loss)
         .set("flow.bytes", bytes)
         .seeds(seeds)
 }
 
-/// A cell: a payload and a delay at such ends.
+/// The case of one cell: these endpoints with a payload and a delay.
 fn cell(case: &Case, ends: &Ends, payload: usize, ack_delay: &str) -> Case {
     let (_, payload) = PAYLOADS[payload];
     case.clone().with(ends.settings).with(payload).set("flow.ack_delay_ms", ack_delay)
 }
 
-/// Every cell at such ends.
+/// All cells of these endpoints.
 fn cells(case: &Case, ends: &Ends) -> Vec<Case> {
     let of = |payload| ACK_DELAYS.map(|ack_delay| cell(case, ends, payload, ack_delay));
     (0..PAYLOADS.len()).flat_map(of).collect()
@@ -89,16 +89,18 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "sec-quic",
         title: "Payload and acknowledgement delay, and settings by context",
         shows: vec![
-            "The questions of SEC-QUIC at a round trip of 200 ms over 100 Mbit/s: does a larger payload help, does a shorter delay \
-             of acknowledgements? The delay alone decides when one is sent: after every second packet as \
-             well, it hardly matters. They found up to 60 % more throughput with 1400 bytes, and 25 ms \
-             the best delay. Here the shortest delay is the best, most of all with CUBIC as in RFC 9438, for 1 MB and 10 MB at \
-             0.1 %.",
-            "`tune` is one call, `quic_sidekick::tune`, that knows nothing of the path. Its receiver acknowledges every second packet, \
-             and after 25 ms at the latest. The second table has its time beside the best of each nine cells: three payloads (the last \
-             one found by path MTU discovery) by three delays.",
-            "Virtual time does not model what a processor spends, so the ciphers take the same time here. docs/results.md has what \
-             each costs in instructions.",
+            "The questions of SEC-QUIC at a round trip of 200 ms over 100 Mbit/s: does a larger \
+             payload help, and does a shorter delay of acknowledgements? Here the delay alone decides \
+             when the receiver acknowledges. If it also acknowledged every second packet, the delay \
+             would hardly matter. The authors of SEC-QUIC found up to 60 % more throughput with 1400 \
+             bytes, and a best delay of 25 ms. Here the shortest delay is the best. It gains the most \
+             with CUBIC of RFC 9438, for 1 MB and 10 MB at 0.1 %.",
+            "`tune` is one call, `quic_sidekick::tune`, without information about the path. Its \
+             receiver acknowledges every second packet, and each packet within 25 ms. The second table \
+             shows its time beside the best of each nine cells. These are three payloads by three \
+             delays. Path MTU discovery finds the last payload.",
+            "Virtual time does not model processors, so all ciphers take the same time here. \
+             docs/results.md has the cost of each cipher in instructions.",
         ],
         parts: vec![plot(scope, sizes, "0.1"), plot(scope, sizes, "1"), best(rows()), all(rows())],
     }

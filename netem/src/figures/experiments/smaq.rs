@@ -10,7 +10,7 @@ use crate::figures::sender::Sender;
 /// The baseline of SMAQ's paper.
 const RENO: Sender =
     Sender { name: "Reno", colour: PURPLE, settings: &["sidekick.mode=off", "flow.cc=reno"] };
-/// The rival.
+/// SMAQ's approach: two proxies that split the connection.
 const SPLIT: Sender = Sender {
     name: "two split proxies, Hybla between them",
     colour: GREEN,
@@ -19,7 +19,8 @@ const SPLIT: Sender = Sender {
 const BBR2: Sender =
     Sender { name: "BBR2", colour: SKY, settings: &["sidekick.mode=off", "flow.cc=bbr2"] };
 
-/// All of downloads. The server is unmodified, and the keys stay at the ends, but for [`SPLIT`].
+/// The senders of downloads. The server is unmodified. Only the endpoints hold the keys, except
+/// with [`SPLIT`].
 const DOWNLOADS: [Sender; 7] = [
     RENO,
     SPLIT,
@@ -45,14 +46,14 @@ const DOWNLOADS: [Sender; 7] = [
         settings: &["sidekick.mode=receive", "sidekick.repair=both", "flow.cc=bbr2"],
     },
 ];
-/// All of uploads.
+/// The senders of uploads.
 const UPLOADS: [Sender; 3] = [
     RENO,
     BBR2,
     Sender { name: "Sidekick, auto, BBR2", colour: OLIVE, settings: &["sidekick.mode=auto"] },
 ];
 
-/// Orbit, scenario, loss in percent, and how much more SMAQ's proxies carried than QUIC end to end.
+/// Orbit, scenario, loss in percent, and the published gain of SMAQ's proxies over QUIC end to end.
 const ROWS: [(&str, &str, &str, &str); 4] = [
     ("LEO, 112 ms", "smaq-leo", "0.01", "about 1.07"),
     ("LEO, 112 ms", "smaq-leo", "0.1", "about 3"),
@@ -65,11 +66,12 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "smaq",
         title: "A satellite between two proxies",
         shows: vec![
-            "The setting of SMAQ-PEP (IFIP Networking 2023): 20 Mbit/s over a lossy satellite segment, with a proxy on either \
-             side of it. Its baseline is NewReno end to end. Its proxies split the connection and run Hybla-Westwood \
-             between them; the published ratio is theirs. Here they run Hybla, as its authors published it.",
-            "With a Sidekick the proxy behind the satellite only listens and repairs. The server is unmodified, and only the \
-             ends have the keys.",
+            "The path of SMAQ-PEP (IFIP Networking 2023): 20 Mbit/s over a lossy satellite segment, \
+             with a proxy on either side of it. Its baseline is NewReno end to end. Its proxies split \
+             the connection and run Hybla-Westwood between them. The published ratio is that of these \
+             proxies. Our split proxies run Hybla, as Hybla's authors published it.",
+            "With a Sidekick, the proxy behind the satellite only observes and repairs. The server is \
+             unmodified, and only the endpoints hold the keys.",
         ],
         parts: vec![
             bulk(

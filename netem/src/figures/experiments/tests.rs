@@ -1,4 +1,4 @@
-//! The list of experiments as a whole.
+//! Tests of the list of experiments as a whole.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ fn every_run_is_one_that_this_build_knows() {
     }
 }
 
-/// A series that no file has would be an empty curve, and nothing else would tell.
+/// Without this test, a misspelt name of a series would give an empty curve.
 #[test]
 fn every_published_curve_has_points() {
     let experiments = all(Scope::Whole, &[]);
@@ -51,7 +51,7 @@ fn every_published_curve_has_points() {
     assert!(plots_with > 6, "{plots_with}");
 }
 
-/// The maps of a controller differ in the help alone.
+/// The maps of a controller differ only in the help.
 #[test]
 fn maps_of_repair_have_the_same_cells_but_for_the_help() {
     let maps = |scope| {
@@ -82,7 +82,7 @@ fn the_quick_list_is_a_small_one() {
     assert!(quick * 3 < whole, "{quick} of {whole}");
 }
 
-/// Beside the command stands which seeds its runs have.
+/// docs/results.md shows the seeds beside each command.
 #[test]
 fn results_have_the_command_of_every_experiment() {
     let results = include_str!("../../../../docs/results.md");

@@ -1,5 +1,5 @@
-//! Uploads by the loss of the near segment, and by size: figure 4b of the Sidekick paper, and
-//! further.
+//! Uploads by the loss of the near segment, and by size: figure 4b of the Sidekick paper, with more
+//! senders and losses.
 
 use super::{GOODPUT, Scope, sender_curve};
 use crate::figures::job::Case;
@@ -11,8 +11,8 @@ use crate::figures::sender::{
     ALL, BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, SPLIT, Sender,
 };
 
-/// PACUBIC with the quACKs of the published curve: every 30 ms, ten missing packets at most, none
-/// on demand.
+/// PACUBIC with the quACKs of the published curve: one every 30 ms that identifies at most ten
+/// missing packets, and no polls.
 const PACUBIC_AS_PUBLISHED: Sender = Sender {
     name: "Sidekick, PACUBIC, as published",
     colour: VIOLET,
@@ -25,7 +25,7 @@ const PACUBIC_AS_PUBLISHED: Sender = Sender {
 };
 const LOSS: Axis = Axis::linear("loss of the near segment, %", 2);
 
-/// What others published, drawn in the colours of the senders that it is to be compared with.
+/// Published curves, in the colours of the senders that correspond to them.
 fn published(points: impl Fn(&str) -> Vec<(f64, f64)>, sidekick: (&str, Colour)) -> Vec<Curve> {
     let (series, colour) = sidekick;
     vec![
@@ -61,14 +61,17 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
         id: "upload-by-loss",
         title: "Upload of 10 MiB by the loss of the first hop",
         shows: vec![
-            "A fast, short, lossy near segment (1 ms, 100 Mbit/s) and a slow, long, clean far one (25 ms, 10 Mbit/s), as in the \
-             Sidekick paper, whose curves are dashed. A sender that takes each loss for congestion gives in at 1 %. BBR2 alone \
-             holds out longer and then gives in too. The question is who is at the path's limit at \
-             every loss rate.",
-            "The published Sidekick had a quACK every 30 ms that tells ten missing packets, and could not ask for another. Ours \
-             tells twenty and asks. \"PACUBIC, as published\" does without both, and is what to hold against the dashed curve.",
-            "The split proxy is what a performance-enhancing proxy does: it terminates the connection, and so must be \
-             trusted with the keys. The published split proxy is of TCP.",
+            "A fast, short, lossy near segment (1 ms, 100 Mbit/s) and a slow, long, clean far one \
+             (25 ms, 10 Mbit/s), as in the Sidekick paper, whose curves are dashed. A sender that \
+             counts each loss as congestion is slow at 1 % already. BBR2 alone is fast up to a higher \
+             loss, and then slow as well. The question is which senders fill the path at every loss \
+             rate.",
+            "The published Sidekick had a quACK every 30 ms. It identified at most ten missing \
+             packets, and the sender could not request another quACK. Ours identifies twenty, and the \
+             sender may poll. \"PACUBIC, as published\" uses neither. Compare the dashed curve with it.",
+            "The split proxy works as a performance-enhancing proxy does. It terminates the \
+             connection, so the endpoints must trust it with their keys. The published split proxy is \
+             one for TCP.",
         ],
         parts: vec![
             plot("upload-by-loss-paper", "Up to 8 %, with the published curves", paper),
@@ -103,10 +106,12 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
         id: "upload-by-size",
         title: "Upload by size",
         shows: vec![
-            "Figure 4b of the Sidekick paper: the same path, without loss and with 1 %. What a proxy can repair shows from about \
-             a megabyte on; below that the handshake and slow start decide. Without loss a Sidekick must cost nothing.",
-            "The published uploads of less than two megabytes took far longer than ours, with and without a proxy: 1.2 s for \
-             100 KiB, of which five round trips explain a quarter. What their programs did meanwhile is not known.",
+            "Figure 4b of the Sidekick paper: the same path, without loss and with 1 %. The repairs of \
+             a proxy show from about a megabyte on. Below that, the handshake and slow start decide. \
+             Without loss, a Sidekick must cost nothing.",
+            "The published uploads of less than two megabytes took far longer than ours, with and \
+             without a proxy. For example, 100 KiB took 1.2 s. Five round trips explain a quarter of \
+             that. We do not know what took the rest.",
         ],
         parts: vec![plot("0"), plot("1")],
     }

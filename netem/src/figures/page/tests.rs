@@ -1,4 +1,4 @@
-//! The text of the page. `tests/figures_page.rs` tests its look in a browser.
+//! Tests of the page's text. `tests/figures_page.rs` tests its look in a browser.
 
 use super::*;
 use crate::figures::model::{Axis, Curve, Entry, Table};
@@ -86,6 +86,6 @@ fn the_colours_of_a_heat_map_are_explained() {
     assert!(text(&Cells::Ratios("<ours>".into())).starts_with("Blue, above 1: &lt;ours&gt; is"));
     assert_eq!(
         text(&Cells::Amounts { name: "goodput, Mbit/s", full: 20.0 }),
-        "Median goodput, Mbit/s: the bluer, the more, with the full colour at 20."
+        "Median goodput, Mbit/s: a stronger blue is more. The full colour is at 20."
     );
 }

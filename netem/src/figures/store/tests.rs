@@ -1,4 +1,4 @@
-//! Shards that are written, spoilt, and put together.
+//! Shards that are written, damaged, and merged.
 
 use super::*;
 use crate::figures::job::Case;
@@ -44,7 +44,7 @@ fn shards_come_together_to_what_was_run() {
         plan.jobs().iter().map(|job| (job.clone(), outcome(job.seed()))).collect();
     assert_eq!(merge(&plan, &[directory.path().to_owned()]).unwrap(), expected);
     assert_eq!(merge(&plan, &paths).unwrap(), expected);
-    // Nothing but the three files is there.
+    // The directory has only the three files.
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
 }
 
