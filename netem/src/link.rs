@@ -1,17 +1,17 @@
 //! One direction of an emulated link, without I/O and without a clock.
 //!
-//! A packet meets, in this order: random loss, outages, the MTU, corruption and duplication. Each
-//! of them is independent. Then come the queue with its discipline, the rate limit or trace, and
-//! the delay with its jitter, which reordering may spare a packet. The caller passes the time with
-//! each call, as a [`Duration`] since any fixed start:
+//! A packet passes these stages in this order: random loss, outages, the MTU, corruption and
+//! duplication, each independent of the others. Then come the queue with its discipline, the rate
+//! limit or trace, and the delay with its jitter. Reordering lets some packets skip the delay. The
+//! caller passes the time with each call, as a [`Duration`] since any fixed start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
 //!    [`Verdict`];
 //! 2. [`Link::poll_timeout`] returns when to call again;
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
-//! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed
-//! and n alone, so that two runs with one seed lose the same packets in the same order. Every other
+//! Time must not run backwards. The fate of the n-th packet under random loss depends only on the
+//! seed and n. So two runs with one seed lose the same packets in the same order. Every other
 //! impairment draws from its own stream: jitter does not change which packets are lost.
 
 use std::collections::BTreeMap;
@@ -49,13 +49,13 @@ use queue::{Line, Queue};
 use random_streams::RandomStreams;
 use transmitter::Transmitter;
 
-/// Packets that have begun to leave, by arrival and then by their order.
+/// Packets that have begun to leave, sorted by arrival and then by their order.
 #[derive(Debug)]
 struct InFlight<P> {
     packets: BTreeMap<(Duration, u64), P>,
-    /// Packets that ever began.
+    /// The number of packets that have begun to leave.
     begun: u64,
-    /// The latest arrival of those that keep their order.
+    /// The latest arrival of the packets that keep their order.
     latest: Duration,
 }
 
@@ -72,8 +72,8 @@ pub struct Link<P> {
 }
 
 impl<P: Frame> Link<P> {
-    /// A link whose chances follow from `seed` and `stream`: links of one run share the seed and
-    /// differ in the stream, which must be below 2^32.
+    /// A link whose random numbers follow from `seed` and `stream`. The links of one run share the
+    /// seed and differ in the stream, which must be below 2^32.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
         Self {
             random: RandomStreams::new(seed, stream),
@@ -86,8 +86,8 @@ impl<P: Frame> Link<P> {
         }
     }
 
-    /// Takes a packet that reaches the link at `now`. Where the packet is doubled, the verdict is
-    /// that of the first.
+    /// Accepts or drops a packet that reaches the link at `now`. If the link duplicates the packet,
+    /// the verdict is that of the first.
     pub fn push(&mut self, now: Duration, mut packet: P) -> Verdict {
         self.counters.packets += 1;
         let draws = self.random.draw();
@@ -123,7 +123,7 @@ impl<P: Frame> Link<P> {
         let arrival = self.in_flight.packets.keys().next().map(|&(arrival, _)| arrival);
         let start = self.queue.fifo.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {
-            // What still waits cannot arrive first, unless it may overtake.
+            // A waiting packet cannot arrive first, unless it may overtake others.
             (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => {
                 Some(arrival.min(start))
             }
@@ -141,9 +141,9 @@ impl<P: Frame> Link<P> {
         Some(packet)
     }
 
-    /// Applies another configuration from `now` on. Waiting packets meet the new rate and delay,
-    /// but do not overtake those before them. Packets under way do not change. A smaller limit
-    /// drops no accepted packet.
+    /// Applies another configuration from `now` on. Waiting packets use the new rate and delay, but
+    /// do not overtake earlier ones. Packets in transmission do not change. A smaller limit drops
+    /// no accepted packet.
     pub fn set_config(&mut self, now: Duration, config: LinkConfig) {
         self.start_transmissions(now);
         self.transmitter.set_config(now, &config);
@@ -151,12 +151,12 @@ impl<P: Frame> Link<P> {
         self.config = config;
     }
 
-    /// The counts so far.
+    /// The current counts.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
-    /// Packets accepted and not yet popped, nor dropped by CoDel.
+    /// Accepted packets that were neither popped nor dropped by CoDel.
     pub fn in_flight(&self) -> usize {
         self.queue.fifo.len() + self.in_flight.packets.len()
     }
@@ -178,7 +178,8 @@ impl<P: Frame> Link<P> {
         verdict
     }
 
-    /// Puts on its way all that has begun to leave by `now`, each packet at its own time.
+    /// Starts the transmission of every packet that has begun to leave by `now`, each at its own
+    /// time.
     fn start_transmissions(&mut self, now: Duration) {
         while let Some(since) = self.queue.fifo.since() {
             let start = self.transmitter.ready_at(since);

@@ -1,5 +1,5 @@
-//! Controlled delay (RFC 8289): drops at the head of the queue while every packet has waited too
-//! long for too long.
+//! Controlled delay (RFC 8289). It drops packets at the head of the queue while all packets wait
+//! above the target for too long.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ const FULL_FRAME: u64 = 1514;
 /// The two parameters of CoDel (RFC 8289, sections 4.3 and 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDelConfig {
-    /// Standing delay that is acceptable.
+    /// The acceptable standing delay.
     pub target: Duration,
-    /// About the largest round trip time that is usual on the path.
+    /// About the longest usual round trip time of the path.
     pub interval: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Default for CoDelConfig {
     }
 }
 
-/// What was taken out of the queue at one time.
+/// The result of one removal from the queue.
 #[derive(Debug)]
 pub(super) struct Taken<P> {
     /// The packet to send.
@@ -39,7 +39,8 @@ pub(super) struct Taken<P> {
 #[derive(Debug, Default)]
 pub(super) struct CoDel {
     config: CoDelConfig,
-    /// When the delay will have been above target for an interval; `None` while it is not above.
+    /// When the delay will have been above the target for an interval. `None` while it is not above
+    /// it.
     first_above: Option<Duration>,
     dropping: bool,
     drop_next: Duration,
@@ -52,9 +53,9 @@ impl CoDel {
         Self { config, ..Self::default() }
     }
 
-    /// Takes the next packet that may be sent at `now`, and drops those before it that have to go.
-    /// Where `ecn` holds, a packet of an ECN-capable transport is marked instead and goes (section
-    /// 5.4 of RFC 8289 leaves it to the implementation; so does Linux).
+    /// Removes the next packet to send at `now`, and drops the packets before it as CoDel demands.
+    /// With `ecn`, it marks and sends packets of an ECN-capable transport instead. RFC 8289,
+    /// section 5.4, leaves this to the implementation, and Linux does the same.
     pub(super) fn take<P: Frame>(
         &mut self,
         now: Duration,
@@ -84,7 +85,7 @@ impl CoDel {
                 self.next(now, fifo, &mut taken);
             }
             self.dropping = true;
-            // Soon after the last time, the rate of drops that was right then is a good beginning.
+            // Shortly after the last dropping state, its rate of drops is a good one to begin with.
             let more = self.count.saturating_sub(self.last_count);
             let recent = now.saturating_sub(self.drop_next) < 16 * self.config.interval;
             self.count = if more > 1 && recent { more } else { 1 };
@@ -94,7 +95,7 @@ impl CoDel {
         taken
     }
 
-    /// Removes the head, and returns whether it may be dropped.
+    /// Removes the head. Returns whether it may be dropped.
     fn next<P>(&mut self, now: Duration, fifo: &mut Fifo<P>, taken: &mut Taken<P>) -> bool {
         taken.packet = fifo.take();
         let waited = taken.packet.as_ref().map(|packet| now.saturating_sub(packet.since));
@@ -108,7 +109,7 @@ impl CoDel {
         now >= since
     }
 
-    /// Returns whether the packet was marked, and can be sent.
+    /// Returns whether it marked the packet, which can then be sent.
     fn mark_or_drop<P: Frame>(&self, taken: &mut Taken<P>, ecn: bool) -> bool {
         match &mut taken.packet {
             Some(waiting) if ecn && waiting.packet.ecn().is_capable() => {
@@ -133,8 +134,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Fills a queue with packets that have waited since 0 and takes one every millisecond; returns
-    /// when packets were dropped or marked.
+    /// Fills a queue with packets that have waited since 0, and removes one every millisecond.
+    /// Returns when packets were dropped, and when they were marked.
     fn overloaded(ecn: bool, capable: bool, steps: u32) -> (Vec<Duration>, Vec<Duration>) {
         let (mut codel, mut fifo) = (CoDel::new(CoDelConfig::default()), Fifo::default());
         for number in 0..3 * steps as usize {
@@ -150,9 +151,10 @@ mod tests {
         (drops, marks)
     }
 
-    /// When a standing queue that is above target from 5 ms on loses a packet: after one interval,
-    /// and then an interval over the root of the count apart; each at the next millisecond, when a
-    /// packet is taken.
+    /// When CoDel drops a packet of a standing queue that is above the target from 5 ms on. The
+    /// first drop comes after one interval. The others follow at distances of an interval over the
+    /// root of the count. Each comes at the next millisecond, because the test then removes a
+    /// packet.
     fn law(steps: u32) -> Vec<Duration> {
         let mut times = vec![105.0];
         let mut next = 105.0 + 100.0;
@@ -181,15 +183,15 @@ mod tests {
         assert_eq!(overloaded(true, false, 1000).0, law(1000));
     }
 
-    /// CoDel after the words of RFC 8289, the slow way: it keeps every packet's record and looks
-    /// the conditions up.
+    /// A literal and slow CoDel after RFC 8289. It keeps the record of every packet, and searches
+    /// the conditions in it.
     #[derive(Default)]
     struct Oracle {
         queue: Vec<(u64, u64, usize)>,
         above_since: Option<u64>,
         dropping: Option<(f64, u32)>,
-        /// Of the last time: when the next drop would have come, the count then, and the count it
-        /// began with.
+        /// The last dropping state: when its next drop was due, its last count, and its first
+        /// count.
         last: Option<(f64, u32, u32)>,
         began_with: u32,
     }
@@ -255,7 +257,7 @@ mod tests {
             let (mut now, mut number) = (0_u64, 0);
             for (arrivals, bytes, steps) in phases {
                 for _ in 0..steps {
-                    // One packet leaves each 1.7 ms; so many arrive in between.
+                    // One packet leaves each 1.7 ms. Several may arrive in between.
                     now += 1_700_013;
                     for _ in 0..arrivals {
                         fifo.put(Duration::from_nanos(now), Packet { number, bytes, ..Packet::default() });

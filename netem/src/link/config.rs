@@ -1,4 +1,4 @@
-//! What one direction of a link does to packets.
+//! The configuration of one direction of a link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,26 @@ use crate::units::{BitRate, Percent};
 /// Default limit of a queue, in bytes.
 const DEFAULT_QUEUE_BYTES: u64 = 65_000;
 
-/// What one direction of a link does to packets. The default is a wire without length.
+/// The configuration of one direction of a link. The default is a wire without length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Time from the end of a packet's transmission to its arrival.
     pub delay: Duration,
-    /// What is added to the delay, or taken off, from packet to packet. Packets keep their order.
+    /// The variation of the delay from packet to packet. Packets keep their order.
     pub jitter: Jitter,
-    /// Chance of each packet to be spared the delay, and so to overtake others.
+    /// The chance of each packet to skip the delay, and so to overtake others.
     pub reorder: Percent,
     /// Transmission rate; `None` is no limit.
     pub rate: Option<BitRate>,
-    /// Transmission opportunities instead of a rate. Where there is a trace, `rate` is not looked
-    /// at.
+    /// Transmission opportunities instead of a rate. If there is a trace, the link ignores `rate`.
     pub trace: Option<Arc<Trace>>,
     /// Bytes that each packet needs on the line in addition to its Ethernet frame.
     pub overhead_bytes: u64,
-    /// Chance of each packet to be lost at random; what it means exactly is the model's business.
+    /// The chance of each packet to be lost at random. The loss model defines its exact meaning.
     pub loss: Percent,
-    /// How losses follow each other.
+    /// The model of random loss.
     pub loss_model: LossModel,
-    /// Times in which all that reaches the link is lost.
+    /// Times in which the link drops every packet that reaches it.
     pub outages: Outages,
     /// Largest IP packet that passes, in bytes; the link drops larger ones silently. `None` is no
     /// limit.
@@ -42,24 +41,25 @@ pub struct LinkConfig {
     pub duplicate: Percent,
     /// Chance of each packet to be damaged on the way.
     pub corrupt: Percent,
-    /// Which packets a queue drops.
+    /// The rule by which the queue drops packets.
     pub queue: Discipline,
-    /// Bytes that may wait for transmission, the packet in transmission not counted.
+    /// Bytes that may wait for transmission, without the packet in transmission.
     pub queue_bytes: u64,
-    /// Packets that may wait for transmission, the packet in transmission not counted; `None` is no
+    /// Packets that may wait for transmission, without the packet in transmission. `None` is no
     /// limit.
     pub queue_packets: Option<u64>,
     /// Whether RED and CoDel mark packets of ECN-capable transports where they would drop others.
     pub ecn: bool,
 }
 
-/// Which packets a queue drops. The limits in bytes and packets hold for each discipline.
+/// The rule by which a queue drops packets. Each discipline also keeps the limits in bytes and
+/// packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Discipline {
-    /// Those for which there is no room.
+    /// Drops the packets that do not fit.
     #[default]
     DropTail,
-    /// Random early detection with the parameters that follow from the limit in bytes.
+    /// Random early detection. Its parameters follow from the limit in bytes.
     Red,
     /// Controlled delay.
     CoDel(CoDelConfig),

@@ -1,12 +1,12 @@
-//! What a link counts.
+//! The counts of a link.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a packet that was pushed. A packet that CoDel drops has been accepted before: see
+/// The outcome of a push. CoDel drops packets that were accepted before: see
 /// [`LinkCounters::lost_aqm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was sent on its way.
+    /// The link accepted the packet.
     Accepted,
     /// Lost at random.
     LostAtRandom,
@@ -20,15 +20,15 @@ pub enum Verdict {
     QueueFull,
 }
 
-/// Counts of one direction of a link. Bytes are those of whole frames.
+/// Counts of one direction of a link. Bytes count whole frames.
 ///
-/// `packets + duplicated` is always `delivered + lost()` and what is in flight.
+/// `packets + duplicated` always equals `delivered + lost()` plus the packets in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkCounters {
     /// Packets that reached the link.
     pub packets: u64,
-    /// Packets that left it at the other end, damaged and doubled ones among them.
+    /// Packets that left at the other end, with damaged and duplicate ones.
     pub delivered: u64,
     /// Bytes of the delivered packets.
     pub delivered_bytes: u64,
@@ -36,17 +36,17 @@ pub struct LinkCounters {
     pub lost_random: u64,
     /// Packets dropped by a full queue.
     pub lost_queue: u64,
-    /// Packets dropped by RED or CoDel while there was room.
+    /// Packets that RED or CoDel dropped before the queue was full.
     pub lost_aqm: u64,
     /// Packets lost in an outage.
     pub lost_outage: u64,
     /// Packets lost because they were larger than the MTU.
     pub lost_mtu: u64,
-    /// Packets that the link made a second one of.
+    /// Packets that the link duplicated.
     pub duplicated: u64,
-    /// Packets that were damaged; the receiver's checksum will drop them.
+    /// Packets that were damaged. The checksum at the receiver drops them.
     pub corrupted: u64,
-    /// Packets that were spared the delay.
+    /// Packets that skipped the delay.
     pub reordered: u64,
     /// Packets that RED or CoDel marked.
     pub marked: u64,

@@ -1,20 +1,20 @@
-//! The packets that wait for their transmission, oldest first.
+//! Packets that wait for their transmission, oldest first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::frame::Frame;
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
-    /// When it came.
+    /// When it arrived.
     pub(super) since: Duration,
     bytes: u64,
     pub(super) packet: P,
 }
 
-/// The packets that wait.
+/// The waiting packets.
 #[derive(Debug)]
 pub(super) struct Fifo<P> {
     packets: VecDeque<Waiting<P>>,
@@ -43,7 +43,7 @@ impl<P> Fifo<P> {
         Some(oldest)
     }
 
-    /// Since when the oldest has been waiting.
+    /// When the oldest packet arrived.
     pub(super) fn since(&self) -> Option<Duration> {
         self.packets.front().map(|oldest| oldest.since)
     }

@@ -1,4 +1,4 @@
-//! What a link must know of the packets that it carries.
+//! The interface of packets to a link that carries them.
 
 /// The two bits of the IP header that explicit congestion notification uses (RFC 3168, section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Ecn {
         self as u8
     }
 
-    /// Whether a queue may mark the packet where it would drop it.
+    /// Whether a queue may mark the packet instead of dropping it.
     pub fn is_capable(self) -> bool {
         self != Self::NotEct
     }
@@ -44,16 +44,16 @@ pub trait Frame: Clone {
     /// The packet's ECN codepoint.
     fn ecn(&self) -> Ecn;
 
-    /// Marks the packet with congestion experienced. Called only where [`Ecn::is_capable`] holds.
+    /// Sets congestion experienced in the packet. Called only if [`Ecn::is_capable`] holds.
     fn mark_ce(&mut self);
 
-    /// Damages the packet as noise on the way would, at a place that follows from 64 random bits.
-    /// The receiver's UDP checksum, or its substitute, must detect it: a corrupted packet uses the
-    /// link, and is lost at the end.
+    /// Damages the packet as noise would, at a place that follows from 64 random bits. The UDP
+    /// checksum at the receiver, or its substitute, must detect the damage. So a corrupted packet
+    /// uses the link, and is lost at its end.
     fn corrupt(&mut self, random: u64);
 }
 
-/// What a frame is larger than its IP packet.
+/// The bytes of a frame that are not part of its IP packet.
 pub(super) const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -73,8 +73,9 @@ const IPV6_CLASS_SHIFT: u32 = 4;
 pub struct EthernetFrame(Vec<u8>);
 
 impl EthernetFrame {
-    /// A frame of these bytes; `None` unless it carries IPv4 or IPv6 with a whole header, to one
-    /// host. Kernels send multicasts to discover neighbours and routers, which the lab configures.
+    /// A frame of these bytes. `None` unless it carries IPv4 or IPv6 with a whole header, to one
+    /// host. Kernels send multicasts to discover neighbours and routers. The lab configures these
+    /// instead.
     pub fn from_ip(bytes: &[u8]) -> Option<Self> {
         let to_one = bytes.first().is_some_and(|first| first & 1 == 0);
         let version = bytes.get(ETHERNET_HEADER).map(|first| first >> 4);
@@ -95,7 +96,7 @@ impl EthernetFrame {
         self.0.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 6)
     }
 
-    /// Where the IP payload begins, according to the header. The hosts send no IPv6 extension
+    /// Where the IP payload begins, by the length in the header. The hosts send no IPv6 extension
     /// headers.
     fn ip_payload(&self) -> usize {
         if self.is_ipv6() {
@@ -121,7 +122,7 @@ impl Frame for EthernetFrame {
         self.0.get(TRAFFIC_CLASS).map_or(Ecn::NotEct, |&class| Ecn::from_bits(class >> shift))
     }
 
-    /// Sets the two bits and, in IPv4, mends the header checksum (RFC 1624, equation 3).
+    /// Sets the two bits. In IPv4, it also corrects the header checksum (RFC 1624, equation 3).
     fn mark_ce(&mut self) {
         if self.is_ipv6() {
             if let Some(class) = self.0.get_mut(TRAFFIC_CLASS) {
@@ -145,9 +146,9 @@ impl Frame for EthernetFrame {
         self.0[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&[high, low]);
     }
 
-    /// Flips one bit of the UDP payload, or of the IP payload where it is not UDP or has none. The
-    /// kernel of the receiver finds the UDP checksum wrong and drops the datagram, so that no
-    /// program ever sees it.
+    /// Flips one bit of the UDP payload. If the packet is not UDP, or has no UDP payload, it flips
+    /// one of the IP payload. The receiver's kernel detects the wrong UDP checksum and drops the
+    /// datagram. So no program receives it.
     fn corrupt(&mut self, random: u64) {
         let payload = self.ip_payload();
         let udp_payload = payload + UDP_HEADER;
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The Internet checksum, the slow way (RFC 1071).
+    /// A slow Internet checksum (RFC 1071).
     fn checksum(bytes: &[u8]) -> u16 {
         let sum: u64 = bytes
             .chunks(2)

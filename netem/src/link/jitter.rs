@@ -1,4 +1,4 @@
-//! Delay that differs from packet to packet.
+//! Delays that vary from packet to packet.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use rand_chacha::rand_core::Rng;
 
 use crate::units::unit_interval;
 
-/// Halves of 64-bit draws that are added up for one normal deviate: with twelve, the variance is 1.
+/// The number of halves of 64-bit draws in the sum for one normal deviate. With twelve, the
+/// variance is 1.
 const UNIFORMS: u32 = 12;
 
-/// How a delay differs from packet to packet. The default does not.
+/// The variation of a delay from packet to packet. By default, the delay does not vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jitter {
-    /// Greatest difference from the delay if uniform; standard deviation if normal.
+    /// If uniform, the greatest difference from the delay. If normal, the standard deviation.
     pub spread: Duration,
     /// The distribution.
     pub shape: JitterShape,
@@ -21,10 +22,10 @@ pub struct Jitter {
 /// The distribution of a jitter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JitterShape {
-    /// Every difference up to the spread is as likely as any other.
+    /// Every difference up to the spread is equally likely.
     #[default]
     Uniform,
-    /// Normal, cut off at six standard deviations.
+    /// Normal. The sum of twelve draws limits it to six standard deviations.
     Normal,
 }
 
@@ -43,9 +44,8 @@ impl Jitter {
     }
 }
 
-/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. It takes sums alone, so that
-/// every machine draws the same to the last bit; the logarithm of one library is not that of
-/// another.
+/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. It uses only sums, so every
+/// machine draws the same number to the last bit. The logarithms of two libraries may differ.
 fn standard_normal(random: &mut impl Rng) -> f64 {
     let sum: f64 = (0..UNIFORMS).map(|_| f64::from(random.next_u32()) + 0.5).sum();
     sum / (f64::from(u32::MAX) + 1.0) - f64::from(UNIFORMS) / 2.0
@@ -58,11 +58,12 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     const COUNT: usize = 40_000;
-    /// Largest distance of an empirical distribution of so many from its own, one time in 10^6
-    /// (Kolmogorov, Smirnov).
+    /// The largest distance of an empirical distribution of so many samples from its own, exceeded
+    /// one time in 10^6 (Kolmogorov, Smirnov).
     const KOLMOGOROV: f64 = 2.7 / 200.0;
 
-    /// Delays about 100 ms with a spread of 10 ms, in spreads from the mean, in order.
+    /// Sorted delays about 100 ms with a spread of 10 ms, as distances from the mean in units of
+    /// the spread.
     fn sample(shape: JitterShape) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let jitter = Jitter { spread: Duration::from_millis(10), shape };

@@ -1,40 +1,41 @@
-//! How losses follow each other.
+//! Models of random loss.
 
 use super::random_streams::Draws;
 use crate::units::Percent;
 
-/// How losses follow each other. The model defines the meaning of [`super::LinkConfig::loss`].
+/// How losses depend on each other. The model defines the meaning of [`super::LinkConfig::loss`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// Each packet is lost with the chance of the link's `loss`, independently of the others.
+    /// Each packet is lost by the chance of the link's `loss`, independently of the others.
     #[default]
     Independent,
-    /// With this chance a packet shares the fate of the one before it; otherwise it is lost with
-    /// the chance of the link's `loss`. The share lost in the long run is that `loss`, and the
+    /// With this chance, a packet has the same fate as the previous one. Otherwise it is lost by
+    /// the chance of the link's `loss`. The long-term share of losses is that `loss`. The
     /// correlation of neighbouring fates is this chance.
     Correlated(Percent),
-    /// Two states of the link (Gilbert 1960, Elliott 1963). A packet is lost with the chance of the
-    /// state that it finds, in the good one the link's `loss`; then the state may change.
+    /// Two states of the link (Gilbert 1960, Elliott 1963). The current state determines the chance
+    /// of loss: in the good state, it is the link's `loss`. After each packet, the state may
+    /// change.
     GilbertElliott {
-        /// Chance, with each packet, to go over to the bad state.
+        /// The chance of each packet to change the state from good to bad.
         to_bad: Percent,
-        /// Chance, with each packet, to go back to the good state.
+        /// The chance of each packet to change the state from bad to good.
         to_good: Percent,
-        /// Chance of a packet to be lost in the bad state.
+        /// The chance of a packet to be lost in the bad state.
         bad_loss: Percent,
     },
 }
 
-/// What a loss model remembers. A link begins in the good state.
+/// The state of a loss model. A link begins in the good state.
 #[derive(Debug, Default)]
 pub(super) struct LossState {
-    /// Whether the packet before was lost; `None` before the first.
+    /// Whether the previous packet was lost. `None` before the first.
     last: Option<bool>,
     bad: bool,
 }
 
 impl LossState {
-    /// Whether the next packet is lost.
+    /// Decides whether the next packet is lost.
     pub(super) fn strikes(&mut self, loss: Percent, model: LossModel, draws: &Draws) -> bool {
         let lost = match (model, self.last) {
             (LossModel::Correlated(chance), Some(last)) if chance.strikes(draws.loss_state) => last,

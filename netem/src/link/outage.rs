@@ -1,4 +1,4 @@
-//! Times in which a link carries nothing.
+//! Times in which a link carries no packets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ pub struct Outage {
     pub length: Duration,
 }
 
-/// The outages of a link. What reaches the link in one is lost; what it has accepted before still
-/// arrives.
+/// The outages of a link. During an outage, the link drops every packet that reaches it. Packets
+/// that it accepted before still arrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outages(Arc<[Outage]>);
 
@@ -25,7 +25,7 @@ impl Outages {
             .any(|outage| now.checked_sub(outage.from).is_some_and(|since| since < outage.length))
     }
 
-    /// Each of them.
+    /// Every outage.
     pub fn iter(&self) -> impl Iterator<Item = &Outage> {
         self.0.iter()
     }

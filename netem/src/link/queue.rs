@@ -1,4 +1,4 @@
-//! The queue in front of a transmitter: its limits, and which packets it drops.
+//! The queue before a transmitter: its limits, and its discipline.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ enum Aqm {
     CoDel(CoDel),
 }
 
-/// Packets that wait, and the discipline that they are under.
+/// The waiting packets, and their discipline.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
     pub(super) fifo: Fifo<P>,
@@ -29,12 +29,12 @@ pub(super) struct Queue<P> {
     ecn: bool,
 }
 
-/// What the transmitter is doing when a packet comes.
+/// The state of the transmitter when a packet arrives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     /// Whether the packet has to wait.
     pub(super) busy: bool,
-    /// Since when there has been nothing to send, if there is nothing.
+    /// When the transmitter became idle, if it is idle.
     pub(super) idle_since: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl<P: Frame> Queue<P> {
         }
     }
 
-    /// Applies other limits, and another discipline if it differs.
+    /// Applies new limits, and a new discipline if it differs.
     pub(super) fn set_config(&mut self, before: &LinkConfig, config: &LinkConfig) {
         match &mut self.aqm {
             _ if before.queue != config.queue => self.aqm = Self::aqm(config),
@@ -69,7 +69,7 @@ impl<P: Frame> Queue<P> {
         self.ecn = config.ecn;
     }
 
-    /// Accepts or drops a packet. Returns the verdict, and whether the packet was marked.
+    /// Accepts or drops a packet. Returns the verdict, and whether the queue marked the packet.
     pub(super) fn offer(
         &mut self,
         now: Duration,
@@ -97,7 +97,7 @@ impl<P: Frame> Queue<P> {
         (Verdict::Accepted, marked)
     }
 
-    /// Takes out what is to be sent at `now`.
+    /// Removes the packet to send at `now`.
     pub(super) fn take(&mut self, now: Duration) -> Taken<P> {
         match &mut self.aqm {
             Aqm::CoDel(codel) => codel.take(now, &mut self.fifo, self.ecn),

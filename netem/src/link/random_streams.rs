@@ -1,13 +1,12 @@
 //! The random numbers of a link: a stream for each impairment.
 //!
-//! Each impairment has its own stream, so that switching one on does not change what another does
-//! to packets.
+//! Each impairment has its own stream. So an impairment does not change the effect of another one.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Each impairment draws from the link's stream plus a multiple of this. A link's own stream must
-/// be below it.
+/// Each impairment draws from the link's stream plus a multiple of this number. A link's own stream
+/// must be below it.
 const CAUSES_APART: u64 = 1 << 32;
 
 /// The random numbers of a link.
@@ -22,7 +21,7 @@ pub(super) struct RandomStreams {
     pub(super) red: ChaCha8Rng,
 }
 
-/// The random numbers of one packet that reaches the link.
+/// The random numbers for one packet that reaches the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draws {
     pub(super) loss: u64,
@@ -50,8 +49,8 @@ impl RandomStreams {
         }
     }
 
-    /// Draws each number for the next packet, also where the impairment is off: the draws of the
-    /// n-th packet then depend on n alone.
+    /// Draws all numbers for the next packet, also those of impairments that are off. So the draws
+    /// of the n-th packet depend only on n.
     pub(super) fn draw(&mut self) -> Draws {
         Draws {
             loss: self.loss.next_u64(),

@@ -1,5 +1,5 @@
-//! Random early detection (Floyd and Jacobson 1993), adaptive (Floyd, Gummadi and Shenker 2001),
-//! with the parameters and the details of Linux' `sch_red`, in bytes.
+//! Random early detection (Floyd and Jacobson 1993), adaptive (Floyd, Gummadi and Shenker 2001).
+//! The parameters and details, in bytes, are those of Linux' `sch_red`.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use rand_chacha::rand_core::Rng;
 
 use crate::units::{BitRate, unit_interval};
 
-/// Size that a packet is taken to have.
+/// The assumed size of a packet.
 const AVERAGE_PACKET: u64 = 1000;
-/// Drop probability at the upper threshold, at first.
+/// The initial drop probability at the upper threshold.
 const FIRST_MAX_P: f64 = 0.02;
-/// How often the drop probability is adapted.
+/// The interval between adaptations of the drop probability.
 const ADAPT_EVERY: Duration = Duration::from_millis(500);
-/// Bounds within which the drop probability is still raised, and lowered.
+/// Above the first bound, the drop probability may fall. Below the second, it may rise.
 const MAX_P_RANGE: (f64, f64) = (0.01, 0.5);
-/// Slowest average: a weight of 2^-31.
+/// The slowest average has a weight of 2^-31.
 const MOST_HALVINGS: u32 = 31;
 
-/// What RED derives from the limit of its queue, by the defaults of `tc`.
+/// The parameters that RED derives from the limit of its queue, by the defaults of `tc`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedParameters {
-    /// Average queue below which nothing is dropped, in bytes: a third of the upper threshold.
+    /// RED drops no packet below this average queue in bytes. It is a third of the upper threshold.
     pub min_bytes: u64,
-    /// Average queue from which on everything is dropped, in bytes: a quarter of the limit.
+    /// RED drops every packet above this average queue in bytes. It is a quarter of the limit.
     pub max_bytes: u64,
-    /// Packets of a burst that may pass while the average is still low.
+    /// The packets of a burst that may pass while the average is still low.
     pub burst: u64,
-    /// Size that a packet is taken to have, in bytes.
+    /// The assumed size of a packet, in bytes.
     pub average_packet: u64,
-    /// Weight of the newest queue length in the average.
+    /// The weight of the newest queue length in the average.
     pub weight: f64,
 }
 
 impl RedParameters {
-    /// Smallest limit from which parameters follow, in bytes: below, the lower threshold is less
+    /// The smallest limit in bytes that gives parameters. Below it, the lower threshold is less
     /// than one packet.
     pub const LEAST_QUEUE_BYTES: u64 = 12 * AVERAGE_PACKET;
 
@@ -53,8 +53,8 @@ impl RedParameters {
     }
 }
 
-/// The largest power of a half that lets a burst pass before the average reaches the lower
-/// threshold (Floyd and Jacobson, section 6, equation 3, in the form that `tc` solves).
+/// The largest power of one half with which a burst passes before the average reaches the lower
+/// threshold. It solves equation 3 of Floyd and Jacobson, section 6, as `tc` does.
 fn weight(min_bytes: u64, burst: u64) -> f64 {
     let needed = (burst + 1) as f64 - min_bytes as f64 / AVERAGE_PACKET as f64;
     let mut weight = 0.5;
@@ -67,7 +67,8 @@ fn weight(min_bytes: u64, burst: u64) -> f64 {
     weight
 }
 
-/// A power by squaring: products alone, so that every machine has the same to the last bit.
+/// A power by squaring. It uses only products, so every machine has the same result to the last
+/// bit.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
@@ -84,7 +85,7 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedVerdict {
     Pass,
-    /// The average is between the thresholds, and chance struck: drop, or mark.
+    /// The average is between the thresholds, and chance decides to drop or mark the packet.
     Early,
     /// The average is above the upper threshold: drop.
     Forced,
@@ -94,21 +95,22 @@ pub(super) enum RedVerdict {
 #[derive(Debug)]
 pub(super) struct Red {
     parameters: RedParameters,
-    /// Time that an average packet takes; without a rate there is no queue and this is not needed.
+    /// The transmission time of an average packet. Without a rate, there is no queue, and RED does
+    /// not use this time.
     packet_time: Duration,
     average: f64,
     max_p: f64,
-    /// Packets since the last drop while the average is between the thresholds; `None` while it is
+    /// Packets since the last drop, while the average is between the thresholds. `None` while it is
     /// not.
     count: Option<u64>,
-    /// Uniform over [0, 1): the drop comes when the count times the probability reaches it, which
-    /// spaces drops evenly (section 4 of the paper: gaps are uniform, not geometric).
+    /// Uniform over [0, 1). RED drops a packet when the count times the probability reaches it. So
+    /// the gaps between drops are uniform, not geometric (section 4 of the paper).
     target: f64,
     next_adaptation: Duration,
 }
 
 impl Red {
-    /// `rate` is what drains the queue.
+    /// A queue that drains at `rate`.
     pub(super) fn new(queue_bytes: u64, rate: Option<BitRate>) -> Self {
         Self {
             parameters: RedParameters::new(queue_bytes),
@@ -121,14 +123,14 @@ impl Red {
         }
     }
 
-    /// Applies another limit and another rate; the average stays.
+    /// Applies another limit and another rate. The average does not change.
     pub(super) fn retune(&mut self, queue_bytes: u64, rate: Option<BitRate>) {
         let Self { parameters, packet_time, .. } = Self::new(queue_bytes, rate);
         (self.parameters, self.packet_time) = (parameters, packet_time);
     }
 
-    /// Judges a packet that reaches a queue of `backlog` bytes, the packet not among them.
-    /// `idle_since` is when the queue became empty.
+    /// Judges a packet that reaches a queue of `backlog` bytes, without the packet itself.
+    /// `idle_since` is the time at which the queue became empty.
     pub(super) fn judge(
         &mut self,
         now: Duration,
@@ -166,8 +168,8 @@ impl Red {
         RedVerdict::Early
     }
 
-    /// The average after so long without a packet: as if small packets had found an empty queue all
-    /// the while.
+    /// The average after an idle time. It decays as if small packets had found an empty queue
+    /// during this time.
     fn after_idling(&self, idle: Duration) -> f64 {
         let packets = idle.as_nanos().checked_div(self.packet_time.as_nanos());
         let packets =
@@ -175,8 +177,8 @@ impl Red {
         self.average * power(1.0 - self.parameters.weight, packets)
     }
 
-    /// Holds the average near the middle of the thresholds: every half second the probability goes
-    /// up a little, or down by a tenth.
+    /// Keeps the average near the middle of the thresholds. Every half second, the probability
+    /// rises a little, or falls by a tenth.
     fn adapt(&mut self, now: Duration, idle_since: Option<Duration>) {
         let (least, most) = (self.parameters.min_bytes as f64, self.parameters.max_bytes as f64);
         let (low, high) = (least + 0.4 * (most - least), least + 0.6 * (most - least));
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_parameters_of_the_papers_topology() {
-        // Limit 4 x bdp, bdp 65,000 bytes.
+        // The limit is 4 x bdp, and bdp is 65,000 bytes.
         let parameters = RedParameters::new(260_000);
         assert_eq!(
             (parameters.min_bytes, parameters.max_bytes, parameters.burst),
@@ -219,13 +221,13 @@ mod tests {
     fn the_weight_is_the_largest_that_lets_the_burst_pass() {
         for queue_bytes in (12_000..2_000_000).step_by(7919) {
             let RedParameters { min_bytes, burst, weight, .. } = RedParameters::new(queue_bytes);
-            // The average after each packet of a burst that finds a queue of 1, 2, 3.. packets.
+            // The average after each packet of a burst that finds a queue of 1, 2, 3... packets.
             let average = |weight: f64| {
                 (1..=burst)
                     .fold(0.0, |average: f64, queue| average + weight * (queue as f64 - average))
             };
             let threshold = min_bytes as f64 / 1000.0;
-            // tc asks for one packet less than the paper does.
+            // tc expects one packet less than the paper does.
             assert!(
                 average(weight) <= threshold - 1.0 + weight + 1e-9 || average(weight) <= threshold,
                 "{queue_bytes}"
@@ -238,8 +240,8 @@ mod tests {
 
     #[test]
     fn the_probability_follows_the_curve() {
-        // Held at one queue length, the average converges and drops come at p / (1 + p) ... 2p, by
-        // uniform gaps: a mean gap of (1 + 1/p) / 2.
+        // At a constant queue length, the average converges. The gaps between drops are uniform,
+        // and drops come at p / (1 + p) ... 2p. The mean gap is (1 + 1/p) / 2.
         for backlog in [32_500, 43_333, 60_666] {
             let (mut red, mut random) = red(260_000, 10.0);
             let share = (backlog as f64 - 21_666.0) / (65_000.0 - 21_666.0);
@@ -253,7 +255,7 @@ mod tests {
             let p: f64 = FIRST_MAX_P * share;
             let gap = (1.0 + 1.0 / p) / 2.0;
             let expected = f64::from(count) / gap;
-            // Variance of a uniform gap over the square of its mean is at most a third.
+            // The variance of a uniform gap is at most a third of the square of its mean.
             let sigma = (expected / 3.0).sqrt();
             assert!(
                 (f64::from(drops) - expected).abs() < 5.0 * sigma,
@@ -269,7 +271,7 @@ mod tests {
         assert!((0..1000).all(|_| red.judge(now, 21_000, None, &mut random) == RedVerdict::Pass));
         let last = (0..1000).map(|_| red.judge(now, 66_000, None, &mut random)).last();
         assert_eq!(last, Some(RedVerdict::Forced));
-        // Five seconds of nothing are many small packets.
+        // Five idle seconds count as many small packets.
         let later = now + Duration::from_secs(5);
         assert_eq!(red.judge(later, 0, Some(now), &mut random), RedVerdict::Pass);
     }
@@ -289,7 +291,7 @@ mod tests {
             for (gap_us, backlog, idle_us) in events {
                 now_us += gap_us;
                 let idle_from = idle_us.map(|idle| now_us - idle.min(gap_us));
-                // 1,000 bytes at 10 Mbit/s are 800 µs.
+                // 1,000 bytes at 10 Mbit/s take 800 µs.
                 let decayed = |average: f64, at: u64| match idle_from {
                     Some(from) if at >= from => (0..(at - from) / 800).fold(average, |average, _| average * (1.0 - weight)),
                     _ => average,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 mod features;
 
-/// A packet that keeps its number and remembers what was done to it.
+/// A packet with a number, which records what the link did to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Packet {
     pub(super) number: usize,
@@ -48,8 +48,8 @@ fn config(delay_ms: u64, mbit: Option<f64>, loss: f64, queue_bytes: u64) -> Link
     }
 }
 
-/// Pushes packets numbered from 0 and returns `(number, arrival)` of each that arrives, popping on
-/// the way.
+/// Pushes packets numbered from 0, and pops at every deadline. Returns `(number, arrival)` of each
+/// packet that arrives.
 fn carry(
     config: LinkConfig,
     seed: u64,
@@ -73,7 +73,7 @@ fn carry(
     (arrived, link.counters())
 }
 
-/// The same, the slow way: for each packet the whole history is searched again, in nanoseconds.
+/// A slow version of the same: for each packet, it searches the whole history, in nanoseconds.
 fn oracle(
     config: LinkConfig,
     lost: &[bool],
@@ -109,7 +109,7 @@ fn oracle(
         .collect()
 }
 
-/// Which of the first `count` packets the seed loses, found with a link that does nothing else.
+/// The packets of the first `count` that the seed loses, by a link that only loses packets.
 fn losses(loss: f64, seed: u64, count: usize) -> Vec<bool> {
     let mut link = Link::new(config(0, None, loss, 0), seed, 0);
     (0..count)
@@ -119,7 +119,7 @@ fn losses(loss: f64, seed: u64, count: usize) -> Vec<bool> {
 
 #[test]
 fn a_lone_packet_takes_its_transmission_and_the_delay() {
-    // 1,250 bytes at 10 Mbit/s are 1 ms.
+    // 1,250 bytes at 10 Mbit/s take 1 ms.
     let (arrived, _) =
         carry(config(25, Some(10.0), 0.0, 65_000), 1, &[(Duration::from_millis(3), 1250)]);
     assert_eq!(arrived, [(0, Duration::from_millis(3 + 1 + 25))]);
@@ -209,7 +209,7 @@ proptest! {
         let config = config(5, Some(mbit), 2.0, 30_000);
         let rate = u128::from(config.rate.unwrap().bits_per_second());
         let (arrived, _) = carry(config, seed, &packets);
-        // Between any two arrivals fit at most the packets after the first: each ends its own
+        // Between any two arrivals, at most the packets after the first fit: each ends its
         // transmission there.
         for (first, &(_, from)) in arrived.iter().enumerate() {
             let mut bits = 0_u128;

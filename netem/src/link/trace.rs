@@ -1,18 +1,18 @@
 //! Transmission opportunities in the format of mahimahi (Netravali et al., USENIX ATC 2015).
 //!
-//! Each line of the file is a time in whole milliseconds at which 1504 bytes may leave, in order. A
-//! time that occurs twice gives twice the room. After its last line the file begins again, with
-//! that line's time as its new zero. Unused room is lost. A packet that is larger than the room
-//! continues in the next.
+//! Each line of the file is a time in whole milliseconds, in order. At that time, 1504 bytes may
+//! leave. A time that occurs twice gives twice the room. After its last line, the file begins
+//! again, and that line's time is its new zero. Unused room is lost. A packet that is larger than
+//! the room continues in the next one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes that may leave at one opportunity. As mahimahi counts, a full IP packet of 1500 bytes
-/// takes one.
+/// Bytes that may leave at one opportunity. By mahimahi's count, it carries a full IP packet of
+/// 1500 bytes.
 pub(super) const OPPORTUNITY_BYTES: u64 = 1504;
 
-/// The least and the greatest time of a line; the greatest is some 49 days.
+/// The largest time of a line: about 49 days.
 const MOST_MS: u64 = u32::MAX as u64;
 
 /// Why a trace cannot be used.
@@ -41,8 +41,8 @@ pub enum TraceError {
 /// A trace, ready to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Milliseconds since the beginning of a pass, not decreasing; the last is above zero and the
-    /// length of a pass.
+    /// Milliseconds since the beginning of a pass, not decreasing. The last is above zero, and is
+    /// the length of a pass.
     times: Vec<u64>,
     period: u64,
 }
@@ -82,12 +82,12 @@ impl Trace {
         Ok(Self { times, period })
     }
 
-    /// Bits a second in the mean, at least 1.
+    /// The mean bits per second, at least 1.
     pub(super) fn mean_bits_per_second(&self) -> u64 {
         (self.times.len() as u64 * OPPORTUNITY_BYTES * 8 * 1000 / self.period).max(1)
     }
 
-    /// The time of an opportunity, counted from 0 over all passes.
+    /// The time of an opportunity. Indices count from 0 over all passes.
     fn time(&self, index: u64) -> Duration {
         let count = self.times.len() as u64;
         let within = usize::try_from(index % count).ok().and_then(|index| self.times.get(index));
@@ -98,7 +98,7 @@ impl Trace {
     /// The first opportunity that is not before `time`.
     fn first_at(&self, time: Duration) -> u64 {
         let ms = u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        // The pass before a boundary may have its last opportunity on it.
+        // The last opportunity of a pass may lie on the boundary to the next pass.
         let pass = ms.saturating_sub(1) / self.period;
         let within = ms - pass * self.period;
         let skipped = self.times.partition_point(|&time| time < within);
@@ -106,11 +106,11 @@ impl Trace {
     }
 }
 
-/// How far the opportunities are used up.
+/// The position in a trace: the opportunities and bytes that were used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     index: u64,
-    /// Bytes that this opportunity still has.
+    /// The unused bytes of this opportunity.
     left: u64,
 }
 
@@ -121,7 +121,7 @@ impl Default for Cursor {
 }
 
 impl Cursor {
-    /// At an opportunity of which nothing is used up.
+    /// A cursor at an opportunity with all its room unused.
     fn whole(index: u64) -> Self {
         Self { index, left: OPPORTUNITY_BYTES }
     }
@@ -133,7 +133,7 @@ impl Cursor {
         if first > next.index { Self::whole(first) } else { next }
     }
 
-    /// When a packet that is there from `since` on can begin to leave.
+    /// When a packet can begin to leave if it waits from `since` on.
     pub(super) fn ready_at(self, trace: &Trace, since: Duration) -> Duration {
         trace.time(self.seek(trace, since).index)
     }

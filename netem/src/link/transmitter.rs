@@ -7,8 +7,8 @@ use super::config::LinkConfig;
 use super::trace::{Cursor, Trace};
 use crate::units::BitRate;
 
-/// What mahimahi counts less than a whole frame: it sees a packet with 4 bytes before the IP
-/// header, not 14.
+/// mahimahi counts less than a whole frame: it has 4 bytes before the IP header, not 14. This is
+/// the difference.
 const TRACE_LESS_BYTES: u64 = 10;
 
 #[derive(Debug)]
@@ -18,13 +18,13 @@ enum Pace {
     Trace(Arc<Trace>, Cursor),
 }
 
-/// Sends one packet after the other, by a rate or by a trace.
+/// Sends one packet after the other, by a rate or a trace.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     pace: Pace,
     overhead_bytes: u64,
     idle_at: Duration,
-    /// When this configuration began. Room of an earlier trace is lost.
+    /// When this configuration began. The room of an earlier trace is lost.
     since: Duration,
 }
 
@@ -55,12 +55,12 @@ impl Transmitter {
         *self = next;
     }
 
-    /// When all that was sent so far has left.
+    /// When the last packet has left.
     pub(super) fn idle_at(&self) -> Duration {
         self.idle_at
     }
 
-    /// When a packet that is there from `since` on can begin to leave.
+    /// When a packet can begin to leave if it waits from `since` on.
     pub(super) fn ready_at(&self, since: Duration) -> Duration {
         let since = since.max(self.idle_at).max(self.since);
         match &self.pace {

@@ -1,10 +1,10 @@
-//! All that a link can do beside a queue, a rate and a delay.
+//! Tests of every feature of a link except the queue, the rate and the delay.
 
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Pops all there is, and returns each packet with the deadline at which it came.
+/// Pops all packets. Returns each packet with its deadline.
 fn drain(link: &mut Link<Packet>) -> Vec<(Packet, Duration)> {
     let mut arrived = Vec::new();
     while let Some(deadline) = link.poll_timeout() {
@@ -54,7 +54,7 @@ fn a_packet_spared_the_delay_overtakes() {
     }
     let arrived = drain(&mut link);
     assert!(arrived.windows(2).all(|pair| pair[0].1 <= pair[1].1));
-    // Packet n has left after n + 1 ms.
+    // Packet n leaves after n + 1 ms.
     let after = |ms: usize| Duration::from_millis(ms as u64);
     let early = arrived.iter().filter(|(packet, at)| *at == after(packet.number + 1)).count();
     let late = arrived.iter().filter(|(packet, at)| *at == after(packet.number + 21)).count();
@@ -124,7 +124,7 @@ fn a_trace_takes_the_place_of_the_rate() {
     let link =
         LinkConfig { trace: Some(std::sync::Arc::new(trace)), ..config(2, None, 0.0, 4 * 1514) };
     let mut link = Link::new(link, 1, 0);
-    // Six full frames: two leave at 3 ms, one at 10 ms; the queue has room for four.
+    // Six full frames: two leave at 3 ms, and one at 10 ms. The queue holds four.
     for number in 0..6 {
         link.push(MS, Packet::new(number, 1514));
     }
@@ -140,7 +140,7 @@ fn a_change_of_rate_and_delay_meets_what_has_not_begun() {
     for number in 0..4 {
         link.push(Duration::ZERO, Packet::new(number, 1000));
     }
-    // Packets 0 and 1 have begun by then; 2 would arrive at 5 ms, were it not for packet 1.
+    // Packets 0 and 1 have begun by then. Packet 2 would arrive at 5 ms without packet 1.
     let changed = LinkConfig { delay: 2 * MS, ..config(0, Some(16.0), 0.0, 65_000) };
     link.set_config(MS + MS / 2, changed);
     let times: Vec<_> =
@@ -160,8 +160,8 @@ fn a_new_trace_does_not_give_away_room_of_the_past() {
     assert_eq!(link.poll_timeout(), Some(12 * MS));
 }
 
-/// Sends 1000 bytes each `gap` over 8 Mbit/s for ten seconds, and returns the counts and the
-/// longest time in the queue in the last five.
+/// Sends 1000 bytes each `gap` over 8 Mbit/s for ten seconds. Returns the counts, and the longest
+/// time in the queue during the last five.
 fn overload(queue: Discipline, ecn: bool, gap: Duration) -> (LinkCounters, Duration) {
     let limits = LinkConfig { queue, ecn, ..config(0, Some(8.0), 0.0, 260_000) };
     let mut link: Link<Packet> = Link::new(limits, 1, 0);
@@ -184,7 +184,7 @@ fn overload(queue: Discipline, ecn: bool, gap: Duration) -> (LinkCounters, Durat
 #[test]
 fn active_queues_stay_shorter_than_a_full_one() {
     let codel = Discipline::CoDel(CoDelConfig::default());
-    // 3 % more than the link carries.
+    // The sender sends 3 % more than the link carries.
     let gap = Duration::from_micros(970);
     let (tail, full) = overload(Discipline::DropTail, false, gap);
     assert!(tail.lost_aqm == 0 && full > 200 * MS, "{tail:?} {full:?}");
@@ -251,7 +251,7 @@ prop_compose! {
     }
 }
 
-/// What a link with all there is does to a traffic, with a change of configuration half way.
+/// What a link with all features does to traffic. The configuration changes half way.
 fn history(
     first: &LinkConfig,
     second: &LinkConfig,
@@ -261,7 +261,7 @@ fn history(
     let mut link = Link::new(first.clone(), seed, 0);
     let mut arrived = Vec::new();
     for (number, &(now, bytes)) in packets.iter().enumerate() {
-        // Time goes on by deadlines, as in the simulator; every deadline is progress.
+        // Time advances by deadlines, as in the simulator. Every deadline must make progress.
         while let Some(deadline) = link.poll_timeout().filter(|&deadline| deadline <= now) {
             match link.pop(deadline) {
                 Some(packet) => arrived.push((packet, deadline)),
@@ -298,7 +298,7 @@ proptest! {
         if first.reorder.get() == 0.0 && second.reorder.get() == 0.0 {
             prop_assert!(arrived.windows(2).all(|pair| pair[0].0.number <= pair[1].0.number));
         }
-        // The same again is the same.
+        // A second run gives the same result.
         prop_assert_eq!((arrived, counters), history(&first, &second, &packets, seed)?);
     }
 
