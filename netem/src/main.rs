@@ -26,7 +26,7 @@ use sidekick_netem::scenario::{FlowKind, Scenario, built_in, settings};
 use sidekick_netem::source::SourceFile;
 use sidekick_netem::{demo, enclosure, report, sim};
 
-/// How often progress is looked at.
+/// The interval between updates of the progress display.
 const TICK: Duration = Duration::from_millis(100);
 
 mod cli;
@@ -90,8 +90,8 @@ fn work(command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// Checks outside the enclosure all that can be checked there, the programs that `check` names
-/// among it, then does the work inside.
+/// Checks outside the enclosure as much as possible, with the programs that `check` names. Then
+/// does the work inside.
 fn in_enclosure<const N: usize>(
     backend: &str,
     common: &Common,
@@ -167,7 +167,7 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
         let about =
             std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if !about.is_file() || about.len() == 0 {
-            bail!("{} is empty or no file; name one with contents", path.display());
+            bail!("{} is empty or no file; give --file a file with contents", path.display());
         }
         scenario.flow.bytes = about.len();
     }
@@ -203,7 +203,7 @@ fn simulate(run: &cli::Run) -> Result<()> {
     let scenario = prepare_run(run)?;
     let mut records = Vec::new();
     for seed in seeds(run) {
-        // A run that fails affects no other.
+        // A failed run affects no other.
         let record = match simulate_once(&scenario, seed, run.pcap.as_deref()) {
             Ok(record) => record,
             Err(error) if run.runs > 1 => {
@@ -221,7 +221,7 @@ fn simulate(run: &cli::Run) -> Result<()> {
     }
 }
 
-/// The record of a run with its settings, printed if JSON is wanted.
+/// Adds the settings to the record of a run. With `--json`, prints the record.
 fn keep(run: &cli::Run, record: RunRecord) -> Result<RunRecord> {
     let record = RunRecord { settings: run.set.clone(), ..record };
     if run.common.json {
@@ -230,12 +230,12 @@ fn keep(run: &cli::Run, record: RunRecord) -> Result<RunRecord> {
     Ok(record)
 }
 
-/// Prints the records as a table, unless JSON is wanted.
+/// Prints the records as a table, unless `--json` is given.
 fn summarize(run: &cli::Run, scenario: &Scenario, records: &[RunRecord]) -> Result<()> {
     if run.common.json { Ok(()) } else { print(&report::summary(scenario, records)) }
 }
 
-/// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real
+/// One run on its own thread, because virtual time belongs to a thread. This thread shows real
 /// time.
 fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<RunRecord> {
     let pcap = pcap.map(|directory| directory.join(format!("seed-{seed}")));
@@ -245,7 +245,7 @@ fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<
     let (running, end) = mpsc::channel::<()>();
     let record = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
-            // Dropped at the end, however it comes.
+            // Dropped at the end, also after a panic.
             let _running = running;
             let watch = &mut |time: Duration, bytes| {
                 delivered.store(bytes, Ordering::Relaxed);
@@ -264,7 +264,7 @@ fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<
     Ok(record)
 }
 
-/// Runs on `sim` what files of records hold, and prints both side by side.
+/// Runs the cases of the files' records on `sim`, and prints both results side by side.
 fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
     let mut others = Vec::new();
     for file in &compare.files {
@@ -289,8 +289,8 @@ fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
         Verdict::Differ => bail!("the backends do not agree; the table shows where"),
         Verdict::NothingToTrust => {
             bail!(
-                "no run can be trusted, because the machine was too slow; repeat the runs on an idle \
-                 machine"
+                "no run can be trusted, because the machine was too slow; repeat the runs on an \
+                 idle machine"
             )
         }
     }
@@ -351,7 +351,7 @@ fn check_sound(demo: &cli::DemoAudio) -> Result<()> {
 
 fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
     let Common { seed, json, .. } = demo.common;
-    // The programs have working directories of their own.
+    // The programs have other working directories.
     let out = std::path::absolute(&demo.out)?;
     let wav = demo.wav.as_deref().map(std::path::absolute).transpose()?;
     let result = demo::call::run(bench, &out, wav.as_deref(), demo.seconds, seed)?;
@@ -411,8 +411,8 @@ fn do_demo_agent(common: &Common, bench: &Bench<'_>) -> Result<bool> {
     Ok(result.passed)
 }
 
-/// Prints each table of a demonstration once it is there, or everything as JSON at the end. Returns
-/// whether all checks passed.
+/// Prints each table of a demonstration as soon as it is complete, or everything as JSON at the
+/// end. Returns whether all checks passed.
 fn show_tables(
     json: bool,
     run: impl FnOnce(&mut dyn FnMut(&Comparison, &SourceFile)) -> Result<Demo, DemoError>,

@@ -1,5 +1,5 @@
-//! Network namespaces, held by a file descriptor. A namespace ends with its guard and all programs
-//! in it.
+//! Network namespaces, held by a file descriptor. A namespace ends with its guard and the last
+//! program in it.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +18,10 @@ pub(crate) const OTHER: &str = "/proc/self/fd/0";
 /// Why an operation with or in a namespace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// A namespace, a kernel setting of it, or the start of a tool in it.
+    /// A namespace, one of its kernel settings, or the start of a tool in it failed.
     #[error("cannot {what}")]
     Failed {
-        /// What was tried, and whose namespace it is.
+        /// The operation, and the host of the namespace.
         what: String,
         /// Why it failed.
         source: io::Error,
@@ -37,9 +37,9 @@ pub enum NamespaceError {
     Tool {
         /// The whole command line.
         command: String,
-        /// Whose namespace.
+        /// The host of the namespace.
         name: &'static str,
-        /// What it wrote to standard error, on one line.
+        /// The tool's standard error, on one line.
         message: String,
     },
 }
@@ -66,7 +66,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that only the lab sends.
+    /// Makes a new, empty namespace with its loopback up and IPv6 off. So only the lab's packets
+    /// cross it.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(File::open(OF_THIS_THREAD)?.into())
         };
-        // In its own thread, because the change is permanent.
+        // On its own thread, because a thread cannot leave its new namespace.
         let file = in_fresh_thread(make).map_err(|source| failed("make", name, source))?;
         let namespace = Self { name, file };
         namespace.prepare()?;
@@ -84,7 +85,7 @@ impl Namespace {
     }
 
     fn prepare(&self) -> Result<(), NamespaceError> {
-        // A kernel without IPv6 has nothing to switch off.
+        // In a kernel without IPv6, there is nothing to switch off.
         if self.knows_ipv6()? {
             for interfaces in ["all", "default"] {
                 self.set(&format!("net/ipv6/conf/{interfaces}/disable_ipv6"), "1")?;
@@ -98,7 +99,8 @@ impl Namespace {
         self.enter(|| Path::new("/proc/sys/net/ipv6").is_dir())
     }
 
-    /// Does `work` on a thread inside the namespace. What it opens or starts there stays there.
+    /// Does `work` on a thread inside the namespace. Everything that it opens or starts stays
+    /// inside.
     ///
     /// # Errors
     ///
@@ -111,13 +113,12 @@ impl Namespace {
         .map_err(|source| failed("enter", self.name, source))
     }
 
-    /// Runs a command line of a system tool inside, and returns what it printed.
+    /// Runs a command line of a system tool inside. Returns its output.
     pub(crate) fn run(&self, command: &str) -> Result<String, NamespaceError> {
         self.run_with(command, Stdio::null())
     }
 
-    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the words stands for
-    /// it.
+    /// Like [`Namespace::run`]. [`OTHER`] among the words stands for the other namespace.
     pub(crate) fn run_beside(&self, other: &Self, command: &str) -> Result<String, NamespaceError> {
         let input =
             other.file.try_clone().map_err(|source| failed("hand on", other.name, source))?;

@@ -1,4 +1,5 @@
-//! The whole path of a scenario, ready to carry packets: topology and links, by either backend.
+//! The whole path of a scenario, ready to carry packets: its topology and its links, on either
+//! backend.
 
 use std::io;
 use std::path::Path as FilePath;
@@ -14,19 +15,19 @@ use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, Topology};
 
 /// Random streams of the four links of a path, under one seed.
 pub mod streams {
-    /// Near segment, to the receiver and to the sender.
+    /// The near segment: the stream to the receiver, and the stream to the sender.
     pub const NEAR: (u64, u64) = (0, 1);
-    /// Far segment, to the receiver and to the sender.
+    /// The far segment: the stream to the receiver, and the stream to the sender.
     pub const FAR: (u64, u64) = (2, 3);
-    /// Contents of generated files.
+    /// The contents of generated files.
     pub const FILE: u64 = 4;
-    /// Faults of a scenario's events, each in a stream that is higher by a multiple of 2^32.
+    /// The faults of a scenario's events. Each fault adds its own multiple of 2^32.
     pub const FAULTS: u64 = 5;
-    /// Middle segment, to the receiver and to the sender.
+    /// The middle segment: the stream to the receiver, and the stream to the sender.
     pub const MIDDLE: (u64, u64) = (6, 7);
 }
 
-/// What emulates the links.
+/// The program that emulates the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// The lab's own relays, in user space.
@@ -50,7 +51,7 @@ impl Backend {
 pub struct PathCounters {
     /// Sender to proxy.
     pub near: SegmentCounters,
-    /// Proxy to second proxy, where the path has three segments.
+    /// Proxy to second proxy, if the path has three segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middle: Option<SegmentCounters>,
     /// Last proxy to receiver.
@@ -63,7 +64,7 @@ impl PathCounters {
         self.directions().map(|direction| direction.overruns).sum()
     }
 
-    /// The share of frames that this machine put out more than a millisecond late, in percent.
+    /// The share of frames that this machine sent more than a millisecond late, in percent.
     pub fn late_percent(&self) -> f64 {
         let late: u64 = self.directions().map(|direction| direction.late).sum();
         let all: u64 = self.directions().map(|direction| direction.link.delivered).sum();
@@ -76,31 +77,31 @@ impl PathCounters {
     }
 }
 
-/// Why a path could not be built or carried no more.
+/// Why a path could not be built, or stopped carrying packets.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// Namespaces, interfaces, addresses.
+    /// Namespaces, interfaces or addresses cannot be set up.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A user-space link.
+    /// A link in user space failed.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// A link of the kernel.
+    /// A link of the kernel failed.
     #[error(transparent)]
     Tc(#[from] TcError),
-    /// The pcap files.
+    /// A pcap file cannot be made.
     #[error("cannot make a pcap file; give --pcap a directory that can be written to")]
     Pcap(#[source] io::Error),
-    /// pcap files of links that are not ours.
+    /// Backend `tc` cannot write pcap files.
     #[error("backend tc writes no pcap files; omit --pcap, or use --backend user")]
     NoPcap,
 }
 
-/// A path that carries packets until it is dropped.
+/// A path that carries packets until its drop.
 #[derive(Debug)]
 pub struct Path {
-    // Before the topology: fields are dropped in their order, and a relay stops before its
-    // interfaces go.
+    // Fields are dropped in their order. A relay must stop before the topology removes its
+    // interfaces.
     links: Links,
     topology: Topology,
 }
@@ -110,7 +111,7 @@ enum Links {
     User {
         near: Relay,
         far: Relay,
-        /// Where the relays' ends are; held for them.
+        /// The namespace of the relays' ends. This field keeps it alive.
         _lab: Namespace,
     },
     /// The namespace with the bridges.
@@ -118,7 +119,7 @@ enum Links {
 }
 
 impl Path {
-    /// Builds the path of a scenario. Takes the right to make network namespaces: see
+    /// Builds the path of a scenario. The caller needs the right to make network namespaces: see
     /// [`crate::enclosure`].
     ///
     /// # Errors
@@ -128,7 +129,7 @@ impl Path {
         Self::build_with_pcap(backend, scenario, seed, None)
     }
 
-    /// The same, with the pcap files of both segments in a directory, if any is given.
+    /// Like [`Path::build`], with the pcap files of both segments in a directory, if any is given.
     ///
     /// # Errors
     ///
@@ -145,12 +146,12 @@ impl Path {
                 .transpose()
                 .map_err(PathError::Pcap)
         };
-        // Outages are the only faults that real programs can meet.
+        // Among the faults, real programs support only outages.
         let near_segment = scenario.faults.first_stage(Place::Near, &scenario.near);
         let far_segment = scenario.faults.first_stage(Place::Far, &scenario.far);
         match backend {
             Backend::User => {
-                // A namespace for each path, because the kernel removes old interfaces late.
+                // Each path has its own namespace, because the kernel removes old interfaces late.
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
                 let clock = PathClock::default();
@@ -189,12 +190,12 @@ impl Path {
         &self.topology
     }
 
-    /// Packets and bytes that have reached the end of the path to which a flow of this kind goes;
-    /// cheaper than all the [counts](Self::counters).
+    /// Packets and bytes that have reached the end of the path to which a flow of this kind goes.
+    /// This costs less than all [counts](Self::counters).
     ///
     /// # Errors
     ///
-    /// [`PathError`] when a link has failed or cannot be asked.
+    /// [`PathError`] if a link failed or cannot be queried.
     pub fn arrived(&mut self, kind: FlowKind) -> Result<(u64, u64), PathError> {
         let down = kind.is_download();
         match &self.links {
@@ -208,11 +209,11 @@ impl Path {
         }
     }
 
-    /// The counts so far.
+    /// The current counts.
     ///
     /// # Errors
     ///
-    /// [`PathError`] when a link has failed or cannot be asked.
+    /// [`PathError`] if a link failed or cannot be queried.
     pub fn counters(&mut self) -> Result<PathCounters, PathError> {
         match &mut self.links {
             Links::User { near, far, .. } => {

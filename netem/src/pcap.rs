@@ -1,9 +1,9 @@
-//! What the links of a segment received and what they delivered, in files for Wireshark and similar
-//! programs.
+//! Files for Wireshark and similar programs: the packets that a segment's links received, and those
+//! that they delivered.
 //!
-//! The files are classic pcap with times in nanoseconds, counted from the start of the run; each
-//! holds both directions, which the addresses distinguish. The segment lost what only the first
-//! file holds.
+//! The files are classic pcap with times in nanoseconds from the start of the run. Each holds both
+//! directions, which the addresses distinguish. The segment lost the packets that are only in the
+//! first file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const MAGIC: u32 = 0xa1b2_3c4d;
 /// Major version 2, minor version 4: 16 bits each.
 const VERSION: u32 = 2 | 4 << 16;
-/// More than any frame has.
+/// More bytes than any frame has.
 const SNAPSHOT_BYTES: u32 = 262_144;
 const LINKTYPE_ETHERNET: u32 = 1;
 
@@ -25,7 +25,7 @@ pub(crate) struct PcapWriter<W: Write>(W);
 impl<W: Write> PcapWriter<W> {
     /// Begins a file.
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
-        // Time zone and accuracy are 0: no reader uses them.
+        // Time zone and accuracy are 0, because readers ignore them.
         for field in [MAGIC, VERSION, 0, 0, SNAPSHOT_BYTES, LINKTYPE_ETHERNET] {
             out.write_all(&field.to_le_bytes())?;
         }
@@ -33,7 +33,7 @@ impl<W: Write> PcapWriter<W> {
     }
 
     /// Appends a frame that was seen at `now`. Refuses a frame of more than 262,144 bytes, and a
-    /// time beyond 136 years.
+    /// time after 136 years.
     pub(crate) fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let seconds = u32::try_from(now.as_secs()).map_err(beyond)?;
@@ -47,7 +47,7 @@ impl<W: Write> PcapWriter<W> {
         self.0.write_all(frame)
     }
 
-    /// Writes out what is buffered.
+    /// Writes the buffered bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
@@ -56,15 +56,15 @@ impl<W: Write> PcapWriter<W> {
 /// The two files of a segment. They are complete when [`SegmentPcap::finish`] succeeds.
 #[derive(Debug)]
 pub(crate) struct SegmentPcap {
-    /// What reached the segment's links.
+    /// The packets that reached the segment's links.
     pub(crate) sent: PcapWriter<BufWriter<File>>,
-    /// What left them at their other ends.
+    /// The packets that the links delivered.
     pub(crate) delivered: PcapWriter<BufWriter<File>>,
 }
 
 impl SegmentPcap {
-    /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, which it makes too
-    /// where it is not there. An error names the file.
+    /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, and the directory if
+    /// it is missing. An error names the file.
     pub(crate) fn create(directory: &Path, segment: &str) -> io::Result<Self> {
         let create = |what: &str| {
             let path = directory.join(format!("{segment}-{what}.pcap"));
@@ -79,7 +79,7 @@ impl SegmentPcap {
         })
     }
 
-    /// Writes out what is still buffered.
+    /// Writes the bytes that are still buffered.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.sent.flush()?;
         self.delivered.flush()

@@ -1,4 +1,4 @@
-//! The real programs of a run, as child processes in guards: a program that is dropped is killed.
+//! The real programs of a run, as child processes in guards. The drop of a guard kills its program.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,24 +19,24 @@ use crate::namespace::{Namespace, NamespaceError};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program may take to end after SIGTERM.
 pub(crate) const STOPPED_WITHIN: Duration = Duration::from_secs(5);
-/// How long what a program wrote may take to be read once it has ended, or its end to come once it
-/// has closed its output. Only another process that holds its output makes it that long, or a
-/// program that works on without one.
+/// The longest wait for the rest of a program's output after its end, or for its end after it
+/// closed its output. The wait is this long only if another process holds the output, or the
+/// program continues without one.
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where the programs are.
+/// The directory of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     directory: PathBuf,
 }
 
-/// What went wrong with a program.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The directory of the programs is not known.
     #[error("cannot find this program's own directory ({0}); give --programs DIR")]
     NoDirectory(io::Error),
-    /// A program is not there, or did not get ready.
+    /// A program is missing, failed, or did not report that it is ready.
     #[error("{0}")]
     Failed(String),
     /// A program could not be started.
@@ -57,7 +57,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`ProgramError::NoDirectory`] when this program does not know where it is.
+    /// [`ProgramError::NoDirectory`] if the lab cannot find its own directory.
     pub fn find(directory: Option<&Path>) -> Result<Self, ProgramError> {
         if let Some(directory) = directory {
             return Ok(Self { directory: directory.to_owned() });
@@ -85,11 +85,11 @@ impl Programs {
     }
 }
 
-/// What a program's standard output brings.
+/// An event of a program's standard output.
 #[derive(Debug)]
 enum Output {
     FirstLine(String),
-    /// All that followed the first line; the program closed its output.
+    /// Everything after the first line. The program has closed its output.
     Rest(String),
 }
 
@@ -98,7 +98,7 @@ enum Output {
 pub struct Program {
     name: &'static str,
     child: Child,
-    /// Brings one thing: that the program has ended.
+    /// Yields one message: the program has ended.
     end: Receiver<()>,
     output: Receiver<Output>,
     first_line: String,
@@ -108,16 +108,16 @@ pub struct Program {
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// All that it wrote to standard output.
+    /// Everything that it wrote to standard output.
     pub output: String,
     /// The last line it wrote to standard error.
     pub last_words: String,
 }
 
 impl Ended {
-    /// Its last words and how it ended, for one that was to end otherwise.
+    /// The reason of an unexpected end: the last line of its standard error, and its exit status.
     pub fn why(&self) -> String {
         why(self.status, &self.last_words)
     }
@@ -147,7 +147,7 @@ impl Program {
         Self::start_command(name, command, host, directory)
     }
 
-    /// As [`Program::start`], with any command, under this name.
+    /// Like [`Program::start`], with any command. Errors use this name.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Program {
             let Some(stdout) = stdout else { return };
             let mut stdout = BufReader::new(stdout);
             let (mut line, mut rest) = (Vec::new(), Vec::new());
-            // A program that breaks off its output is found out by its exit code.
+            // The exit code shows an interrupted output.
             let _ = stdout.read_until(b'\n', &mut line);
             let _ = sender.send(Output::FirstLine(String::from_utf8_lossy(&line).into_owned()));
             let _ = stdout.read_to_end(&mut rest);
@@ -198,7 +198,7 @@ impl Program {
                 return Ok(());
             }
             Ok(Output::FirstLine(line)) if !line.is_empty() => {
-                format!("said `{}` instead of that it is ready", printable(&line))
+                format!("printed `{}` instead of `ready: ...`", printable(&line))
             }
             Err(RecvTimeoutError::Timeout) => {
                 format!("was not ready within {} s", READY_WITHIN.as_secs())
@@ -206,21 +206,22 @@ impl Program {
             Ok(_) | Err(RecvTimeoutError::Disconnected) => {
                 let status = self.status_within(REST_WITHIN).ok().flatten();
                 let words = last_line(&self.errors);
-                let said = status.map_or_else(
-                    || format!("{words} (it has closed its output, and goes on)"),
-                    |status| why(status, &words),
-                );
-                format!("ended before it was ready: {said}")
+                match status {
+                    Some(status) => format!("ended before it was ready: {}", why(status, &words)),
+                    None => {
+                        format!("still runs, but closed its output before it was ready: {words}")
+                    }
+                }
             }
         };
         Err(ProgramError::Failed(format!("{} {how}", self.name)))
     }
 
-    /// Waits for the program to end by itself; `None` if it has not within `timeout`.
+    /// Waits for the program to end by itself. `None` if it has not ended within `timeout`.
     ///
     /// # Errors
     ///
-    /// The system's, from waiting.
+    /// The error of the system call.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
         let Some(status) = self.status_within(timeout)? else { return Ok(None) };
         let rest = loop {
@@ -234,17 +235,17 @@ impl Program {
         Ok(Some(Ended { status, output, last_words: last_line(&self.errors) }))
     }
 
-    /// If the program has ended: the last line that it wrote to standard error, and how it ended.
+    /// If the program has ended: the last line of its standard error, and its exit status.
     ///
     /// # Errors
     ///
-    /// The system's, from asking.
+    /// The error of the system call.
     pub fn ended(&mut self) -> io::Result<Option<String>> {
         Ok(self.child.try_wait()?.map(|status| why(status, &last_line(&self.errors))))
     }
 
     fn status_within(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
-        // What the end brought before is not brought again, but `try_wait` keeps the status.
+        // The channel yields the end only once, but `try_wait` keeps the status.
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(status));
         }
@@ -254,18 +255,19 @@ impl Program {
         }
     }
 
-    /// Asks the program to end, and kills it if it does not.
+    /// Asks the program to end, and kills it if it does not end in time.
     pub fn stop(mut self) {
         self.signal(Signal::SIGTERM);
-        // The guard is dropped next in any case.
+        // The drop of the guard comes next in any case.
         let _ = self.status_within(STOPPED_WITHIN);
     }
 
-    /// Asks the program to end by a signal, and kills it if it does not. Then there is no result.
+    /// Asks the program to end by a signal. If it does not end in time, kills it and returns
+    /// `None`.
     ///
     /// # Errors
     ///
-    /// The system's, from waiting.
+    /// The error of the system call.
     pub fn end(mut self, signal: Signal) -> io::Result<Option<Ended>> {
         self.signal(signal);
         self.wait(STOPPED_WITHIN)
@@ -308,7 +310,7 @@ pub(crate) fn when_ended(child: &Child, then: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// The last line of a file that is not blank, without what could take hold of a terminal.
+/// The last line of a file that is not blank, without control characters for a terminal.
 pub fn last_line(path: &Path) -> String {
     let mut text = Vec::new();
     if let Ok(mut file) = File::open(path) {
@@ -316,7 +318,7 @@ pub fn last_line(path: &Path) -> String {
     }
     let text = String::from_utf8_lossy(&text);
     let said = text.lines().rev().map(printable).find(|line| !line.is_empty());
-    said.unwrap_or_else(|| "it said nothing".to_owned())
+    said.unwrap_or_else(|| "it printed no error".to_owned())
 }
 
 fn printable(line: &str) -> String {
@@ -328,7 +330,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Programs that are shell scripts; the tests' own namespace serves as the host.
+    /// Starts a shell script as a program. The test's own namespace serves as the host.
     fn start(script: &str) -> (Program, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sidekick-proxy");
@@ -336,8 +338,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let programs = Programs::find(Some(directory.path())).unwrap();
         let failed = |source| ProgramError::Start { name: "sh", source };
-        // As `Program::start`, without a namespace: entering one takes rights that a unit test need
-        // not have.
+        // Like `Program::start`, without a namespace: a unit test may lack the right to enter one.
         let errors = directory.path().join("stderr");
         let mut command = Command::new("/bin/sh");
         command
@@ -381,13 +382,13 @@ mod tests {
     }
 
     #[test]
-    fn how_a_program_that_is_not_ready_stands_is_told() {
+    fn an_error_states_why_a_program_is_not_ready() {
         for (script, sentence) in [
-            ("kill -9 $$", "ended before it was ready: it said nothing (signal: 9 (SIGKILL))"),
-            ("echo welcome; exec sleep 1000", "said `welcome` instead of that it is ready"),
+            ("kill -9 $$", "ended before it was ready: it printed no error (signal: 9 (SIGKILL))"),
+            ("echo welcome; exec sleep 1000", "printed `welcome` instead of `ready: ...`"),
             (
                 "exec >&-; exec sleep 1000",
-                "ended before it was ready: it said nothing (it has closed its output, and goes on)",
+                "still runs, but closed its output before it was ready: it printed no error",
             ),
         ] {
             let (mut program, _directory) = start(script);
@@ -397,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_program_is_its_own() {
-        // What it started holds its output.
+    fn the_end_of_a_program_is_detected_while_its_output_is_open_or_closed() {
+        // The background process holds the program's output.
         let (mut program, _directory) = start("echo ready: here; sleep 1000 & echo $! >&2; exit 4");
         program.wait_until_ready().unwrap();
         let ended = program.wait(Duration::from_secs(20)).unwrap().unwrap();
         kill(Pid::from_raw(ended.last_words.parse().unwrap()), Signal::SIGKILL).unwrap();
         assert_eq!((ended.status.code(), ended.output.as_str()), (Some(4), "ready: here\n"));
-        // It has no output, and takes no notice of what it is asked.
+        // This program closes its output and ignores the signal.
         let (mut program, _directory) =
             start("trap '' TERM; echo ready: here; exec >&-; while :; do sleep 1; done");
         program.wait_until_ready().unwrap();

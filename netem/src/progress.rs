@@ -1,5 +1,5 @@
-//! Progress on standard error while the lab works. On a terminal each run has a bar, elsewhere
-//! plain lines.
+//! Progress on standard error. On a terminal, each run has a bar. Elsewhere the lab prints plain
+//! lines.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::units::mbit_s;
 
-/// A shorter run shows nothing.
+/// A run that ends sooner shows no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ enum Display {
 }
 
 impl Display {
-    /// A bar on a terminal; elsewhere lines, of which `started` is the first.
+    /// Begins a bar on a terminal. Elsewhere it prints lines, and `started` is the first.
     fn begin(total: u64, template: &str, started: &str) -> Self {
         if !stderr().is_terminal() {
             eprintln!("{started}");
@@ -64,8 +64,8 @@ impl Progress {
         progress
     }
 
-    /// As [`Progress::begin`], but shows nothing in the first two seconds, because the run may be
-    /// shorter.
+    /// Like [`Progress::begin`], but shows nothing in the first two seconds, because the run may
+    /// end sooner.
     pub fn begin_later(label: impl Into<String>, total: u64) -> Self {
         Self { label: label.into(), total, start: now(), display: None }
     }
@@ -80,8 +80,8 @@ impl Progress {
         self.display = Some(display);
     }
 
-    /// Shows that `carried` bytes have reached the receiver's end of the path, headers and
-    /// repetitions included.
+    /// Shows that `carried` bytes have reached the receiver's end of the path. They include headers
+    /// and repetitions.
     pub fn show(&mut self, carried: u64) {
         let passed = self.start.elapsed();
         self.update(carried, passed, &on_the_wire(carried, passed));
@@ -93,7 +93,7 @@ impl Progress {
         self.update(received, passed, &of_the_file(received, self.total, passed));
     }
 
-    /// Updates the display. `line` says the same where there is no bar.
+    /// Updates the display. `line` has the same figures, for a display without a bar.
     fn update(&mut self, carried: u64, passed: Duration, line: &str) {
         let elapsed = self.start.elapsed();
         if self.display.is_none() && elapsed >= PATIENCE {
@@ -126,13 +126,14 @@ impl Progress {
     }
 }
 
-/// How far a run of real programs is. The links know packets, and nothing of a file.
+/// The progress of a run of real programs. The links count packets, and cannot count the file's
+/// bytes.
 fn on_the_wire(carried: u64, passed: Duration) -> String {
     let (carried, seconds) = (HumanBytes(carried), passed.as_secs_f64());
     format!("{carried} arrived after {seconds:.0} s, with headers and repetitions")
 }
 
-/// How far a run in virtual time is.
+/// The progress of a run in virtual time.
 fn of_the_file(received: u64, total: u64, passed: Duration) -> String {
     let (received, total, seconds) =
         (HumanBytes(received), HumanBytes(total), passed.as_secs_f64());
@@ -156,7 +157,7 @@ impl Tally {
         Self { total, done: 0, failed: 0, start: now(), display }
     }
 
-    /// Counts a run that ended. `failed` says why, if it failed.
+    /// Counts a run that ended. If it failed, `failed` has the reason.
     pub fn count(&mut self, failed: Option<&str>) {
         self.done += 1;
         self.failed += usize::from(failed.is_some());

@@ -12,41 +12,41 @@ mod call;
 
 pub(crate) use call::HEADERS;
 
-/// The congestion controller of `h3-upload-server` and of `quinn-upload`: CUBIC as quinn has it,
-/// without rollback.
+/// The congestion controller of `h3-upload-server` and of `quinn-upload`: quinn's CUBIC, without
+/// rollback.
 pub(crate) const QUINN_CC: &str = "quinn-cubic";
 
 /// What happened to the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Packets {
-    /// Packets the data sender sent.
+    /// Packets that the data sender sent.
     pub sent: u64,
-    /// Of these, retransmissions. `None` where the data sender does not report them: the real
+    /// The retransmissions among them. `None` if the data sender does not report them, as the real
     /// server of downloads.
     pub retransmitted: Option<u64>,
-    /// Packets in the data's direction that the near segment dropped, whatever the cause; of all
-    /// flows, as everything that links count.
+    /// Packets in the data's direction that the near segment dropped for any cause. As in all
+    /// counts of links, the packets of all flows count.
     #[serde(default)]
     pub lost_near: u64,
-    /// Packets in the data's direction that the middle segment dropped, where there is one.
+    /// Packets in the data's direction that the middle segment dropped, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_middle: Option<u64>,
-    /// Packets in the data's direction that the far segment dropped, whatever the cause.
+    /// Packets in the data's direction that the far segment dropped for any cause.
     #[serde(default)]
     pub lost_far: u64,
-    /// Packets that the sender declared lost because of a quACK, and that were not lost.
+    /// Packets that the sender declared lost because of a quACK, although they were not lost.
     pub spurious: u64,
     /// Losses that the sender detected by quACKs.
     pub lost_early: u64,
-    /// Losses that the sender detected by the receiver's acknowledgements. `None` where it does
-    /// not report them, as for `retransmitted`.
+    /// Losses that the sender detected by the receiver's acknowledgements. `None` if it does not
+    /// report them, as for `retransmitted`.
     pub lost_end_to_end: Option<u64>,
-    /// Times that the data sender's probe timeout expired. `None` with real programs, which do not
-    /// report it, and of calls, which have no such timeout.
+    /// How often the data sender's probe timeout expired. `None` with real programs, which do not
+    /// report it. Also `None` for calls, which have no such timeout.
     pub probe_timeouts: Option<u64>,
 }
 
-/// The quACKs of the proxy, and what the sender asked for.
+/// The quACKs of the proxy, and the polls of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quacks {
     /// quACKs that arrived.
@@ -61,7 +61,7 @@ pub struct Quacks {
     pub polls: u64,
 }
 
-/// Percentiles of a time that packets or messages waited, in milliseconds.
+/// Percentiles of the time that packets or messages waited, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Median.
@@ -78,7 +78,7 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-/// What an audio flow adds.
+/// The additional figures of an audio flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audio {
     /// Time in the de-jitter buffer.
@@ -87,34 +87,34 @@ pub struct Audio {
     pub late: u64,
     /// Packets that were played.
     pub played: u64,
-    /// Bytes of the packets that were sent for the first time, with their UDP and IPv4 headers.
+    /// Bytes of the packets that were sent for the first time, with UDP and IPv4 headers.
     #[serde(default)]
     pub media_bytes: u64,
-    /// Bytes that the help cost, with UDP and IPv4 headers: quACKs, polls, and packets that were
-    /// sent again because of quACKs. With real programs, only quACKs that arrived count.
+    /// Bytes of the help, with UDP and IPv4 headers: quACKs, polls, and packets sent again because
+    /// of quACKs. With real programs, quACKs that did not arrive do not count.
     #[serde(default)]
     pub help_bytes: u64,
 }
 
 impl Audio {
-    /// The bytes that the help cost, in percent of the media's bytes.
+    /// The bytes of the help, in percent of the media's bytes.
     pub fn help_percent(&self) -> f64 {
         100.0 * self.help_bytes as f64 / self.media_bytes.max(1) as f64
     }
 }
 
-/// What a flow adds whose receiver is helped.
+/// The additional figures of a flow whose receiver uses help.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeats {
-    /// Ranges of datagrams that were requested of the proxy, with repetitions.
+    /// Ranges of datagrams that the receiver requested from the proxy, with repeated requests.
     pub repeats_requested: u64,
     /// Copies that arrived.
     pub repeats_received: u64,
     /// Gaps in the packet numbers that were filled after a request.
     pub repaired_near: u64,
-    /// How long acknowledgements were held, in milliseconds.
+    /// How long the receiver held acknowledgements, in milliseconds.
     pub held_ms: HeldMs,
-    /// Datagrams with parity that arrived.
+    /// Datagrams with parity that arrived at the receiver.
     #[serde(default)]
     pub parity_received: u64,
     /// Datagrams that parity rebuilt.
@@ -125,7 +125,7 @@ pub struct Repeats {
     pub near_overhead_percent: f64,
 }
 
-/// Percentiles of a time that acknowledgements were held, in milliseconds.
+/// Percentiles of the time that acknowledgements were held, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldMs {
     /// Median.
@@ -136,7 +136,7 @@ pub struct HeldMs {
     pub max: f64,
 }
 
-/// What an agent did on the sender's host, as it says itself.
+/// The work of an agent on the sender's host, from its own summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
     /// Flows that a proxy reported to the agent.
@@ -149,7 +149,7 @@ pub struct AgentRecord {
     pub resent: u64,
     /// Bytes of the datagrams sent again.
     pub resent_bytes: u64,
-    /// Lost datagrams not sent again, because a queue grew before the proxy.
+    /// Lost datagrams not sent again, because a queue before the proxy grew.
     pub withheld_congested: u64,
     /// Lost datagrams not sent again, because the proxy was too far away.
     pub withheld_far: u64,
@@ -166,11 +166,11 @@ pub struct CompetitorRecord {
     pub goodput_mbit_s: f64,
     /// The first flow's goodput in the same time.
     pub beside_mbit_s: f64,
-    /// Jain's fairness index of the two: 0.5 if one flow has everything, 1 if they are equal.
+    /// Jain's fairness index of the two flows: 0.5 if one flow has everything, 1 if both are equal.
     pub jain: f64,
 }
 
-/// Bytes that the proxy would have sent for the packets of this run, by the way it reports them.
+/// Bytes that the proxy would have sent for the packets of this run, for each way to report them.
 /// Each way has as many messages as there were quACKs. Only their payloads count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuackStyles {
@@ -182,7 +182,7 @@ pub struct QuackStyles {
     pub power_sums: u64,
     /// Every identifier since the previous message.
     pub echo_every: u64,
-    /// In every message, the identifiers of the last round trip of an empty path. No window could
+    /// The identifiers of the last round trip of an empty path, in every message. No window could
     /// be smaller.
     pub echo_window: u64,
     /// A hash of all identifiers and their count.
@@ -202,12 +202,12 @@ pub struct FaultCounts {
     pub quacks_corrupted: u64,
     /// quACKs that were late.
     pub quacks_delayed: u64,
-    /// quACKs with garbage: since the previous quACK, the proxy counted a packet under a random
+    /// quACKs with garbage: since the previous quACK, the proxy counted a packet by a random
     /// identifier.
     pub quacks_falsified: u64,
-    /// Packets that the proxy forwarded and did not count.
+    /// Packets that the proxy forwarded without counting them.
     pub packets_not_seen: u64,
-    /// Packets that the proxy counted, and that no host sent.
+    /// Packets that the proxy counted, although no host sent them.
     pub packets_invented: u64,
     /// Restarts of the proxy's program.
     pub proxy_restarts: u64,
@@ -220,10 +220,10 @@ pub struct FaultCounts {
     /// Copies whose bytes the proxy changed.
     #[serde(default)]
     pub copies_falsified: u64,
-    /// Datagrams to clients of sessions that keep copies, of which the proxy kept none.
+    /// Datagrams to clients whose sessions keep copies, of which the proxy kept no copy.
     #[serde(default)]
     pub copies_withheld: u64,
-    /// Copies of datagrams that did not pass then.
+    /// Copies of datagrams that did not pass at that time.
     #[serde(default)]
     pub copies_invented: u64,
     /// Copies that were lost as they left the proxy.
@@ -241,7 +241,7 @@ impl Add for FaultCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        // Each count by name, so that the compiler asks for a new one.
+        // The code names each count, so the compiler reports a missing one.
         Self {
             quacks_lost: self.quacks_lost + other.quacks_lost,
             quacks_duplicated: self.quacks_duplicated + other.quacks_duplicated,
@@ -268,7 +268,7 @@ impl Add for FaultCounts {
 /// The data sender's window at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowSample {
-    /// Since the beginning of the run.
+    /// The time since the beginning of the run.
     pub time_s: f64,
     /// Congestion window, in bytes.
     pub window_bytes: u64,
@@ -290,63 +290,64 @@ pub struct RunRecord {
     pub settings: Vec<String>,
     /// The kind of the flow.
     pub flow: String,
-    /// The Sidekick mode; `split` where the proxy terminated the connection, `split twice` where
-    /// two did, and `tunnel` or `tunnel in order` where the near segment had one.
+    /// The Sidekick mode. It is `split` if a proxy terminated the connection, and `split twice` if
+    /// two did. It is `tunnel` or `tunnel in order` if the near segment had a tunnel.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
     /// downloads, and of `quinn-upload`.
     pub cc: String,
     /// Bytes that arrived at the receiver's application.
     pub bytes: u64,
-    /// From the first packet to the server's answer, or to the end of the time limit.
+    /// The time from the first packet to the server's answer, or to the end of the time limit.
     pub time_s: f64,
-    /// `bytes` over `time_s`.
+    /// `bytes` divided by `time_s`.
     pub goodput_mbit_s: f64,
     /// What happened to the packets.
     pub packets: Packets,
     /// The quACKs of the proxy.
     pub quacks: Quacks,
-    /// Packets that the receiver of the data sent, of all flows. Nearly all are acknowledgements.
+    /// Packets that the receiver of the data sent, in all flows. Nearly all are acknowledgements.
     pub ack_packets: u64,
-    /// Whether the proxy helped at the end.
+    /// Whether the sender had help from the proxy at the end.
     pub assisted: bool,
-    /// A sentence about that help.
+    /// The state of that help, in a sentence.
     pub assistance: String,
-    /// Round trip sender to proxy, as the sender measured it.
+    /// The round trip time between sender and proxy, as the sender measured it.
     pub near_rtt_ms: Option<f64>,
-    /// Round trip sender to receiver, as the sender measured it.
+    /// The round trip time between sender and receiver, as the sender measured it.
     pub rtt_ms: Option<f64>,
-    /// From the first packet to the first byte of each answer, of a flow of requests, in
+    /// For a flow of requests, the time from the first packet to the first byte of each answer, in
     /// milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_byte_ms: Vec<f64>,
-    /// Of a flow of messages: how much longer than the quickest message each took. It counts from
-    /// when a message is due until the receiver's application has it and all earlier ones.
+    /// For a flow of messages, how much longer than the quickest message each took. The time runs
+    /// from when a message is due until the receiver's application has read it and all earlier
+    /// ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_of_line_ms: Option<Percentiles>,
-    /// Of a flow whose receiver is helped.
+    /// For a flow whose receiver uses help.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<Repeats>,
-    /// Of an audio flow.
+    /// For an audio flow.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio>,
-    /// What an agent did, if one ran beside real programs.
+    /// The work of an agent, if one ran beside real programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentRecord>,
     /// The second flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub competitor: Option<CompetitorRecord>,
-    /// The proxy's bytes by the way it reports; backend `sim`.
+    /// The proxy's bytes for each way to report packets. Only backend `sim` records them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quack_styles: Option<QuackStyles>,
-    /// The faults of the scenario's events, if it has any; backend `sim`.
+    /// The faults of the scenario's events, if it has any. Only backend `sim` records them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<FaultCounts>,
-    /// The window over time, with `flow.sample_ms`; backend `sim`.
+    /// The window over time, if `flow.sample_ms` is set. Only backend `sim` records it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window: Vec<WindowSample>,
-    /// The SHA-256 of the file that arrived, which is that of the file that was sent. Empty if the
-    /// flow has no file.
+    /// The SHA-256 of the file that arrived, which equals that of the sent file. Empty if the flow
+    /// has no file.
     pub sha256: String,
     /// Counts of all four links.
     pub links: PathCounters,
@@ -359,8 +360,8 @@ impl RunRecord {
         kinds.iter().any(|kind| kind.name() == self.flow)
     }
 
-    /// The part of the record that follows from the scenario, and from the counts of the links that
-    /// `backend` emulated.
+    /// The part of the record that follows from the scenario, and from the counts of `backend`'s
+    /// links.
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
         let PathCounters { near, middle, far } = links;
         let kind = scenario.flow.kind;
@@ -368,7 +369,7 @@ impl RunRecord {
         let lost = |segment: SegmentCounters| {
             if down { segment.to_sender.link.lost() } else { segment.to_receiver.link.lost() }
         };
-        // The acknowledgements of the data, where its receiver sends them.
+        // The link that carries the acknowledgements of the data.
         let acks = if down { near.to_receiver } else { far.to_sender };
         let mode = match (scenario.flow.split, scenario.flow.tunnel) {
             (Split::Near, _) => "split",
@@ -380,7 +381,7 @@ impl RunRecord {
         let cc = match kind {
             // The rate is constant.
             FlowKind::Audio | FlowKind::Listen => "none",
-            // `flow.cc` cannot change the real server's own.
+            // `flow.cc` cannot change the controller of the real server.
             _ if kind.is_download() && backend != "sim" => QUINN_CC,
             _ => scenario.congestion_control().name(),
         };

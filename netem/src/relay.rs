@@ -1,5 +1,5 @@
-//! The user-space link between the two lab ends of a segment: a thread that takes every frame off
-//! one end, passes it through the [`Link`] model and puts it out at the other.
+//! The link in user space between the two lab ends of a segment. Its thread reads every frame from
+//! one end, passes it through the [`Link`] model, and writes it to the other end.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,14 +20,14 @@ mod socket;
 
 use socket::FrameSocket;
 
-/// Frames taken from one end before the other end, and the frames that are due, get their turn.
+/// The most frames that the relay reads from one end before it serves the other end and due frames.
 const BATCH: usize = 32;
 
-/// From here on a frame is put out late.
+/// A frame that leaves later than this counts as late.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Timer slack of the relay's thread, in nanoseconds: the kernel's usual 50 µs is half of a packet
-/// at 100 Mbit/s.
+/// Timer slack of the relay's thread, in nanoseconds. The kernel's default of 50 µs is half of a
+/// packet's time at 100 Mbit/s.
 const TIMER_SLACK_NS: u64 = 1_000;
 
 /// Why a relay could not start, or stopped.
@@ -42,20 +42,20 @@ pub struct RelayError {
 /// Counts of one direction of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionCounters {
-    /// What the link model did.
+    /// The counts of the link model.
     #[serde(flatten)]
     pub link: LinkCounters,
-    /// Frames that were lost before or after the model because this machine was too slow. Not 0:
-    /// the figures are not to be trusted.
+    /// Frames that were lost outside the model because this machine was too slow. If this is not 0,
+    /// the figures cannot be trusted.
     pub overruns: u64,
-    /// Frames that this machine put out more than a millisecond late. Many of them: delays are not
-    /// to be trusted.
+    /// Frames that this machine sent more than a millisecond late. If they are many, delays cannot
+    /// be trusted.
     #[serde(default)]
     pub late: u64,
 }
 
 impl From<LinkCounters> for DirectionCounters {
-    /// The counts of a link that no machine can be too slow for.
+    /// The counts of a link in virtual time, where no machine is too slow.
     fn from(link: LinkCounters) -> Self {
         Self { link, ..Self::default() }
     }
@@ -89,7 +89,7 @@ impl PathClock {
     }
 }
 
-/// A running relay; it stops when this is dropped.
+/// A running relay. Its drop stops it.
 #[derive(Debug)]
 pub(crate) struct Relay {
     segment: &'static str,
@@ -100,9 +100,9 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Starts to carry frames between the interfaces `ends` (the sender's side first) of the
-    /// calling thread's network namespace. All that is left to chance follows from `seed` and the
-    /// two `streams` (to the receiver, to the sender). Writes frames down in `pcap`, if any. The
-    /// relays of one path share a `clock`.
+    /// calling thread's network namespace. All random numbers follow from `seed` and the two
+    /// `streams` (to the receiver, to the sender). Records frames in `pcap`, if any. The relays of
+    /// one path share a `clock`.
     pub(crate) fn start(
         name: &'static str,
         ends: (&str, &str),
@@ -137,12 +137,12 @@ impl Relay {
         Ok(Self { segment: name, counters, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The counts so far.
+    /// The current counts.
     pub(crate) fn counters(&self) -> SegmentCounters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it still carries frames.
+    /// Checks that the relay still carries frames.
     pub(crate) fn check(&mut self) -> Result<(), RelayError> {
         match self.thread.take_if(|thread| thread.is_finished()) {
             None => Ok(()),
@@ -168,7 +168,7 @@ impl Drop for Relay {
     }
 }
 
-/// One direction: the link, and the frames it had no chance to see.
+/// One direction: the link, and the frames that were lost before or after it.
 #[derive(Debug)]
 struct Lane {
     link: Link<EthernetFrame>,
@@ -182,7 +182,7 @@ impl Lane {
         Self { link, not_received: 0, not_sent: 0, late: 0 }
     }
 
-    /// Takes what waits at `from`, up to a batch. Returns whether more may be waiting.
+    /// Reads waiting frames from `from`, up to a batch. Returns whether more may be waiting.
     fn take_in(
         &mut self,
         from: &mut FrameSocket,
@@ -209,7 +209,7 @@ impl Lane {
         Ok(more)
     }
 
-    /// Puts out at `to` what is due.
+    /// Writes the frames that are due to `to`.
     fn give_out(
         &mut self,
         to: &FrameSocket,
@@ -240,9 +240,9 @@ impl Lane {
 
 struct Carrier {
     segment: &'static str,
-    /// To the receiver, to the sender.
+    /// The direction to the receiver, and that to the sender.
     lanes: [Lane; 2],
-    /// Towards the sender, towards the receiver.
+    /// The end towards the sender, and that towards the receiver.
     ends: [FrameSocket; 2],
     counters: Arc<Mutex<SegmentCounters>>,
     stopped: PipeReader,
@@ -252,11 +252,12 @@ struct Carrier {
 
 impl Carrier {
     fn carry(&mut self) -> Result<(), RelayError> {
-        // A coarser timer only costs precision.
+        // With a coarser timer, the relay is only less precise.
         let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NS);
         let counters = Arc::clone(&self.counters);
         loop {
-            // Held meanwhile, so that who has received a frame finds it counted.
+            // The relay holds this lock until it has counted the frames. So a receiver of a frame
+            // finds it counted.
             let mut counters = counters.lock().unwrap_or_else(PoisonError::into_inner);
             let step = self.exchange();
             let more = step.map_err(|source| self.failed("carry frames", source))?;
@@ -273,7 +274,7 @@ impl Carrier {
         }
     }
 
-    /// One round over both directions. Returns whether more frames may be waiting.
+    /// Does one round over both directions. Returns whether more frames may be waiting.
     fn exchange(&mut self) -> io::Result<bool> {
         let Self { lanes: [to_receiver, to_sender], ends: [sender, receiver], pcap, clock, .. } =
             self;

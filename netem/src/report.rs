@@ -6,8 +6,8 @@ use comfy_table::{Cell, CellAlignment, Table};
 use crate::record::{Percentiles, RunRecord};
 use crate::scenario::{FlowKind, Scenario};
 
-/// The largest share of packets that may leave a link late, in percent. A larger one spoils the
-/// delays of a run: a call's 99th percentile depends on one packet in a hundred.
+/// The largest share of packets that may leave a link late, in percent. Above it, a call's delays
+/// cannot be trusted, because its 99th percentile depends on one packet in a hundred.
 pub const MOST_LATE_PERCENT: f64 = 0.1;
 
 /// Digits of a SHA-256 that a table shows.
@@ -16,14 +16,14 @@ const SHORT_HASH: usize = 12;
 /// A column of a table: its header, and its entry in the row of a `T`.
 pub type Column<T> = (&'static str, fn(&T) -> String);
 
-/// A table with a row for each of `rows`. Its first `words` columns are words, the others numbers.
+/// A table with a row for each of `rows`. Its first `words` columns have text, the others numbers.
 pub fn table_of<T>(columns: &[Column<T>], rows: &[T], words: usize) -> Table {
     let header: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
     let entries = |row| columns.iter().map(|(_, entry)| entry(row)).collect();
     table(&header, rows.iter().map(entries), words)
 }
 
-/// A table. Its first `words` columns are words, the others numbers.
+/// A table. Its first `words` columns have text, the others numbers.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, words: usize) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().copied());
@@ -68,7 +68,7 @@ const FOUND: [Column<RunRecord>; 4] = [
 ];
 const ACKS: Column<RunRecord> = ("ACK packets", |run| run.ack_packets.to_string());
 const TIMEOUTS: Column<RunRecord> = ("PTOs", |run| or_dash(run.packets.probe_timeouts));
-/// Of a flow whose receiver is helped.
+/// Columns for a flow whose receiver uses help.
 const REPEATS: [Column<RunRecord>; 6] = [
     ("requests", |run| run.repeats.unwrap_or_default().repeats_requested.to_string()),
     ("repeats", |run| run.repeats.unwrap_or_default().repeats_received.to_string()),
@@ -83,7 +83,7 @@ fn waits(run: &RunRecord) -> Percentiles {
     of_call.or(run.head_of_line_ms).unwrap_or_default()
 }
 
-/// The runs of one scenario: a table, and for transfers the median.
+/// The runs of one scenario as a table. For transfers, it adds the median.
 pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
     let lost = [LOST_NEAR, LOST_MIDDLE, LOST_FAR];
     let lost = if scenario.middle.is_some() { &lost[..] } else { &[LOST_NEAR, LOST_FAR] };
@@ -134,7 +134,7 @@ pub fn outcome(record: &RunRecord) -> String {
     format!("{what} p99 {p99:.1} ms, at most {max:.1} ms, in {}", seconds(record.time_s))
 }
 
-/// A figure, or a dash if there is none.
+/// A figure, or a dash if it is missing.
 pub fn or_dash(figure: Option<impl ToString>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
 }
@@ -159,8 +159,8 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)>
     Some(((lower + upper) / 2.0, least, most))
 }
 
-/// The least figure that at least so many percent of the figures do not exceed (the nearest rank).
-/// `None` without figures.
+/// The least figure that at least `percent` percent of the figures do not exceed (the nearest
+/// rank). `None` without figures.
 pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Option<f64> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -169,13 +169,13 @@ pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Opt
 }
 
 /// The share of packets that this machine delayed, in percent. It counts only for a call, whose
-/// figures are delays, and where an agent ran, whose repairs have to be quick.
+/// figures are delays, and for a run with an agent, whose repairs must be quick.
 pub fn late_percent(record: &RunRecord) -> f64 {
     let counts = record.audio.is_some() || record.agent.is_some();
     if counts { record.links.late_percent() } else { 0.0 }
 }
 
-/// Remarks that a reader of a run's figures needs.
+/// Remarks that readers of a run's figures need.
 pub fn remarks(record: &RunRecord) -> Vec<String> {
     let mut remarks = Vec::new();
     if record.mode != "off" && !record.assisted {
@@ -185,19 +185,19 @@ pub fn remarks(record: &RunRecord) -> Vec<String> {
     remarks
 }
 
-/// Remarks about a machine that was too slow for so many packets, and late with such a share of
-/// them.
+/// Remarks about a machine that was too slow for `overruns` packets, or sent this share of packets
+/// late.
 pub(crate) fn slowness(overruns: u64, late_percent: f64) -> impl Iterator<Item = String> {
     let lost = (overruns > 0).then(|| {
         format!(
-            "this machine was too slow for {overruns} packets, which count as losses: run it again \
+            "this machine was too slow for {overruns} packets, which count as losses; run it again \
              while the machine does nothing else"
         )
     });
     let late = (late_percent > MOST_LATE_PERCENT).then(|| {
         format!(
             "this machine was busy: {late_percent:.1} % of packets left a link more than a \
-             millisecond late, so delays are longer than the scenario's: run it again while the \
+             millisecond late, so delays are longer than the scenario's; run it again while the \
              machine does nothing else"
         )
     });

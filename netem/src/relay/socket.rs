@@ -1,4 +1,4 @@
-//! A packet socket on one interface: whole Ethernet frames in and out.
+//! A packet socket on one interface, for whole Ethernet frames.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,11 @@ use nix::sys::socket::{
     send, setsockopt, socket, sockopt,
 };
 
-/// Room for one frame: offloads are off, so an Ethernet frame is the most there is.
+/// Room for one frame. Offloads are off, so no frame is larger than an Ethernet frame.
 const FRAME_ROOM: usize = 2048;
 
-/// Receive buffer asked for: a third of a second at 100 Mbit/s, for when this machine is busy
-/// elsewhere.
+/// The requested receive buffer: a third of a second at 100 Mbit/s, for times when this machine is
+/// busy.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl FrameSocket {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
         bind(socket.as_raw_fd(), &address)?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
-        // Beyond the system's limit only for the real root; anyone else gets as much as the limit
-        // allows.
+        // Only the real root can exceed the system's limit. Other users receive a buffer of at most
+        // the limit.
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         }
@@ -57,7 +57,7 @@ impl FrameSocket {
         })
     }
 
-    /// The next frame that waits, if any.
+    /// The next waiting frame, if any.
     pub(super) fn receive(&mut self) -> io::Result<Option<&[u8]>> {
         let mut space = [IoSliceMut::new(self.buffer.as_mut_slice())];
         let received = recvmsg::<()>(
@@ -94,7 +94,7 @@ impl FrameSocket {
         }
     }
 
-    /// Frames the kernel had no room to keep for us, as of the last one received.
+    /// Frames that the kernel dropped because the buffer was full, up to the last received frame.
     pub(super) fn overruns(&self) -> u64 {
         self.overruns
     }
