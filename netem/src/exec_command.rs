@@ -60,15 +60,17 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     let mut scenario = Scenario::load(&exec.scenario)?;
     scenario.apply(&exec.set)?;
     if let Some(fault) = scenario.faults.only_in_virtual_time() {
-        bail!("a command meets no fault but an outage; omit {fault} from faults.events");
+        bail!("the only faults for a command are outages; omit {fault} from faults.events");
     }
     if scenario.competitor.cc.is_some() {
-        bail!("a command has no competitor; set competitor.cc to none, and let COMMAND start both");
+        bail!(
+            "a command has no competitor; set competitor.cc to none, and let COMMAND start both flows"
+        );
     }
     if scenario.sidekick.proxy == ProxyFate::Dies {
         bail!(
-            "sidekick.proxy = dies is for files, which have a half; set it to on-path, or use \
-             --no-proxy"
+            "sidekick.proxy = dies needs a transfer, of which half has passed; set it to on-path, \
+             or use --no-proxy"
         );
     }
     // Without a proxy, the agent helps no flow.

@@ -41,9 +41,9 @@ const PROXY: &str = "sidekick-proxy";
 /// The name under which the server stores the upload.
 const UPLOAD: &str = "upload";
 
-/// The interval between looks at the progress.
+/// The interval between checks of the progress.
 const TICK: Duration = Duration::from_millis(250);
-/// If no packet arrives for so long, the transfer has stalled.
+/// If no packet arrives for this long, the transfer has stalled.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// The part of the client's report that the record needs.
@@ -58,7 +58,7 @@ struct ClientReport {
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: Option<f64>,
-    /// The help for what the client received.
+    /// The figures of the help for what the client received.
     #[serde(flatten)]
     repeats: Option<Repeats>,
 }
@@ -72,8 +72,8 @@ pub enum RunError {
     /// A program could not start, or failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The transfer failed or stalled, the proxy ended, another file arrived than was sent, or a
-    /// command could not start.
+    /// The transfer failed or stalled, the proxy ended, the file changed on the way, or a command
+    /// could not start.
     #[error("{0}")]
     Failed(String),
     /// The report of a program cannot be read.
@@ -99,14 +99,14 @@ pub enum RunError {
 pub struct Bench<'a> {
     /// What emulates the links.
     pub backend: Backend,
-    /// Where the programs are.
+    /// The programs' directory.
     pub programs: &'a Programs,
     /// The directory for the files of a run.
     pub directory: &'a FilePath,
     /// The directory for pcap files, with a directory for each seed.
     pub pcap: Option<&'a FilePath>,
-    /// Whether an agent runs on the sender's host, and with it a proxy between the segments,
-    /// whatever the scenario says of one.
+    /// Whether an agent runs on the sender's host. With an agent, a proxy runs between the segments
+    /// in any scenario.
     pub agent: bool,
 }
 
@@ -115,7 +115,7 @@ impl Bench<'_> {
     ///
     /// # Errors
     ///
-    /// [`RunError`], also when the upload itself failed.
+    /// [`RunError`] if a step or the upload itself failed.
     pub fn upload(
         &self,
         scenario: &Scenario,
@@ -136,23 +136,24 @@ impl Bench<'_> {
     }
 }
 
-/// One file's way from a client to the server, or back.
+/// The transfer of one file from a client to the server, or back.
 struct Transfer<'a> {
-    /// For errors.
+    /// Its name in errors.
     name: &'static str,
-    /// The client's program, and its arguments.
+    /// The client's program. Its arguments follow.
     client: &'static str,
     arguments: Vec<String>,
     file: &'a SourceFile,
-    /// Where the file is afterwards.
+    /// The path of the file after the transfer.
     arrived: PathBuf,
 }
 
-/// What a run of real programs needs: a fresh path, files, and the proxy if the scenario has one.
+/// The environment of a run of real programs: a fresh path, files, and the proxy if the scenario
+/// has one.
 struct Testbed<'a> {
     bench: &'a Bench<'a>,
     scenario: &'a Scenario,
-    // Dropped in this order: programs end before their hosts and their files go.
+    // Dropped in this order: programs end before their hosts and files disappear.
     agent: Option<Program>,
     proxy: Option<Program>,
     path: Path,
@@ -177,7 +178,7 @@ impl<'a> Testbed<'a> {
         Ok(store)
     }
 
-    /// Where the server writes its root certificate.
+    /// The path to which the server writes its root certificate.
     fn ca(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
@@ -221,8 +222,8 @@ impl<'a> Testbed<'a> {
         Ok(Program::start(self.bench.programs, name, arguments, host, directory)?)
     }
 
-    /// Starts the receiving program, and the proxy and the agent if there are any. Returns when all
-    /// are ready.
+    /// Starts the receiving program, and the proxy and the agent if the run has them. Returns when
+    /// all are ready.
     fn start_receiver(
         &mut self,
         name: &'static str,
@@ -245,8 +246,8 @@ impl<'a> Testbed<'a> {
         self.start_proxy_at(PROXY_NEAR.into())
     }
 
-    /// Starts the proxy if there is to be one. It listens at an address of its own, or, at an
-    /// unspecified one, at all.
+    /// Starts the proxy if the run has one. It listens at this address, or at every address if this
+    /// one is unspecified.
     fn start_proxy_at(&mut self, address: IpAddr) -> Result<(), RunError> {
         if self.scenario.sidekick.has_proxy() || self.bench.agent {
             let proxy = self.start(PROXY, &proxy_arguments(address), |hosts| &hosts.proxy)?;
@@ -293,7 +294,7 @@ impl<'a> Testbed<'a> {
             }
             progress.show(carried);
             if self.scenario.sidekick.proxy == ProxyFate::Dies && carried >= bytes / 2 {
-                // Drop kills the program.
+                // The drop kills the program.
                 self.proxy = None;
             }
         }
@@ -319,7 +320,7 @@ impl<'a> Testbed<'a> {
     }
 }
 
-/// What a run leaves.
+/// The results of a finished run.
 struct Finished {
     /// The counts of the links.
     links: PathCounters,
@@ -327,7 +328,7 @@ struct Finished {
     agent: Option<AgentRecord>,
 }
 
-/// A program that has to last as long as the run.
+/// A program that must last as long as the run.
 fn lasting(name: &'static str, mut program: Program) -> Result<Program, RunError> {
     match program.ended().map_err(failed("look at the programs of the run"))? {
         None => Ok(program),
@@ -384,7 +385,7 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     arguments
 }
 
-/// The clients' options about their settings. Usually they are those of virtual time.
+/// The clients' options for their settings. By default, they are the same as in virtual time.
 fn tune_arguments(flow: &Flow) -> Vec<String> {
     match flow.tune {
         true => words(&["--network", &flow.network.to_string()]),
@@ -392,7 +393,7 @@ fn tune_arguments(flow: &Flow) -> Vec<String> {
     }
 }
 
-/// The sending programs' options about the proxy.
+/// The sending programs' options for the proxy.
 fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {

@@ -1,8 +1,7 @@
 //! Scenarios: the segments of the path, the flow and the Sidekick settings of one experiment.
 //!
-//! A scenario is a TOML file, built in or named by its path. Every setting has one name,
-//! `section.key`, and one parser, for files and for the command line (`--set
-//! near.loss_percent=4`).
+//! A scenario is a TOML file. It is built in, or its path names it. Every setting has one name,
+//! `section.key`, and one parser for files and for the command line (`--set near.loss_percent=4`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -53,7 +52,7 @@ pub struct Scenario {
     pub description: String,
     /// The segment between sender and proxy.
     pub near: Segment,
-    /// A segment between the proxy and a second one, where the path has three segments.
+    /// A segment between the proxy and a second proxy, if the path has three segments.
     pub middle: Option<Segment>,
     /// The segment between the last proxy and the receiver.
     pub far: Segment,
@@ -61,7 +60,7 @@ pub struct Scenario {
     pub flow: Flow,
     /// A second, plain flow.
     pub competitor: Competitor,
-    /// The proxy, and the sender's use of it.
+    /// The proxy, and how the sender uses it.
     pub sidekick: Sidekick,
     /// The faults that occur during the run.
     pub faults: Faults,
@@ -81,7 +80,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// No scenario has this name, or the file is unreadable or wrong.
+    /// No scenario has this name, or the file cannot be read or is invalid.
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
@@ -103,7 +102,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The text is wrong. The error names the file, the line, and what is expected there.
+    /// The text is invalid. The error names the file, the line, and the expected text.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let at = |offset: usize, problem: ScenarioError| {
             let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
@@ -172,12 +171,12 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The setting or its value is unknown. The error names those that exist.
+    /// The setting or its value is unknown. The error lists the known ones.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ScenarioError> {
         self.set_from(Path::new(""), name, value)
     }
 
-    /// Sets one setting. A relative path among the values begins at `directory`.
+    /// Sets one setting. A relative path in a value counts from `directory`.
     fn set_from(&mut self, directory: &Path, name: &str, value: &str) -> Result<(), ScenarioError> {
         let mut changed = self.clone();
         settings::set(&mut changed, name, value.trim())?;
@@ -188,7 +187,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Applies settings of the form `section.key=value` in their order, and checks the scenario.
+    /// Applies settings of the form `section.key=value` in order, and checks the scenario.
     ///
     /// # Errors
     ///
@@ -204,8 +203,8 @@ impl Scenario {
         self.check()
     }
 
-    /// The controller of the data sender: the one that is set, or that of the mode. PACUBIC always
-    /// uses CUBIC as in RFC 9438.
+    /// The controller of the data sender: the one that is set, or else that of the mode. PACUBIC
+    /// always uses CUBIC of RFC 9438.
     pub fn congestion_control(&self) -> CongestionControl {
         let usual = if self.flow.tune { CongestionControl::Bbr2 } else { CongestionControl::Cubic };
         let set = self.flow.cc.unwrap_or(usual);
@@ -223,8 +222,8 @@ impl Scenario {
     }
 }
 
-/// A value as [`Scenario::set`] accepts it: a string without its quotes, or another value as the
-/// file has it.
+/// A value as [`Scenario::set`] accepts it: a string without its quotes, or the text of another
+/// value.
 fn text_of<'a>(value: &'a Spanned<DeValue<'_>>, file: &'a str) -> &'a str {
     match value.get_ref() {
         DeValue::String(text) => text,

@@ -355,13 +355,13 @@ fn what_cannot_run_is_told_with_what_to_do() {
         (
             &["--set", "faults.events=proxy-restart at 9"],
             "true",
-            "a command meets no fault but an outage; omit proxy-restart from faults.events",
+            "the only faults for a command are outages; omit proxy-restart from faults.events",
         ),
         (
             &["--set", "sidekick.proxy=dies"],
             "true",
-            "sidekick.proxy = dies is for files, which have a half; set it to on-path, or use \
-             --no-proxy",
+            "sidekick.proxy = dies needs a transfer, of which half has passed; set it to on-path, \
+             or use --no-proxy",
         ),
     ] {
         let output = programs.run(&[&["exec", "upload-paper"], options, &["--", program]].concat());

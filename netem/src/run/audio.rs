@@ -18,7 +18,7 @@ use crate::words;
 pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
 
 const PORT: u16 = 5004;
-/// How long the receiver may take to end after the sender: it stays for half a second.
+/// The longest time that the receiver may take to end after the sender. It stays for half a second.
 const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A call with sound.
@@ -26,20 +26,20 @@ const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 pub struct Sound {
     /// The WAV file to send; a tone if `None`.
     pub wav: Option<PathBuf>,
-    /// Where the WAV file goes of what is heard.
+    /// The path of the WAV file with what the listener hears.
     pub heard: PathBuf,
-    /// Where the distribution of waits goes (`.hgrm`).
+    /// The path of the distribution of waits (`.hgrm`).
     pub waits: PathBuf,
-    /// How long a missing packet may hold up the others, in milliseconds.
+    /// The longest time that a missing packet may delay the others, in milliseconds.
     pub playout_limit_ms: u16,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// As of every run.
+    /// The record, as for every run.
     pub record: RunRecord,
-    /// What the receiver has heard.
+    /// The listener's report.
     pub listener: ListenerReport,
 }
 
@@ -48,7 +48,7 @@ impl Bench<'_> {
     ///
     /// # Errors
     ///
-    /// [`RunError`], also when the call itself failed.
+    /// [`RunError`] if a step or the call itself failed.
     pub fn call(
         &self,
         scenario: &Scenario,
@@ -57,8 +57,8 @@ impl Bench<'_> {
         progress: &mut Progress,
     ) -> Result<Call, RunError> {
         let mut testbed = Testbed::new(self, scenario, seed)?;
-        // The receiver makes the session. When it reports that it is ready, the description with
-        // the key exists.
+        // The receiver makes the session. When it reports that it is ready, it has written the
+        // description with the key.
         let sdp = testbed.directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
         let mut arguments =
@@ -74,7 +74,7 @@ impl Bench<'_> {
         let receiver = ended(receiver)?;
         let Finished { links, agent } = testbed.finish()?;
         let talker = report("audio-send", &sender.output)?;
-        // After the line `ready`.
+        // The report follows the line `ready`.
         let last = receiver.output.lines().last().unwrap_or_default();
         let listener = report("audio-receive", last)?;
         let backend = self.backend.name();
@@ -83,7 +83,7 @@ impl Bench<'_> {
     }
 }
 
-/// Waits until the receiver, too, has seen that the call is over.
+/// Waits until the receiver has also detected the end of the call.
 fn ended(mut receiver: Program) -> Result<Ended, RunError> {
     match receiver.wait(RECEIVER_ENDS_WITHIN).map_err(failed("wait for audio-receive"))? {
         Some(ended) if ended.status.success() => Ok(ended),

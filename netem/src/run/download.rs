@@ -16,16 +16,16 @@ use crate::words;
 /// The programs that a download needs.
 pub const DOWNLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-download", PROXY];
 
-/// The name under which the server has the file.
+/// The name under which the server offers the file.
 const DOWNLOAD: &str = "download";
 
 impl Bench<'_> {
     /// Downloads `file` once over the path of `scenario`, and checks that the same file arrived.
-    /// The server knows nothing of the proxy, and has its own congestion controller.
+    /// The server is unmodified, and has its own congestion controller.
     ///
     /// # Errors
     ///
-    /// [`RunError`], also when the download itself failed.
+    /// [`RunError`] if a step or the download itself failed.
     pub fn download(
         &self,
         scenario: &Scenario,
@@ -44,8 +44,8 @@ impl Bench<'_> {
             progress,
         )?;
         let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
-        // The client's report is of what it sent itself, which is not the data. The server reports
-        // nothing.
+        // The client reports only the packets that it sent itself, which carry no data. The server
+        // reports nothing.
         let packets = Packets { sent: record.links.far.to_sender.link.packets, ..record.packets };
         Ok(RunRecord { packets, repeats, ..with_report(record, report) })
     }

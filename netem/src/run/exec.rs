@@ -25,20 +25,21 @@ use crate::report::{seconds, slowness, table};
 use crate::scenario::{ProxyFate, Scenario, Sidekick};
 use crate::topology::{PROXY_NEAR, RECEIVER, RECEIVER_V6, SENDER, SENDER_V6, Topology};
 
-/// The status of a command that a signal ended is this and the signal, as shells have it.
+/// The exit status of a command that a signal ended is this number plus the signal, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-/// What to run on the path, and beside it.
+/// A command to run on the path, and the programs beside it.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The command on the sender's host, and its arguments. It has this process's standard streams.
     pub command: Vec<OsString>,
     /// A command line for `sh -c`, on the receiver's host.
     pub peer: Option<OsString>,
-    /// Where the output of the peer goes. `None`: to standard error, each line after `peer: `.
+    /// The file for the output of the peer. `None` sends it to standard error, each line after
+    /// `peer: `.
     pub peer_log: Option<PathBuf>,
-    /// The program of an agent on the sender's host. It prints a line `ready: ...` first, and on
-    /// SIGINT a line with its summary in JSON.
+    /// The program of an agent on the sender's host. It first prints a line `ready: ...`. On
+    /// SIGINT, it prints a line with its summary in JSON.
     pub agent: Option<PathBuf>,
 }
 
@@ -54,7 +55,7 @@ pub struct ExecRecord {
     pub settings: Vec<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Its exit status, or 128 and the signal that ended it.
+    /// Its exit status, or 128 plus the signal that ended it.
     pub exit_code: u8,
     /// How long it ran.
     pub time_s: f64,
@@ -64,26 +65,26 @@ pub struct ExecRecord {
     pub proxy: Value,
     /// The agent's summary; `null` if none ran, or if it printed none.
     pub agent: Value,
-    /// What a reader of the figures needs to know.
+    /// Remarks that readers of the figures need.
     pub remarks: Vec<String>,
 }
 
-/// What happens while a command runs.
+/// An event while a command runs.
 #[derive(Debug)]
 enum Event {
-    /// It has ended.
+    /// The command has ended.
     Ended,
     /// The outer process of the lab caught this signal.
     Told(Signal),
 }
 
-/// The way of signals from the outer process of the lab to the command.
+/// Passes signals from the outer process of the lab to the command.
 #[derive(Clone, Debug, Default)]
 pub struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
 
 impl Signals {
-    /// Passes a signal on to the command, or ends this process if there is none yet. `None` is a
-    /// signal that the command has received from the terminal.
+    /// Passes a signal on to the command, or ends this process if there is no command yet. `None`
+    /// stands for a signal that the terminal has also sent to the command.
     pub fn hear(&self, signal: Option<Signal>) {
         match (&*self.lock(), signal) {
             (None, _) => std::process::exit(i32::from(INTERRUPTED)),
@@ -96,8 +97,8 @@ impl Signals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a command to its end. After a signal it has [`STOPPED_WITHIN`] to end before it is
-    /// killed.
+    /// Runs a command to its end. After a signal, the command has [`STOPPED_WITHIN`] to end. Then
+    /// this kills it.
     fn run(&self, mut command: Command, host: &Namespace) -> Result<ExitStatus, RunError> {
         let program = command.get_program().display().to_string();
         let (sender, events) = channel();
@@ -136,19 +137,19 @@ impl Signals {
     }
 }
 
-/// A child, which nobody has waited for yet.
+/// The process ID of a child that was not waited for yet.
 fn pid(child: &Child) -> Pid {
-    // The kernel's own numbers are signed.
+    // The kernel's process IDs are signed.
     Pid::from_raw(child.id().cast_signed())
 }
 
 impl Bench<'_> {
-    /// Runs a command on the sender's host of the path of `scenario`, beside the proxy if the
-    /// scenario has one. Its flow stands in place of the scenario's.
+    /// Runs a command on the sender's host of the path of `scenario`, with the proxy if the
+    /// scenario has one. The command replaces the scenario's flow.
     ///
     /// # Errors
     ///
-    /// [`RunError`] when the command could not run. How it ended stands in the record.
+    /// [`RunError`] if the command could not run. The record has its exit status.
     pub fn exec(
         &self,
         scenario: &Scenario,
@@ -160,7 +161,7 @@ impl Bench<'_> {
         let variables =
             variables(testbed.path.topology(), scenario.sidekick).map_err(PathError::from)?;
         let peer = Peer::start(task, &variables, &testbed.path.topology().receiver)?;
-        // A program chooses the version, and browsers prefer IPv6.
+        // A program chooses the IP version, and browsers prefer IPv6.
         let has_ipv6 = testbed.path.topology().proxy.knows_ipv6().map_err(PathError::from)?;
         testbed.start_proxy_at(if has_ipv6 {
             Ipv6Addr::UNSPECIFIED.into()
@@ -244,8 +245,8 @@ fn command(words: &[OsString], variables: &[(&'static str, String)]) -> Command 
     command
 }
 
-/// Ends a program. Returns its summary, which is the last line of its output; without one, `null`
-/// and a remark.
+/// Ends a program. Returns its summary, which is the last line of its output. Without a summary, it
+/// returns `null` and adds a remark.
 fn end(
     name: &'static str,
     mut program: Program,
@@ -273,13 +274,13 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The peer, and all that it starts: a process group.
+/// The peer and all programs that it starts, as one process group.
 #[derive(Debug)]
 struct Peer {
     child: Child,
-    /// Brings one thing: that the peer has ended.
+    /// Yields one message: the peer has ended.
     end: Receiver<()>,
-    /// Breaks off when the last line is shown.
+    /// Disconnects after the last line was shown.
     shown: Option<Receiver<()>>,
 }
 
@@ -311,7 +312,8 @@ impl Peer {
         Ok(Some(Self { end: end_of(&child), child, shown }))
     }
 
-    /// Ends it, and waits for its output to be shown. If it had failed before, says how.
+    /// Ends the peer, and waits until all its output is shown. If the peer ended before with a
+    /// failure, returns its exit status.
     fn stop(mut self) -> io::Result<Option<ExitStatus>> {
         let before = self.child.try_wait()?;
         let _ = killpg(pid(&self.child), Signal::SIGTERM);
@@ -326,7 +328,7 @@ impl Peer {
     }
 
     fn kill(&mut self) {
-        // Its group has members as long as one of its programs runs.
+        // The group exists as long as one of its programs runs.
         let _ = killpg(pid(&self.child), Signal::SIGKILL);
         let _ = self.child.wait();
     }
@@ -345,7 +347,8 @@ fn write_to(command: &mut Command, path: &FilePath) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows the output of a command on standard error, until the channel breaks off.
+/// Shows the output of a command on standard error. The channel disconnects at the end of the
+/// output.
 fn show_output(command: &mut Command) -> io::Result<Receiver<()>> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
@@ -365,14 +368,14 @@ fn show_lines(from: PipeReader) {
         if !line.ends_with(b"\n") {
             line.push(b'\n');
         }
-        // In one piece, between those of the command.
+        // One write, so that lines of the command do not mix with it.
         let _ = stderr().write_all(&line);
         line.truncate(PREFIX.len());
     }
 }
 
 impl ExecRecord {
-    /// A table of the links and sentences about the run.
+    /// A table of the links, and sentences about the run.
     pub fn summary(&self) -> String {
         let Self { scenario, seed, exit_code, time_s, .. } = self;
         let program = self.command.first().map_or("", String::as_str);
@@ -414,7 +417,7 @@ impl ExecRecord {
     }
 }
 
-/// The numbers of a summary that are not 0.
+/// The figures of a summary that are not 0.
 fn figures(summary: &Value) -> String {
     let Value::Object(entries) = summary else { return summary.to_string() };
     let figures: Vec<String> = entries
@@ -441,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_status_is_that_of_a_shell() {
-        // As wait(2) has it: the exit code in the second byte, or the signal in the first.
+        // The format of wait(2): the exit code in the second byte, or the signal in the first.
         assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
         assert_eq!(exit_code(ExitStatus::from_raw(15)), 143);
     }

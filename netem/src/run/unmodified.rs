@@ -1,4 +1,4 @@
-//! Programs that know nothing of a Sidekick. [`Bench::agent`] says whether an agent helps them.
+//! Unmodified programs. [`Bench::agent`] selects whether an agent helps them.
 
 use std::path::Path as FilePath;
 
@@ -12,7 +12,7 @@ use crate::source::SourceFile;
 use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
 
-/// The programs that an upload and a call need, each without an agent and with one.
+/// The programs that an upload and a call need, without an agent and with one.
 pub const UNMODIFIED_PROGRAMS: [&str; 6] =
     ["h3-upload-server", CLIENT, "audio-receive", "audio-send", PROXY, AGENT];
 
@@ -31,11 +31,11 @@ struct Report {
 
 impl Bench<'_> {
     /// Uploads `file` once over the path of `scenario` by a client on quinn, and checks that the
-    /// same file arrived. The client asks no proxy for help, whatever the scenario says.
+    /// same file arrived. The client uses no proxy, in any scenario.
     ///
     /// # Errors
     ///
-    /// [`RunError`], also when the upload itself failed.
+    /// [`RunError`] if a step or the upload itself failed.
     pub fn quinn_upload(
         &self,
         scenario: &Scenario,

@@ -1,4 +1,4 @@
-//! Whether the settings go together, and with the backend.
+//! Checks that the settings fit each other and the backend.
 
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
 use super::{
@@ -6,7 +6,7 @@ use super::{
     Tunnel,
 };
 
-/// Two settings that contradict each other, and what to do.
+/// The error of two settings that contradict each other. `instead` states how to correct them.
 pub(super) fn clash(
     one: impl Into<String>,
     other: impl Into<String>,
@@ -17,11 +17,12 @@ pub(super) fn clash(
 }
 
 impl Scenario {
-    /// Checks that the settings go together.
+    /// Checks that the settings fit each other.
     ///
     /// # Errors
     ///
-    /// [`ScenarioError::Contradiction`] names two that do not, and what to do.
+    /// [`ScenarioError::Contradiction`] names two settings that do not fit, and how to correct
+    /// them.
     pub fn check(&self) -> Result<(), ScenarioError> {
         for (place, segment) in self.segments() {
             segment.check(place.name())?;
@@ -36,7 +37,7 @@ impl Scenario {
         let of_kind = format!("flow.kind = {}", kind.name());
         let by_schedule = mode != Mode::Off && kind != FlowKind::Listen;
         if by_schedule && sidekick.every_ms == 0 && sidekick.every_packets.is_none() {
-            let instead = "a proxy refuses to report on no schedule at all: set one of them";
+            let instead = "a proxy needs a schedule for its quACKs; set one of them";
             return clash("sidekick.every_ms = 0", "sidekick.every_packets = off", instead);
         }
         let splits = flow.split != Split::Off;
@@ -46,7 +47,7 @@ impl Scenario {
         }
         self.check_tunnel(&of_mode, &of_split)?;
         if splits && let Some(setting) = self.not_of_a_split() {
-            let instead = "the splitting proxy stands in the other's place; leave one of them out";
+            let instead = "a splitting proxy does not support it; leave one of them out";
             return clash(setting, of_split, instead);
         }
         if let (Some(cc), Split::Off | Split::Near) = (flow.split_cc, flow.split) {
@@ -66,11 +67,11 @@ impl Scenario {
         if let Some(setting) = self.competitor_setting() {
             if flow.limit.is_none() {
                 let instead =
-                    "shares are of a time: set flow.seconds, and flow.bytes to more than fits";
+                    "both flows must last equally long; set flow.seconds, and a larger flow.bytes";
                 return clash(setting, "a flow without flow.seconds", instead);
             }
             if kind == FlowKind::Messages {
-                let instead = "messages take no share of a path; set it to none";
+                let instead = "messages do not compete for bandwidth; set competitor.cc to none";
                 return clash(setting, of_kind, instead);
             }
         }
@@ -78,20 +79,22 @@ impl Scenario {
             return self.check_listener(of_mode, of_kind);
         }
         if sidekick.steady && kind != FlowKind::Audio {
-            let instead = "only a call has packets at a steady interval; set it to off";
+            let instead =
+                "only a call has packets at a steady interval; set sidekick.steady to off";
             return clash("sidekick.steady = on", of_kind, instead);
         }
         let receives = kind.is_download();
         if receives {
             if !matches!(mode, Mode::Off | Mode::Receive | Mode::Auto) {
-                let instead = "the client receives the data: set it to off, receive or auto";
+                let instead =
+                    "the client receives the data; set sidekick.mode to off, receive or auto";
                 return clash(of_kind, of_mode, instead);
             }
             return Ok(());
         }
         if kind == FlowKind::Audio {
             if let Some((setting, without)) = self.not_of_a_call() {
-                return clash(setting, of_kind, format!("a call has no such thing; {without}"));
+                return clash(setting, of_kind, format!("a call does not support it; {without}"));
             }
             if !matches!(mode, Mode::Off | Mode::Reinject) {
                 return clash(of_kind, of_mode, "set sidekick.mode to off or reinject");
@@ -113,7 +116,7 @@ impl Scenario {
         clash(format!("flow.cc = {}", cc.name()), of_mode, instead)
     }
 
-    /// Checks that nothing else stands in the place of a tunnel's end.
+    /// Checks that no other proxy stands at the end of a tunnel.
     fn check_tunnel(&self, of_mode: &str, of_split: &str) -> Result<(), ScenarioError> {
         let Self { flow, sidekick, .. } = self;
         if flow.tunnel == Tunnel::Off {
@@ -129,19 +132,20 @@ impl Scenario {
         }
         match self.not_without_a_proxy() {
             Some(setting) => {
-                let instead = "the tunnel ends in the proxy's place; leave one of them out";
+                let instead = "a tunnel ends where the proxy would be; leave one of them out";
                 clash(setting, of_tunnel, instead)
             }
             None => Ok(()),
         }
     }
 
-    /// Checks what needs a middle segment, and what does not go with two proxies.
+    /// Checks the settings that need a middle segment, and those that exclude two proxies.
     fn check_segments(&self) -> Result<(), ScenarioError> {
         let Self { flow, sidekick, .. } = self;
         let at = format!("sidekick.at = {}", sidekick.at.name());
         if self.middle.is_none() {
-            let instead = "set middle.delay_ms and the like, or leave it out";
+            let instead =
+                "set middle.delay_ms or another setting of the middle segment, or leave it out";
             let fault = || Some(format!("faults.events with {}", self.faults.of_the_middle()?));
             let split = (flow.split == Split::Both).then(|| "flow.split = both".to_owned());
             let second = (sidekick.at != ProxyPlace::First).then(|| at.clone());
@@ -152,21 +156,25 @@ impl Scenario {
         }
         if sidekick.at == ProxyPlace::Both && sidekick.proxy != ProxyFate::Found {
             let proxy = format!("sidekick.proxy = {}", sidekick.proxy.name());
-            return clash(at, proxy, "a sender is told of one proxy: set sidekick.proxy to found");
+            return clash(
+                at,
+                proxy,
+                "a sender can configure only one proxy; set sidekick.proxy to found",
+            );
         }
         Ok(())
     }
 
-    /// Checks a call whose listener has the near segment.
+    /// Checks a call whose listener is behind the near segment.
     fn check_listener(&self, of_mode: String, of_kind: String) -> Result<(), ScenarioError> {
         if let Some((setting, without)) = self.not_of_a_call() {
-            return clash(setting, of_kind, format!("a call has no such thing; {without}"));
+            return clash(setting, of_kind, format!("a call does not support it; {without}"));
         }
         let Sidekick { mode, repair, .. } = self.sidekick;
         if mode == Mode::Receive
             && let Some(setting) = self.not_of_a_listener()
         {
-            let instead = "a call's listener has its own terms for quACKs; leave it out";
+            let instead = "a call's listener ignores it; leave it out";
             return clash(setting, of_kind, instead);
         }
         if !matches!(mode, Mode::Off | Mode::Receive) {
@@ -183,12 +191,12 @@ impl Scenario {
         Some(format!("competitor.cc = {}", self.competitor.cc?.name()))
     }
 
-    /// A setting that is about a proxy which only listens, or about a flow that is not split.
+    /// The first setting that needs an observing proxy, or a flow that is not split.
     fn not_of_a_split(&self) -> Option<String> {
         self.not_without_a_proxy().or_else(|| self.competitor_setting())
     }
 
-    /// A setting that is about a proxy which only listens.
+    /// The first setting that needs an observing proxy.
     fn not_without_a_proxy(&self) -> Option<String> {
         if self.sidekick.proxy != ProxyFate::OnPath {
             return Some(format!("sidekick.proxy = {}", self.sidekick.proxy.name()));
@@ -196,23 +204,23 @@ impl Scenario {
         Some(format!("faults.events with {}", self.faults.of_the_proxy()?))
     }
 
-    /// A setting that says nothing to an audio call, and what to do about it.
+    /// A setting that an audio call does not support, and how to correct it.
     fn not_of_a_call(&self) -> Option<(String, &'static str)> {
         if self.sidekick.proxy == ProxyFate::Found {
             let setting = format!("sidekick.proxy = {}", self.sidekick.proxy.name());
-            return Some((setting, "its sender is told where the proxy is"));
+            return Some((setting, "configure its proxy instead: set sidekick.proxy to on-path"));
         }
         if self.flow.split != Split::Off {
             let setting = format!("flow.split = {}", self.flow.split.name());
-            return Some((setting, "set it to off"));
+            return Some((setting, "set flow.split to off"));
         }
         if let Some(cc) = self.flow.cc {
-            return Some((format!("flow.cc = {}", cc.name()), "leave it out"));
+            return Some((format!("flow.cc = {}", cc.name()), "leave flow.cc out"));
         }
-        Some((self.competitor_setting()?, "set it to none"))
+        Some((self.competitor_setting()?, "set competitor.cc to none"))
     }
 
-    /// A setting of quACKs that differs from the default. The listener of a call does not use them.
+    /// The first setting of quACKs that differs from its default. The listener of a call uses none.
     fn not_of_a_listener(&self) -> Option<String> {
         let (set, usual) = (&self.sidekick, Sidekick::default());
         let switch = if set.poll { "on" } else { "off" };
@@ -228,8 +236,8 @@ impl Scenario {
         found.map(|(setting, value, _)| format!("sidekick.{setting} = {value}"))
     }
 
-    /// A setting that only virtual time can do, if there is one: the real programs have no such
-    /// option, or their host no such fault.
+    /// The first setting that only virtual time supports. The real programs lack such an option, or
+    /// their host lacks such a fault.
     pub fn only_in_virtual_time(&self) -> Option<String> {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
@@ -278,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn real_programs_refuse_what_they_would_pass_over() {
+    fn real_programs_refuse_settings_that_they_do_not_support() {
         let with = |setting: &str| {
             let mut scenario = Scenario::load("upload-paper").unwrap();
             scenario.apply(&[setting]).unwrap();
@@ -323,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_passed_over_is_refused() {
+    fn settings_that_contradict_each_other_are_refused() {
         for settings in [
             ["competitor.cc=reno", "near.loss_percent=0"],
             ["flow.kind=download", "sidekick.mode=pacubic"],
@@ -379,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_takes_no_settings_of_quacks() {
+    fn a_listener_refuses_settings_of_quacks() {
         let receive = "sidekick.mode=receive";
         for (setting, named) in [
             ("sidekick.poll=off", "sidekick.poll = off"),
@@ -392,7 +400,7 @@ mod tests {
             let error = listener().apply(&[receive, setting]).unwrap_err().to_string();
             let sentence = format!("{named} does not go with flow.kind = listen; ");
             assert!(error.starts_with(&sentence), "{error}");
-            // The talker uses it. Without help nobody does, as in every flow.
+            // The talker uses it. Without help, no sender uses it, as in every flow.
             let schedule = "sidekick.every_packets=2";
             let talker = ["flow.kind=audio", "sidekick.mode=reinject", schedule, setting];
             listener().apply(&talker).unwrap();
@@ -409,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_no_settings_of_a_transfer() {
+    fn a_call_refuses_settings_of_a_transfer() {
         let migrates = "faults.events=migration at 5";
         for setting in ["flow.split=near", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
             let error =

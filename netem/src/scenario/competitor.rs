@@ -8,9 +8,9 @@ use super::setting::{MILLISECONDS, milliseconds, settings};
 /// A second, plain flow over the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Competitor {
-    /// Its congestion controller; `None` is no second flow.
+    /// Its congestion controller. `None` means that there is no second flow.
     pub cc: Option<CongestionControl>,
-    /// How long after the first flow it begins.
+    /// The time from the start of the first flow to that of the second.
     pub start: Duration,
 }
 

@@ -1,9 +1,9 @@
 //! The errors of scenarios.
 
-/// Why a scenario cannot be used. Each is one sentence for the person at the command line.
+/// Why a scenario cannot be used, in one sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// An unknown name, value or text, and the known ones.
+    /// An unknown name, value or text, with the known ones.
     #[error("{0}")]
     Wrong(String),
     /// The file cannot be read.
@@ -34,7 +34,7 @@ pub enum ScenarioError {
         one: String,
         /// The other.
         other: String,
-        /// What to do.
+        /// How to correct it.
         instead: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Section `faults`: what goes wrong during a run, and when.
+//! Section `faults`: faults during a run, and their times.
 
 use std::time::Duration;
 
@@ -11,34 +11,33 @@ mod stages;
 
 pub(super) use grammar::events as events_of;
 
-/// The setting's full name. Its value is a list, in TOML an array of texts.
+/// The setting's full name. Its value is a list. In TOML, the list is an array of texts.
 pub(super) const EVENTS: &str = "faults.events";
 
-/// What goes wrong during a run.
+/// The faults of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// In the order in which they were given. Where two of one kind are in force, the later in the
-    /// list holds.
+    /// The events in the order of the setting. If two events of one kind are in force, the later
+    /// one in the list decides.
     pub events: Vec<Event>,
 }
 
-/// One thing that goes wrong.
+/// One fault at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// When it begins, since the start of the run.
+    /// The time at which it begins, since the start of the run.
     pub at: Duration,
-    /// How long it lasts; `None` is to the end of the run, but see [`Fault::ProxyRestart`] and
-    /// [`Fault::NatRebinding`]. [`Fault::Migration`] happens once.
+    /// The time that it lasts. `None` lasts to the end of the run, except for
+    /// [`Fault::ProxyRestart`] and [`Fault::NatRebinding`]. [`Fault::Migration`] happens once.
     pub length: Option<Duration>,
 }
 
-/// What can go wrong. What concerns the proxy's observer makes no difference where no sender asks
-/// for help.
+/// The kinds of faults. A fault of the proxy's observer has no effect if no sender uses the proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// A segment carries nothing.
+    /// A segment carries no packets.
     Outage(Place),
     /// A segment has another one-way delay.
     Delay(Place, Duration),
@@ -50,28 +49,28 @@ pub enum Fault {
     QuackDuplicate(Percent),
     /// Chance of each quACK to be overtaken by the next.
     QuackReorder(Percent),
-    /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has found:
-    /// deliberately the hardest case, since a UDP checksum finds every single wrong bit on the way.
-    /// Its seal is then broken.
+    /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has
+    /// detected. This is the hardest case, because a UDP checksum detects every single wrong bit on
+    /// the way. The bit breaks the seal.
     QuackCorrupt(Percent),
-    /// quACKs are late by so much.
+    /// Each quACK leaves this much later.
     QuackDelay(Duration),
-    /// The proxy's program is killed, forgets all sessions without a word, and is back at once or
-    /// after the event's length.
+    /// The proxy's program is killed and forgets all sessions. It starts again at once, or after
+    /// the event's length.
     ProxyRestart,
-    /// The proxy tells what is not so.
+    /// The proxy sends false reports.
     ProxyLies(Lie),
-    /// Chance of each packet to be forwarded without being seen by the proxy's program.
+    /// Chance of each packet to pass without reaching the proxy's program.
     CaptureDrops(Percent),
-    /// A NAT between the sender and the near segment forgets its mappings, and gives a new port to
-    /// each socket.
+    /// A NAT between the sender and the near segment forgets its mappings, and assigns a new port
+    /// to each socket.
     NatRebinding,
-    /// Chance of each message to the proxy, a request for copies among them, to be lost as it
-    /// arrives there.
+    /// Chance of each message to the proxy to be lost on arrival. Requests for copies are such
+    /// messages.
     MessageLoss(Percent),
     /// Chance of each copy to be lost as it leaves the proxy.
     RepeatLoss(Percent),
-    /// The client goes on from another port, as RFC 9000, section 9, lets it.
+    /// The client migrates to another port (RFC 9000, section 9).
     Migration,
 }
 
@@ -97,48 +96,49 @@ impl Place {
     }
 }
 
-/// What a lying proxy does, and to which share of the packets.
+/// The lie of a proxy, and the share of the packets that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lie {
-    /// For each packet of the share it counts a second one that nobody sent. The usual share is 25
-    /// %.
+    /// For each packet of the share, it counts an additional packet that no host sent. The default
+    /// share is 25 %.
     TooMuch(Percent),
-    /// It does not count the share, but forwards it. The usual share is 25 %.
+    /// It forwards the share without counting it. The default share is 25 %.
     TooLittle(Percent),
-    /// It counts the share under random identifiers in place of its own. The usual share is 100 %.
+    /// It counts the share by random identifiers in place of the packets' own. The default share is
+    /// 100 %.
     Garbage(Percent),
-    /// The copies that it keeps of the share have wrong bytes. The usual share is 100 %.
+    /// Its copies of the share have wrong bytes. The default share is 100 %.
     WrongCopies(Percent),
-    /// It keeps no copies of the share, and so claims that nothing passed. The usual share is 25
+    /// It keeps no copies of the share, as if these packets had not passed. The default share is 25
     /// %.
     NoCopies(Percent),
-    /// Before each of the share it keeps a copy of what nobody sent, or of what passed before, and
-    /// repeats it with the others. The usual share is 25 %.
+    /// Before each packet of the share, it keeps one more copy, and repeats it with the others. The
+    /// copy is of a packet that no host sent, or of an earlier packet. The default share is 25 %.
     UnaskedCopies(Percent),
 }
 
 impl Event {
-    /// Whether it is in force at a time since the start of the run.
+    /// Whether the event is in force at a time since the start of the run.
     pub fn is_in_force(&self, elapsed: Duration) -> bool {
         let since = elapsed.checked_sub(self.at);
         since.is_some_and(|since| self.length.is_none_or(|length| since < length))
     }
 
-    /// When it ends, if it does before the run.
+    /// When the event ends. `None` if it lasts to the end of the run.
     pub fn end(&self) -> Option<Duration> {
         self.length.map(|length| self.at + length)
     }
 }
 
 impl Faults {
-    /// What `pick` finds in the last event of the list that is in force at a time since the start
-    /// of the run.
+    /// The result of `pick` for the last event of the list that is in force at a time since the
+    /// start of the run.
     pub fn in_force<T>(&self, elapsed: Duration, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
         let events = self.events.iter().rev().filter(|event| event.is_in_force(elapsed));
         events.filter_map(|event| pick(event.fault)).next()
     }
 
-    /// The name of a fault of a proxy that listens, if there is one.
+    /// The name of the first fault of an observing proxy, if there is one.
     pub(super) fn of_the_proxy(&self) -> Option<&'static str> {
         let of_the_path = |fault| {
             matches!(
@@ -153,7 +153,7 @@ impl Faults {
         self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
     }
 
-    /// The name of a fault of the middle segment, if there is one.
+    /// The name of the first fault of the middle segment, if there is one.
     pub(super) fn of_the_middle(&self) -> Option<&'static str> {
         let of_the_middle = |fault| match fault {
             Fault::Outage(place) | Fault::Delay(place, _) | Fault::Rate(place, _) => {
@@ -164,13 +164,13 @@ impl Faults {
         self.events.iter().find(|event| of_the_middle(event.fault)).map(|event| event.fault.name())
     }
 
-    /// Whether the client is to migrate.
+    /// Whether the client migrates.
     pub(super) fn migrates(&self) -> bool {
         self.events.iter().any(|event| event.fault == Fault::Migration)
     }
 
-    /// The name of a fault that only virtual time has, if there is one: other backends have none
-    /// but outages.
+    /// The name of the first fault that only virtual time supports. Other backends support only
+    /// outages.
     pub fn only_in_virtual_time(&self) -> Option<&'static str> {
         let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
         other.map(|event| event.fault.name())
@@ -181,7 +181,7 @@ settings! { Faults, value;
     "events", grammar::TAKES, "what goes wrong, and when" => events = grammar::events(value).ok();
 }
 
-/// Events that stand one by one, each with its place in the file, as one text.
+/// Events from an array, each with its place in the file, as one text.
 pub(super) fn list<'a>(
     events: impl Iterator<Item = (usize, &'a str)>,
 ) -> Result<String, (usize, ScenarioError)> {

@@ -133,7 +133,11 @@ impl Segment {
         }
         if self.both.reorder.get() > 0.0 && self.both.delay.is_zero() {
             let one = format!("reorder_percent = {}", self.both.reorder.get());
-            return contradiction(one, "delay_ms = 0", "set a delay for others to be overtaken in");
+            return contradiction(
+                one,
+                "delay_ms = 0",
+                "set a delay, in which packets can overtake",
+            );
         }
         if self.bad_state.enter.get() > 0.0 {
             let one = format!("bad_enter_percent = {}", self.bad_state.enter.get());
@@ -156,7 +160,7 @@ impl Segment {
             return contradiction("queue = red".to_owned(), &other, &instead);
         }
         if self.both.ecn && self.queue == Queue::DropTail {
-            let instead = "a full queue has nothing to mark; set queue to red or codel";
+            let instead = "a drop-tail queue marks no packets; set queue to red or codel";
             return contradiction("ecn = on".to_owned(), "queue = drop-tail", instead);
         }
         Ok(())

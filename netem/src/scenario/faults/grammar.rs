@@ -1,4 +1,4 @@
-//! Events as texts: `WHAT [VALUE] at MS [for MS]`, several separated by `;`.
+//! The texts of events: `WHAT [VALUE] at MS [for MS]`. A `;` separates two events.
 
 use std::time::Duration;
 
@@ -10,28 +10,32 @@ use super::Place::{Far, Middle, Near};
 use super::{Event, Fault, Lie, Place};
 use crate::units::Percent;
 
-pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 at 0. An event is \
-    WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, middle-outage, \
-    far-outage, near-delay MS, middle-delay MS, far-delay MS, near-rate MBIT, middle-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate PERCENT, \
-    quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` how long it is away), \
-    proxy-lies too-much|too-little|garbage|wrong-copies|no-copies|unasked-copies [PERCENT], capture-drops PERCENT, \
-    message-loss PERCENT, repeat-loss PERCENT, nat-rebinding or migration (both without `for`)";
+pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 at 0. An \
+    event is WHAT [VALUE] at MS [for MS]. Without `for`, it lasts to the end of the run. WHAT \
+    [VALUE] is near-outage, middle-outage, far-outage, near-delay MS, middle-delay MS, far-delay \
+    MS, near-rate MBIT, middle-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate \
+    PERCENT, quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` is \
+    the time that the proxy is down), proxy-lies \
+    too-much|too-little|garbage|wrong-copies|no-copies|unasked-copies [PERCENT], capture-drops \
+    PERCENT, message-loss PERCENT, repeat-loss PERCENT, nat-rebinding or migration (both without \
+    `for`)";
 
-/// A fault that an event can name.
+/// A kind of fault that an event can name.
 struct Kind {
     name: &'static str,
     /// The values it takes, in words; empty if it takes none.
     takes: &'static str,
-    /// The fault with this value, if it is one; of faults without a value the value is empty.
+    /// Makes the fault from its value. `None` if the value is invalid. If the kind takes no value,
+    /// the text is empty.
     read: fn(&str) -> Option<Fault>,
 }
 
 const LIES: &str = "too-much, too-little, garbage, wrong-copies, no-copies or unasked-copies, and \
-    percent from 0 to 100 if not the usual share";
+    optionally percent from 0 to 100";
 const NAT_REBINDING: &str = "nat-rebinding";
 const MIGRATION: &str = "migration";
 
-/// All kinds. An event begins with one of their names.
+/// All kinds. An event begins with the name of one of them.
 const KINDS: &[Kind] = &[
     Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Near)) },
     Kind { name: "middle-outage", takes: "", read: |_| Some(Fault::Outage(Middle)) },
@@ -68,7 +72,7 @@ fn delay(place: Place, ms: &str) -> Option<Fault> {
     Some(Fault::Delay(place, milliseconds(ms)?))
 }
 
-/// A lie, and the share of packets that it is about.
+/// A lie, and its share of the packets.
 fn lie(value: &str) -> Option<Lie> {
     let (lie, share) =
         value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
@@ -128,7 +132,7 @@ fn event(text: &str) -> Result<Event, ScenarioError> {
     })
 }
 
-/// Reads an event, or says what was expected.
+/// Reads an event. An error states the expected text.
 fn read(text: &str) -> Result<Event, String> {
     let mut words = text.split_whitespace().peekable();
     let name = words.next().unwrap_or_default();
@@ -144,12 +148,12 @@ fn read(text: &str) -> Result<Event, String> {
     }
     let fault =
         (kind.read)(&value.join(" ")).ok_or_else(|| format!("{name} takes {}", kind.takes))?;
-    let begin = "then comes `at` and when it begins, in milliseconds from 0 to 3600000";
+    let begin = "write `at MS` next, with MS in milliseconds from 0 to 3600000";
     let at = match words.next() {
         Some("at") => words.next().and_then(time).ok_or(begin)?,
         _ => return Err(begin.to_owned()),
     };
-    let duration = "what comes last is `for` and how long, in milliseconds above 0 to 3600000";
+    let duration = "write `for MS` last, with MS in milliseconds above 0, up to 3600000";
     let length = match words.next() {
         None => None,
         Some("for") if [NAT_REBINDING, MIGRATION].contains(&name) => {
@@ -162,18 +166,16 @@ fn read(text: &str) -> Result<Event, String> {
     };
     match words.next() {
         None => Ok(Event { fault, at, length }),
-        Some(word) => {
-            Err(format!("nothing comes after it, but `{word}` does; separate events by `;`"))
-        }
+        Some(word) => Err(format!("`{word}` may not follow the duration; separate events by `;`")),
     }
 }
 
-/// A time of a run, which lasts an hour at most.
+/// A time of a run. A run lasts an hour at most.
 fn time(value: &str) -> Option<Duration> {
     milliseconds_to(value, 3_600_000.0)
 }
 
-/// The form of every fault, for tests of the words in [`TAKES`].
+/// The form of every fault, for a test of the words in [`TAKES`].
 #[cfg(test)]
 pub(super) fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     KINDS.iter().map(|kind| (kind.name, kind.takes))

@@ -1,4 +1,4 @@
-//! What faults make of a segment of the path over time.
+//! The effect of faults on a segment of the path over time.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use crate::link::{Outage, Outages};
 use crate::scenario::Segment;
 
 impl Faults {
-    /// The segment as it is at the start of a run, with its outages of the whole run.
+    /// The segment at the start of a run, with its outages during the whole run.
     pub fn first_stage(&self, place: Place, segment: &Segment) -> Segment {
         self.stage(place, segment, Duration::ZERO)
     }
 
-    /// The segment as it is from some times since the start of the run on, in their order.
+    /// The later states of the segment, each with its start since the beginning of the run, in
+    /// order.
     pub fn later_stages(&self, place: Place, segment: &Segment) -> Vec<(Duration, Segment)> {
         let changes = |event: &&Event| match event.fault {
             Fault::Delay(of, _) | Fault::Rate(of, _) => of == place,

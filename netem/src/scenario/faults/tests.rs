@@ -71,7 +71,7 @@ fn events_are_short_sentences() {
 }
 
 #[test]
-fn what_is_wrong_with_an_event_is_said() {
+fn an_error_states_the_fault_of_an_event() {
     for (text, expected) in [
         (
             "",
@@ -96,28 +96,13 @@ fn what_is_wrong_with_an_event_is_said() {
             "proxy-lies 5 too-little at 1",
             ": proxy-lies takes too-much, too-little, garbage, wrong-copies, no-copies or",
         ),
-        (
-            "near-outage 5 at 1",
-            ": then comes `at` and when it begins, in milliseconds from 0 to 3600000",
-        ),
-        (
-            "near-outage at -1",
-            ": then comes `at` and when it begins, in milliseconds from 0 to 3600000",
-        ),
-        (
-            "near-outage at 1 during 5",
-            ": what comes last is `for` and how long, in milliseconds above 0",
-        ),
-        (
-            "near-outage at 1 for 0",
-            ": what comes last is `for` and how long, in milliseconds above 0",
-        ),
+        ("near-outage 5 at 1", ": write `at MS` next, with MS in milliseconds from 0 to 3600000"),
+        ("near-outage at -1", ": write `at MS` next, with MS in milliseconds from 0 to 3600000"),
+        ("near-outage at 1 during 5", ": write `for MS` last, with MS in milliseconds above 0"),
+        ("near-outage at 1 for 0", ": write `for MS` last, with MS in milliseconds above 0"),
         ("nat-rebinding at 1 for 5", ": nat-rebinding has no duration; leave `for` out"),
         ("migration at 1 for 5", ": migration has no duration; leave `for` out"),
-        (
-            "near-outage at 1 for 5 proxy-restart",
-            ": nothing comes after it, but `proxy-restart` does",
-        ),
+        ("near-outage at 1 for 5 proxy-restart", ": `proxy-restart` may not follow the duration"),
     ] {
         let error = upload(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
@@ -210,7 +195,7 @@ fn a_new_rate_does_not_go_with_a_trace() {
 }
 
 #[test]
-fn the_later_of_two_in_force_holds() {
+fn the_later_of_two_events_in_force_decides() {
     let faults = upload("quack-loss 10 at 0; quack-loss 90 at 5 for 5").unwrap().faults;
     let chance = |ms| {
         faults.in_force(MS(ms), |fault| match fault {
@@ -223,7 +208,7 @@ fn the_later_of_two_in_force_holds() {
 
 proptest! {
     #[test]
-    fn any_text_is_taken_or_refused_with_a_sentence(text in "[a-z0-9 ;.-]{0,60}|(near-outage|quack-loss|at|for|;|[0-9]{1,4}| ){0,12}") {
+    fn any_text_is_accepted_or_refused_with_a_sentence(text in "[a-z0-9 ;.-]{0,60}|(near-outage|quack-loss|at|for|;|[0-9]{1,4}| ){0,12}") {
         if let Err(error) = grammar::events(&text) {
             prop_assert!(error.to_string().contains("is no event for faults.events: "));
         }

@@ -96,7 +96,8 @@ fn settings_that_contradict_each_other_are_one_sentence() {
     for (settings, expected) in [
         (
             &["near.reorder_percent=1"][..],
-            "near.reorder_percent = 1 does not go with near.delay_ms = 0; set a delay for others to be overtaken in",
+            "near.reorder_percent = 1 does not go with near.delay_ms = 0; set a delay, in which \
+             packets can overtake",
         ),
         (
             &["near.bad_enter_percent=1"],
@@ -116,8 +117,8 @@ fn settings_that_contradict_each_other_are_one_sentence() {
         ),
         (
             &["near.ecn=on"],
-            "near.ecn = on does not go with near.queue = drop-tail; a full queue has nothing to mark; set queue to \
-             red or codel",
+            "near.ecn = on does not go with near.queue = drop-tail; a drop-tail queue marks no packets; \
+             set queue to red or codel",
         ),
     ] {
         assert_eq!(near(settings).unwrap_err(), expected);
