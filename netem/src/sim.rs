@@ -1,7 +1,7 @@
 //! Backend `sim`: a scenario in virtual time, on one thread, without sockets.
 //!
-//! The real quiche (with the hook, which without a session behaves as the stock one does), the real
-//! plugin and the real observer stand in a row with the same links as the `user` backend has:
+//! The real quiche, the real plugin and the real observer stand in a row, with the links of the
+//! `user` backend. quiche has the hook. Without a session, the hook does not change its behaviour.
 //!
 //! ```text
 //! sender host ── near segment ── proxy ── far segment ── receiver host
@@ -9,10 +9,10 @@
 //!
 //! A middle segment and a second proxy can stand between the proxy and the far segment.
 //!
-//! Everything that decides what happens and when follows from the seed, so that a seed gives the
-//! same record on every machine. Ciphertexts do not: TLS draws its keys out of reach, so that
-//! capture files and identifiers differ from run to run, in contents and not in sizes or times.
-//! What is not modelled: the time that processors take, and what kernels do to packets.
+//! Every decision and every time follows from the seed. So a seed gives the same record on every
+//! machine. Ciphertexts differ from run to run, because the seed does not determine TLS keys. So
+//! the contents of capture files and identifiers differ, but not their sizes and times. The
+//! simulation models neither the time of processors nor the work of kernels.
 
 use std::io;
 use std::path::Path as FilePath;
@@ -54,23 +54,23 @@ use styles::Tally;
 use tunnel::TunnelEnd;
 use wire::Wire;
 
-/// Why a run in virtual time came to nothing.
+/// Why a run in virtual time failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// The program was linked wrongly.
+    /// The program lacks the virtual clock.
     #[error(transparent)]
     NotInForce(#[from] NotInForce),
-    /// An endpoint gave up, or the run made no progress.
+    /// An endpoint failed, or the run made no progress.
     #[error("{what} after {:.3} s; repeat it with --seed {seed}", at.as_secs_f64())]
     Failed {
-        /// What happened.
+        /// The failure.
         what: String,
-        /// When.
+        /// The time of the failure.
         at: Duration,
         /// The seed that repeats it.
         seed: u64,
     },
-    /// The capture files.
+    /// The capture files cannot be written.
     #[error("cannot write a pcap file; give --pcap a directory that can be written to")]
     Pcap(#[source] io::Error),
     /// A run could not be set up.
@@ -78,9 +78,9 @@ pub enum SimError {
     SetUp(String),
 }
 
-/// Runs a scenario once in virtual time. `watch` hears now and then how much virtual time has
-/// passed and how many bytes the applications have had. With a directory for `pcap`, what the links
-/// were given and delivered is written down there.
+/// Runs a scenario once in virtual time. From time to time, calls `watch` with the virtual time and
+/// the number of bytes that the applications have received. With a directory for `pcap`, it writes
+/// the packets there that the links received and delivered.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ pub fn run(
     }
 }
 
-/// What a run has from its beginning to its end.
+/// The common data of a run.
 struct Run<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -107,7 +107,7 @@ struct Run<'a> {
     watch: &'a mut dyn FnMut(Duration, u64),
 }
 
-/// The path between the hosts at its ends, the same for all flows.
+/// The path between the hosts at its ends, for all flows.
 struct Path {
     nat: Option<Nat>,
     /// The sender's end of a tunnel over the near segment.
@@ -120,8 +120,8 @@ struct Path {
 }
 
 impl Path {
-    /// The path of a run. The proxies of `splits` stand in the place of those that observe, from
-    /// the sender on.
+    /// The path of a run. The proxies of `splits` replace the observing ones, in order from the
+    /// sender on.
     fn new(run: &Run<'_>, splits: Vec<SplitProxy>) -> Result<Self, SimError> {
         let Run { scenario, seed, pcap, .. } = *run;
         let (start, faults) = (run.world.start(), &scenario.faults);
@@ -164,8 +164,8 @@ impl Path {
         })
     }
 
-    /// The host at an end of the middle segment, with a proxy that observes if the scenario has one
-    /// there.
+    /// The host at an end of the middle segment. It has an observing proxy if the scenario wants
+    /// one there.
     fn proxy(
         scenario: &Scenario,
         place: ProxyPlace,
@@ -177,7 +177,7 @@ impl Path {
         let observes = is_there && (at == place || at == ProxyPlace::Both);
         let dies_after = (proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let one_way = scenario.segments().map(|(_, segment)| segment.both.delay).sum::<Duration>();
-        // Seeds differ, as those of two machines do, and each has faults of its own.
+        // Two proxies have different seeds, as two machines do. Each has its own faults.
         let (address, purpose, own_seed) = match place {
             ProxyPlace::Second => (SECOND_PROXY, "second observer", !seed),
             ProxyPlace::First | ProxyPlace::Both => (PROXY_NEAR, "observer", seed),
@@ -189,7 +189,7 @@ impl Path {
             .with_parity(parity_percent)
     }
 
-    /// Runs the whole path between two hosts.
+    /// Runs the whole path between two hosts until the flow ends.
     fn drive(
         &mut self,
         run: &mut Run<'_>,
@@ -239,17 +239,17 @@ impl Path {
         }
     }
 
-    /// The sizes of the quACKs of the first proxy that sent any.
+    /// The bytes of the first proxy that sent quACKs, for each way to report packets.
     fn quack_styles(&self) -> Option<QuackStyles> {
         self.hosts().find_map(Node::quack_styles)
     }
 
-    /// Bytes that the proxies sent of their own accord.
+    /// Bytes that the proxies themselves sent.
     fn spoken_bytes(&self) -> u64 {
         self.hosts().map(Node::spoken_bytes).sum()
     }
 
-    /// The record of a run, as far as it is the same for all transfers.
+    /// The part of a run's record that all transfers share.
     fn record(&self, scenario: &Scenario, seed: u64) -> RunRecord {
         RunRecord {
             quack_styles: self.quack_styles(),
@@ -258,7 +258,7 @@ impl Path {
         }
     }
 
-    /// The faults that came to pass, where the scenario has any.
+    /// The faults that occurred, if the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
         let middle = self.middle.as_ref().map_or(0, |(wire, _)| wire.changes);
         let path_changes = self.near.changes + middle + self.far.changes;
@@ -269,7 +269,7 @@ impl Path {
     }
 }
 
-/// Bytes that follow from a run's seed, different for each purpose.
+/// Bytes that follow from a run's seed, with a different result for each purpose.
 fn seed_bytes(seed: u64, purpose: &str) -> [u8; 32] {
     let mut digest = Sha256::new();
     digest.update(seed.to_be_bytes());

@@ -7,23 +7,24 @@ use quic_sidekick::tune::Network;
 use super::setting::{MILLISECONDS, SWITCH, milliseconds, named, settings, switch, whole};
 
 named! {
-    /// What is carried.
+    /// The kind of data that a flow carries.
     pub enum FlowKind {
         /// One HTTP/3 request with a large body, from the sender to the receiver.
         Upload = "upload",
         /// One HTTP/3 request with a large answer, from the receiver to the sender.
         Download = "download",
-        /// One after another, HTTP/3 requests with an answer.
+        /// HTTP/3 requests with an answer, one after another.
         Requests = "requests",
         /// A page: an HTTP/3 request for its document, then requests for its objects, several at a
         /// time.
         Page = "page",
         /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3
-        /// request: each waits for those ahead of it.
+        /// request. Each waits for the earlier ones.
         Messages = "messages",
-        /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
+        /// Small datagrams at a constant rate from the sender to the receiver. NACKs repair losses.
         Audio = "audio",
-        /// The same datagrams, from the receiver to the sender: the listener has the near segment.
+        /// The same datagrams from the receiver to the sender. So the listener is behind the near
+        /// segment.
         Listen = "listen",
     }
 }
@@ -45,7 +46,7 @@ named! {
     pub enum CongestionControl {
         /// CUBIC as quiche ships it, with its rollback.
         Cubic = "cubic",
-        /// CUBIC as RFC 9438 has it.
+        /// CUBIC of RFC 9438.
         CubicRfc9438 = "cubic-rfc9438",
         /// NewReno.
         Reno = "reno",
@@ -67,105 +68,105 @@ named! {
 }
 
 named! {
-    /// Which proxies terminate the connection and relay its bytes, as performance-enhancing proxies
-    /// do.
+    /// The proxies that terminate the connection and relay its bytes, as performance-enhancing
+    /// proxies do.
     pub enum Split {
-        /// None.
+        /// No proxy.
         Off = "off",
-        /// The first.
+        /// The first proxy.
         Near = "near",
-        /// Those at both ends of the middle segment.
+        /// The proxies at both ends of the middle segment.
         Both = "both",
     }
 }
 
 named! {
-    /// Whether a tunnel over the near segment resends what the segment loses.
+    /// The order of a tunnel over the near segment, which sends lost packets again.
     pub enum Tunnel {
         /// The path has no tunnel.
         Off = "off",
-        /// It hands packets on as they come.
+        /// The tunnel delivers packets as they arrive.
         Unordered = "unordered",
-        /// Packets wait for those before them, 32 at most.
+        /// Packets wait for earlier ones. At most 32 packets wait.
         Ordered = "ordered",
     }
 }
 
-/// What is carried, and how the endpoints behave.
+/// The data of a flow, and the behaviour of its endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// What is carried.
+    /// The kind of the flow.
     pub kind: FlowKind,
     /// Size of an upload, a download, each answer to a request, or a whole page.
     pub bytes: u64,
-    /// Ends a transfer after this time, done or not; how long a flow of messages and an audio flow
-    /// last.
+    /// For a transfer, the time after which it ends, finished or not. For messages and calls, their
+    /// length.
     pub limit: Option<Duration>,
-    /// The data sender's congestion controller; `None` takes what the Sidekick mode goes with.
+    /// The data sender's congestion controller. `None` uses the one of the Sidekick mode.
     pub cc: Option<CongestionControl>,
-    /// Room for a stream at either end, in bytes: its flow-control window. A connection has
-    /// room for four.
+    /// The flow-control window of a stream at either end, in bytes. The window of a connection is
+    /// four times as large.
     pub window_bytes: u32,
     /// Largest UDP payload that an endpoint sends, in bytes.
     pub payload_bytes: u16,
-    /// Whether the data sender looks for a larger payload.
+    /// Whether the data sender searches for a larger payload (path MTU discovery).
     pub pmtud: bool,
     /// The cipher suite.
     pub cipher: Cipher,
-    /// Whether the data sender waits for room for a whole packet in its window.
+    /// Whether the data sender waits until a whole packet fits its window.
     pub whole_packets: bool,
     /// Whether both ends use the settings that `quic_sidekick::tune` chooses. They replace the
     /// payload and its discovery, the delay of acknowledgements, and the window.
     pub tune: bool,
     /// The network that the client is attached to, for `tune`.
     pub network: Network,
-    /// How long the receiver of data may hold back an acknowledgement.
+    /// The longest time that the receiver of data may delay an acknowledgement.
     pub ack_delay: Duration,
-    /// Packets after which the receiver of data acknowledges at once.
+    /// The number of packets after which the receiver of data acknowledges at once.
     pub ack_packets: u16,
     /// Whether the client resumes a session and may send early data.
     pub zero_rtt: bool,
-    /// How many requests, of kind [`FlowKind::Requests`].
+    /// The number of requests, for [`FlowKind::Requests`].
     pub requests: u32,
-    /// How many objects a page has beside its document, of kind [`FlowKind::Page`].
+    /// The number of objects of a page without its document, for [`FlowKind::Page`].
     pub objects: u16,
-    /// How many of them are requested at a time.
+    /// The number of objects that are requested at a time.
     pub in_flight: u16,
-    /// Whether requests may be replayed (GET) or not (POST); only those that may go into
+    /// Whether requests may be replayed (GET) or not (POST). Only requests that may be replayed use
     /// early data.
     pub replayable: bool,
-    /// Which proxies terminate the connection and relay its bytes.
+    /// The proxies that terminate the connection and relay its bytes.
     pub split: Split,
-    /// The controller of the two proxies of [`Split::Both`] over the middle segment; `None` takes
-    /// that of the data sender.
+    /// The controller of the proxies of [`Split::Both`] over the middle segment. `None` uses that
+    /// of the data sender.
     pub split_cc: Option<CongestionControl>,
-    /// Whether a tunnel over the near segment resends what the segment loses.
+    /// The tunnel over the near segment, if there is one.
     pub tunnel: Tunnel,
-    /// How often the congestion window is written down; `None` for never.
+    /// The interval between records of the congestion window. `None` records nothing.
     pub sample: Option<Duration>,
-    /// Time between two messages, or two packets of an audio flow.
+    /// The time between two messages, or between two packets of a call.
     pub frame_interval: Duration,
-    /// Bytes of a message, or of what a packet of an audio flow carries.
+    /// The bytes of a message, or of the media in a packet of a call.
     pub frame_bytes: u16,
 }
 
-/// How long a flow of messages or a call lasts of which the scenario does not say it.
+/// The length of messages and calls if the scenario does not set it.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
 
 impl Flow {
-    /// How long a flow of messages or a call lasts.
+    /// The length of a flow of messages or a call.
     pub fn length(&self) -> Duration {
         self.limit.unwrap_or(DEFAULT_LENGTH)
     }
 
-    /// Messages of the flow, or packets of a call: as many as there are intervals in its time, and
-    /// at least one.
+    /// The number of messages of the flow, or of packets of a call: one for each interval, and at
+    /// least one.
     pub fn frames(&self) -> u32 {
         let frames = self.length().as_nanos() / self.frame_interval.as_nanos().max(1);
         u32::try_from(frames).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Bytes that the application carries from end to end, without headers and repetitions.
+    /// The bytes that the application transfers, without headers and repetitions.
     pub fn total_bytes(&self) -> u64 {
         match self.kind {
             FlowKind::Upload | FlowKind::Download | FlowKind::Page => self.bytes,
@@ -208,7 +209,7 @@ impl Default for Flow {
     }
 }
 
-/// What a setting for a congestion controller takes, in words.
+/// The values of a setting for a congestion controller, in words.
 const CONTROLLERS: &str = "cubic, cubic-rfc9438, reno, bbr2 or hybla";
 
 settings! { Flow, value;

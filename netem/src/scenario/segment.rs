@@ -1,4 +1,4 @@
-//! Sections `near` and `far`: one segment of the path.
+//! Sections `near`, `middle` and `far`: one segment of the path.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,36 +13,37 @@ mod table;
 
 pub(super) use table::SETTINGS;
 
-/// One segment of the path. Its directions differ in their random loss at most.
+/// One segment of the path. Its directions can differ only in their random loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
-    /// What both directions have in common; [`Segment::link`] adds what follows from the rest.
+    /// The common settings of both directions. [`Segment::link`] adds those that follow from the
+    /// other fields.
     pub both: LinkConfig,
-    /// A trace instead of the rate of each direction.
+    /// A trace in place of the rate of each direction.
     pub trace: Option<TraceFile>,
-    /// Random loss towards the receiver, if it is another.
+    /// Random loss towards the receiver, if it differs.
     pub loss_to: Option<Percent>,
-    /// Random loss from the receiver, if it is another.
+    /// Random loss towards the sender, if it differs.
     pub loss_from: Option<Percent>,
-    /// Chance of a packet to share the fate of the one before it.
+    /// Chance of a packet to have the same fate as the previous one.
     pub loss_correlation: Percent,
     /// The bad state of the Gilbert-Elliott model.
     pub bad_state: BadState,
-    /// What the queue of each direction drops.
+    /// The discipline of each direction's queue.
     pub queue: Queue,
     /// Parameters of CoDel.
     pub codel: CoDelConfig,
 }
 
-/// The bad state of the Gilbert-Elliott model. Without a chance to enter it, the link has no bad
+/// The bad state of the Gilbert-Elliott model. If the chance to enter it is 0, the link has no bad
 /// state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BadState {
-    /// Chance, with each packet, to go over to it.
+    /// Chance of each packet to enter the bad state.
     pub enter: Percent,
-    /// Chance, with each packet, to leave it.
+    /// Chance of each packet to leave the bad state.
     pub leave: Percent,
-    /// Chance of a packet to be lost in it.
+    /// Chance of a packet to be lost in the bad state.
     pub loss: Percent,
 }
 
@@ -54,10 +55,10 @@ impl Default for BadState {
 }
 
 named! {
-    /// What the queue of a segment drops.
+    /// The discipline of a segment's queue.
     #[derive(Default)]
     pub enum Queue {
-        /// What has no room.
+        /// Drops the packets that do not fit.
         #[default]
         DropTail = "drop-tail",
         /// Random early detection.
@@ -67,10 +68,10 @@ named! {
     }
 }
 
-/// A trace and where it came from.
+/// A trace and the path of its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
-    /// The path as it was given.
+    /// The path, as the setting has it.
     pub path: PathBuf,
     /// The trace; `None` until the file has been read.
     trace: Option<Arc<Trace>>,
@@ -113,7 +114,7 @@ impl Segment {
         }
     }
 
-    /// Reads the trace if it has not been read; its path counts from `directory`.
+    /// Reads the trace if necessary. A relative path counts from `directory`.
     pub(super) fn read_trace(&mut self, directory: &Path) -> Result<(), ScenarioError> {
         if let Some(file) = self.trace.as_mut().filter(|file| file.trace.is_none()) {
             file.trace = Some(Arc::new(Trace::read(&directory.join(&file.path))?));
@@ -121,7 +122,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Checks that the settings of section `section` go together.
+    /// Checks that the settings of section `section` fit each other.
     pub(super) fn check(&self, section: &str) -> Result<(), ScenarioError> {
         let contradiction = |one: String, other: &str, instead: &str| {
             clash(format!("{section}.{one}"), format!("{section}.{other}"), instead)

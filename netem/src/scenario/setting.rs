@@ -1,25 +1,24 @@
-//! One setting, and the values that several settings share.
+//! The type of a setting, and values that several settings share.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::units::{BitRate, Percent};
 
-/// A setting of a section, which a `T` holds.
+/// A setting of a section. A `T` holds the section's values.
 pub(super) struct Setting<T> {
     /// Its name within the section.
     pub(super) key: &'static str,
-    /// The values it takes, in words.
+    /// The values that it accepts, in words.
     pub(super) takes: &'static str,
     /// What it means.
     pub(super) meaning: &'static str,
-    /// Parses and stores a value; `None`, and nothing stored, if it is no value for this setting.
+    /// Parses and stores a value. Returns `None` and stores nothing if the value is invalid.
     pub(super) store: fn(&mut T, &str) -> Option<()>,
 }
 
-/// Defines `SETTINGS`, the settings of a section. Each row has the key, the values that it takes in
-/// words, its meaning, and `field = expression`, where the expression parses the value to an
-/// `Option`.
+/// Defines `SETTINGS`, the settings of a section. Each row has the key, the accepted values in
+/// words, the meaning, and `field = expression`. The expression parses the value to an `Option`.
 macro_rules! settings {
     ($section:ty, $value:ident; $(
         $key:literal, $takes:expr, $meaning:expr => $($field:ident).+ = $parsed:expr;
@@ -38,7 +37,7 @@ macro_rules! settings {
     };
 }
 
-/// Defines an enum each of whose variants has a name in scenarios, on command lines and in reports.
+/// Defines an enum whose variants have names in scenarios, on command lines and in reports.
 macro_rules! named {
     ($(#[$about:meta])* pub enum $type:ident {
         $($(#[$meaning:meta])* $variant:ident = $name:literal,)+
@@ -70,22 +69,22 @@ macro_rules! named {
 
 pub(super) use {named, settings};
 
-/// What [`milliseconds`] takes, in words.
+/// The values that [`milliseconds`] accepts, in words.
 pub(super) const MILLISECONDS: &str = "milliseconds from 0 to 60000";
-/// What [`percent`] takes, in words.
+/// The values that [`percent`] accepts, in words.
 pub(super) const PERCENT: &str = "percent from 0 to 100";
-/// What [`rate`] takes, in words.
+/// The values that [`rate`] accepts, in words.
 pub(super) const RATE: &str = "Mbit/s from 0.001 to 100000, or unlimited";
-/// What [`switch`] takes, in words.
+/// The values that [`switch`] accepts, in words.
 pub(super) const SWITCH: &str = "on or off";
 
-/// A whole number of a range.
+/// A whole number within a range.
 pub(super) fn whole<T: TryFrom<u64>>(value: &str, range: RangeInclusive<u64>) -> Option<T> {
     let number = value.parse().ok().filter(|number| range.contains(number))?;
     T::try_from(number).ok()
 }
 
-/// `unlimited`, or a whole number of a range.
+/// `unlimited`, or a whole number within a range.
 pub(super) fn limit(value: &str, range: RangeInclusive<u64>) -> Option<Option<u64>> {
     if value == "unlimited" { Some(None) } else { whole(value, range).map(Some) }
 }

@@ -3,14 +3,14 @@
 use super::setting::Setting;
 use super::{Scenario, ScenarioError, competitor, faults, flow, segment, sidekick};
 
-/// A setting, for lists.
+/// The description of a setting, for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// The section.
     pub section: &'static str,
     /// Its name within the section.
     pub key: &'static str,
-    /// The values it takes, in words.
+    /// The values that it accepts, in words.
     pub takes: &'static str,
     /// What it means.
     pub meaning: &'static str,
@@ -23,7 +23,7 @@ impl About {
     }
 }
 
-/// Every setting there is.
+/// Every setting.
 pub fn settings() -> impl Iterator<Item = About> {
     fn section<T: 'static>(
         section: &'static str,
@@ -49,7 +49,7 @@ pub fn settings() -> impl Iterator<Item = About> {
 pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<(), ScenarioError> {
     match name.split_once('.') {
         Some(("near", key)) => store(segment::SETTINGS, &mut scenario.near, name, key, value),
-        // Any of its settings makes it a part of the path.
+        // Any setting of this section adds the segment to the path.
         Some(("middle", key)) => {
             let mut middle = scenario.middle.clone().unwrap_or_default();
             store(segment::SETTINGS, &mut middle, name, key, value)?;
@@ -64,7 +64,7 @@ pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<()
         Some(("sidekick", key)) => {
             store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value)
         }
-        // Events have their own grammar and their own errors.
+        // Events have their own grammar and errors.
         Some(("faults", "events")) => {
             scenario.faults.events = faults::events_of(value)?;
             Ok(())

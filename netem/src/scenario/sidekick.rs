@@ -1,5 +1,4 @@
-//! Section `sidekick`: what the sender does with quACKs, which ones it requests, and where the
-//! proxy is.
+//! Section `sidekick`: how the sender uses quACKs, which ones it requests, and where the proxy is.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -9,33 +8,33 @@ use super::setting::{SWITCH, named, settings, switch, whole};
 use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY, UNUSED_ADDRESS};
 
 named! {
-    /// What the sender does with a quACK.
+    /// How the sender uses a quACK.
     pub enum Mode {
-        /// Nothing: a plain QUIC sender.
+        /// It does not: a plain QUIC sender.
         Off = "off",
-        /// Losses on the near segment are repaired at once.
+        /// It repairs losses on the near segment at once.
         EarlyLoss = "early-loss",
-        /// Early loss, and CUBIC scaled to where the loss happened.
+        /// Early loss. CUBIC also reacts by the place of the loss.
         Pacubic = "pacubic",
-        /// Early loss, and near-segment losses kept out of BBR2's loss signal.
+        /// Early loss. BBR2 also excludes losses on the near segment from its loss signal.
         PathAwareBbr = "path-aware-bbr",
-        /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
+        /// It sends packets lost on the near segment again unchanged, with the same ciphertext.
         Reinject = "reinject",
         /// Packets that reached the proxy free the window, without the receiver's acknowledgement.
         AckReduction = "ack-reduction",
-        /// What fits the path, over BBR2.
+        /// The repair that suits the path, over BBR2.
         Auto = "auto",
-        /// Help for what is received: the proxy repeats what its near segment lost.
+        /// Help for the receiver: the proxy repeats packets that its near segment lost.
         Receive = "receive",
     }
 }
 
 named! {
-    /// How a proxy repairs what is received.
+    /// How a proxy repairs packets for a receiver.
     pub enum Repair {
         /// As the path suggests.
         Auto = "auto",
-        /// The receiver requests what it lacks.
+        /// The receiver requests missing packets.
         Requests = "requests",
         /// The proxy adds parity.
         Parity = "parity",
@@ -47,65 +46,65 @@ named! {
 /// The Sidekick settings of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sidekick {
-    /// What it does with quACKs.
+    /// How it uses quACKs.
     pub mode: Mode,
-    /// Whether it may ask for a quACK.
+    /// Whether it may request a quACK.
     pub poll: bool,
-    /// A quACK after this many packets; `None` for quACKs by time alone.
+    /// The number of packets between quACKs. `None` for quACKs by time alone.
     pub every_packets: Option<u16>,
-    /// A quACK every this many milliseconds; 0 for none by time.
+    /// The interval between quACKs in milliseconds. 0 for no quACKs by time.
     pub every_ms: u32,
     /// The most missing packets that a quACK identifies.
     pub threshold: u8,
-    /// Whether the sender asks for a quACK when a packet stays away, and for few others.
+    /// Whether the sender requests a quACK when a packet does not arrive, and few other quACKs.
     pub steady: bool,
     /// Whether the client sends the datagrams of its handshake more than once.
     pub repeat_handshake: bool,
-    /// How the proxy repairs what is received.
+    /// How the proxy repairs packets for the receiver.
     pub repair: Repair,
-    /// The most bytes of parity, in percent of the bytes that it protects.
+    /// The most bytes of parity, in percent of the protected bytes.
     pub parity_percent: u8,
-    /// Whether the sender finds the proxy, and for how long it is there.
+    /// How the sender finds the proxy, and how long the proxy runs.
     pub proxy: ProxyFate,
-    /// Which of the proxies of a path with three segments observe.
+    /// The proxies that observe, on a path with three segments.
     pub at: ProxyPlace,
 }
 
 named! {
-    /// Where the proxy is that the sender asks, and how long.
+    /// How the sender finds its proxy, and how long the proxy runs.
     pub enum ProxyFate {
-        /// On the path, from beginning to end.
+        /// On the path, during the whole run.
         OnPath = "on-path",
         /// On the path. The sender must discover it.
         Found = "found",
-        /// Nowhere: nothing listens on the host between the segments.
+        /// Absent: no program listens on the host between the segments.
         Absent = "absent",
-        /// The sender has a wrong address, at which there is no host.
+        /// On the path, but the sender has the address of no host.
         WrongAddress = "wrong-address",
-        /// On the path, until it is killed when half of the file has passed.
+        /// On the path, until the lab kills it after half of the file.
         Dies = "dies",
     }
 }
 
 named! {
-    /// Which hosts between the segments have a proxy that observes.
+    /// The hosts between the segments that have an observing proxy.
     pub enum ProxyPlace {
-        /// The one behind the near segment.
+        /// The host behind the near segment.
         First = "first",
-        /// The one behind the middle segment.
+        /// The host behind the middle segment.
         Second = "second",
-        /// Both.
+        /// Both hosts.
         Both = "both",
     }
 }
 
 impl Sidekick {
-    /// A quACK after this many packets, if any.
+    /// The number of packets between quACKs, if any.
     pub fn every_packets(&self) -> Option<NonZeroU16> {
         self.every_packets.and_then(NonZeroU16::new)
     }
 
-    /// A quACK every so often, if any.
+    /// The interval between quACKs, if any.
     pub fn every(&self) -> Option<Duration> {
         (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
     }

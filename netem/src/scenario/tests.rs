@@ -133,8 +133,8 @@ proptest! {
         for setting in settings() {
             let name = setting.name();
             if scenario.set(&name, &value).is_err() {
-                // A refused value must leave the scenario as it was, valid or not by its other
-                // settings.
+                // A refused value must not change the scenario. It may be valid or not because of
+                // its other settings.
                 let before = scenario.clone();
                 let _ = scenario.set(&name, &value);
                 prop_assert_eq!(&before, &scenario);

@@ -1,5 +1,4 @@
-//! An audio call: the talker at the sender and the listener at the receiver, or the other way
-//! round.
+//! An audio call. The talker is at the sender and the listener at the receiver, or the reverse.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -24,8 +23,9 @@ const TALKER_PORT: u16 = 40_000;
 const ADJACENT_PORT: u16 = 50_000;
 const LISTENER_PORT: u16 = 5004;
 
-/// Without its identifiers and header, so much of a PARITY is a repair symbol, for packets of 240
-/// bytes and the default share. With as much parity as the proxy may send, none is withheld.
+/// The share of a PARITY message that is a repair symbol, without identifiers and header. It holds
+/// for packets of 240 bytes and the default share. If the listener asks for as much parity as the
+/// proxy may send, the proxy withholds none.
 const SYMBOLS: f64 = 0.87;
 
 /// Runs the call of a scenario once.
@@ -139,7 +139,7 @@ impl Endpoint for Talking {
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        // What either cannot use it counts.
+        // The receiver of a message counts it if it is invalid.
         if packet.destination == self.adjacent {
             let _ = self.talker.handle_proxy(packet.source, &packet.payload, now);
         } else if packet.source == self.listener {
@@ -162,7 +162,7 @@ impl Endpoint for Talking {
     }
 }
 
-/// The listener's end. It answers to the source of the last datagram, as the program does.
+/// The listener's end. Like the program, it answers to the source of the last new packet.
 struct Hearing {
     listener: Listener,
     local: SocketAddr,
@@ -217,7 +217,8 @@ impl Endpoint for Hearing {
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        // As the program does it: what was there before may come from anywhere.
+        // Like the program, it learns the talker's address only from new packets. A repeated packet
+        // may come from any host.
         if packet.destination == self.adjacent {
             let _ = self.listener.handle_proxy(packet.source, &packet.payload, now);
         } else if let Ok(Handled::New) = self.listener.handle_input(&packet.payload, now) {

@@ -1,9 +1,9 @@
-//! The scheduler: nodes in a row, the packets between them, and the next thing that happens.
+//! The scheduler: nodes in a row, the packets between them, and the next event.
 //!
-//! Nodes are sans-IO state machines with a neighbour on either side. What a node sends reaches its
-//! neighbour at the same instant: time passes only within links and endpoints. Events of one
+//! Nodes are sans-IO state machines with a neighbour on either side. A node's packet reaches its
+//! neighbour at the same instant. Time passes only within links and endpoints. Events at one
 //! instant happen in the order of the nodes, and for one node in the order of sending. So a run
-//! depends on its seed alone.
+//! depends only on its seed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use virtual_time::World;
 use super::packet::Packet;
 use crate::record::{FaultCounts, QuackStyles};
 
-/// A run without any progress for so long has failed.
+/// A run without progress for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More things than this at one instant are a loop.
+/// More events than this at one instant are an endless loop.
 const MOST_AT_ONCE: u32 = 1_000_000;
 
 /// The side of a node.
@@ -27,29 +27,29 @@ pub(super) enum Side {
     Right,
 }
 
-/// What a node puts out, and to which side.
+/// The packets that a node sends, each with its side.
 pub(super) type Outbox = Vec<(Side, Packet)>;
 
 /// One link, host or proxy.
 pub(super) trait Node {
-    /// A packet comes in from a side.
+    /// Handles a packet that arrives from a side.
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox);
-    /// When [`Node::on_timeout`] wants to be called.
+    /// When to call [`Node::on_timeout`].
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
-    /// Does what is due; harmless when nothing is.
+    /// Does the work that is due. It may be called at any time.
     fn on_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-    /// Bytes that applications here have had: a run in which no node has any more makes no
-    /// progress.
+    /// Bytes that the applications of this node have received. If no node receives more, the run
+    /// makes no progress.
     fn delivered(&self) -> u64 {
         0
     }
-    /// The sizes of its quACKs, if it is a proxy that sent any.
+    /// The bytes for each way to report packets, if it is a proxy that sent quACKs.
     fn quack_styles(&self) -> Option<QuackStyles> {
         None
     }
-    /// Bytes that it sent of its own accord, with UDP and IPv4 headers.
+    /// Bytes that it sent itself, with UDP and IPv4 headers.
     fn spoken_bytes(&self) -> u64 {
         0
     }
@@ -68,14 +68,14 @@ pub(super) trait Node {
 pub(super) enum Stuck {
     /// No application received anything for a minute.
     NoProgress { at: Duration },
-    /// Nothing more will ever happen.
+    /// No further event will happen.
     Silence { at: Duration },
-    /// Nodes keep each other busy without any time passing.
+    /// Nodes keep each other busy without the passage of time.
     Loop { at: Duration },
 }
 
-/// Runs until a node is done, or until `limit`. Returns when that was; `watch` hears the time and
-/// the bytes delivered now and then.
+/// Runs until a node is done, or until `limit`. Returns the time of the end. From time to time,
+/// calls `watch` with the time and the bytes delivered.
 pub(super) fn drive(
     world: &World,
     nodes: &mut [&mut dyn Node],
@@ -92,7 +92,7 @@ pub(super) fn drive(
     let mut deadlines: Vec<_> = nodes.iter().map(|node| node.poll_timeout()).collect();
     loop {
         let elapsed = now - start;
-        // Packets first: they are there already.
+        // Packets come first, because they have already arrived.
         while let Some((index, from, packet)) = travelling.pop_front() {
             let (Some(node), Some(deadline)) =
                 (nodes.get_mut::<usize>(index), deadlines.get_mut(index))
@@ -160,7 +160,7 @@ fn hand_over(index: usize, out: &mut Outbox, travelling: &mut VecDeque<(usize, S
 mod tests {
     use super::*;
 
-    /// Sends a packet every millisecond until it has had `wanted` back.
+    /// Sends a packet every millisecond until it has received `wanted` packets.
     struct Pinger {
         next: Instant,
         had: u64,
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Sends back what it gets, or swallows it.
+    /// Returns the packets that it receives, or drops them.
     struct Echo {
         swallow: bool,
     }

@@ -13,14 +13,14 @@ use super::quic::{App, Work, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
-/// A request's answer, as far as it has come.
+/// The part of a request's answer that has arrived.
 struct Answer {
-    /// Bytes that are requested, or sent.
+    /// Bytes that the client requests or sends.
     bytes: u64,
     upload: Option<Content>,
     digest: Sha256,
     status: Option<Vec<u8>>,
-    /// What came, of the answer to an upload: the SHA-256 of what the server had.
+    /// The answer to an upload so far: the SHA-256 of what the server received.
     text: Vec<u8>,
     first_byte: bool,
 }
@@ -31,29 +31,30 @@ pub(super) struct Client {
     replayable: bool,
     early: bool,
     seed: u64,
-    /// The bytes of each request that is still to be made, in their order.
+    /// The bytes of each later request, in order.
     wanted: VecDeque<u64>,
-    /// Requests that may be under way at a time, once the first is answered.
+    /// Requests that may be open at a time, after the first answer.
     in_flight: usize,
-    /// Answers that were whole.
+    /// The number of complete answers.
     answered: usize,
-    /// When how much of an upload is there to be sent, if it is not there from the beginning.
+    /// When the bytes of an upload become available. `None` if all are available from the
+    /// beginning.
     pub(super) pace: Option<Pace>,
     begin: Instant,
     http: Option<h3::Connection>,
-    /// By their streams.
+    /// The answers by stream.
     answers: BTreeMap<u64, Answer>,
     sent: u64,
     delivered: u64,
     buffer: Vec<u8>,
-    /// From the first packet to each answer's first byte.
+    /// The time from the first packet to the first byte of each answer.
     pub(super) first_bytes: Vec<std::time::Duration>,
-    /// SHA-256 of what was carried, once it is known that it arrived. A page has none.
+    /// The SHA-256 of the transferred bytes, after the check that they arrived. A page has none.
     pub(super) sha256: String,
 }
 
 impl Client {
-    /// The client of `flow`, which begins at `begin`; contents follow from `seed`.
+    /// The client of `flow`, which begins at `begin`. Contents follow from `seed`.
     pub(super) fn new(flow: &Flow, seed: u64, begin: Instant) -> Self {
         let wanted = match flow.kind {
             FlowKind::Page => page::sizes(flow.bytes, flow.objects.into()),
@@ -84,8 +85,8 @@ impl Client {
         matches!(self.kind, FlowKind::Upload | FlowKind::Messages)
     }
 
-    /// Whether a request may be made now. One that must not be replayed does not go into early data
-    /// (RFC 8470).
+    /// Whether the client may send a request now. Early data carries no request that must not be
+    /// replayed (RFC 8470).
     fn may_ask(&self, conn: &Connection) -> bool {
         let safe = match self.kind {
             FlowKind::Upload | FlowKind::Messages => false,
@@ -95,11 +96,11 @@ impl Client {
         conn.is_established() || (self.early && safe && conn.is_in_early_data())
     }
 
-    /// Makes the requests that it may. Returns whether it made any.
+    /// Sends the requests that it may send. Returns whether it sent any.
     fn ask(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
         let mut asked = false;
         while let Some(&bytes) = self.wanted.front() {
-            // The document of a page names its objects.
+            // The document of a page names its objects, so it comes first.
             let room = if self.answered == 0 { 1 } else { self.in_flight };
             if self.answers.len() >= room || !self.may_ask(conn) {
                 break;
@@ -130,7 +131,7 @@ impl Client {
         ]
     }
 
-    /// Nothing yet, of the answer to a request.
+    /// An empty answer to a request.
     fn answer(&self, bytes: u64) -> Answer {
         Answer {
             bytes,
@@ -148,7 +149,7 @@ impl Client {
         conn: &mut Connection,
         now: Instant,
     ) -> Result<bool, String> {
-        // There is one.
+        // An upload has one stream.
         let Some((stream, Answer { upload, .. })) = self.answers.iter_mut().next() else {
             return Ok(false);
         };
@@ -230,7 +231,7 @@ impl Client {
         .map_err(|error| format!("cannot read the answer: {error}"))
     }
 
-    /// The answer is whole: is it right?
+    /// Checks a complete answer.
     fn finish(&mut self, stream: u64) -> Result<(), String> {
         let Some(answer) = self.answers.remove(&stream) else { return Ok(()) };
         let status =

@@ -1,8 +1,7 @@
-//! What goes wrong by the scenario's events: times and chances, one for each fault.
+//! The faults of a scenario's events: their times and chances.
 //!
-//! Each fault draws from a random stream of its own, and draws whether it is in force or not. So
-//! the n-th quACK's luck hangs on nothing but n, and a fault changes nothing else that is left to
-//! chance.
+//! Each fault draws from its own random stream, also while it is not in force. So the fate of the
+//! n-th quACK depends only on n, and a fault changes no other random event.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ pub(super) use lies::Lies;
 pub(super) use nat::Nat;
 pub(super) use restarts::{Power, Restarts};
 
-/// The faults of a run, by its clock.
+/// The faults of a run, with its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     start: Instant,
@@ -50,12 +49,12 @@ impl Schedule {
         Self { start, faults }
     }
 
-    /// What `pick` finds in the last event that is in force.
+    /// The result of `pick` for the last event that is in force.
     fn in_force<T>(&self, now: Instant, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
         self.faults.in_force(now.saturating_duration_since(self.start), pick)
     }
 
-    /// When each event of this fault begins, and how long it lasts, in the order of time.
+    /// The start and the length of each event of this fault, in the order of time.
     pub(super) fn times(&self, fault: Fault) -> Vec<(Instant, Option<Duration>)> {
         let events = self.faults.events.iter().filter(|event| event.fault == fault);
         let mut times: Vec<_> = events.map(|event| (self.start + event.at, event.length)).collect();
@@ -69,14 +68,14 @@ impl Schedule {
 struct Chance(ChaCha8Rng);
 
 impl Chance {
-    /// Faults of one run differ in their `number`.
+    /// The faults of one run have different `number`s.
     fn new(seed: u64, number: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(streams::FAULTS + (number << 32));
         Self(random)
     }
 
-    /// Whether it happens this time. Every question costs one draw.
+    /// Whether the fault occurs this time. Each call draws once.
     fn strikes(&mut self, chance: Option<Percent>) -> bool {
         let random = self.0.next_u64();
         chance.is_some_and(|chance| chance.strikes(random))

@@ -1,4 +1,4 @@
-//! The settings of sections `near` and `far`.
+//! The settings of sections `near`, `middle` and `far`.
 
 use std::time::Duration;
 

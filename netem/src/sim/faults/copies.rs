@@ -1,4 +1,4 @@
-//! A proxy that keeps other copies than passed, and loses what is said about them.
+//! A proxy whose copies differ from the datagrams that passed, and which loses messages about them.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use super::{Chance, Schedule, in_force};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 
-/// Where a kept datagram has the bytes that identify it: at its end.
+/// The identifier is at the end of a kept datagram. These are its bytes.
 const IDENTIFIER_LEN: usize = 4;
 
-/// What the observer keeps, and which messages about it are lost.
+/// The copies that the observer keeps, and the messages about them that are lost.
 #[derive(Debug)]
 pub(in crate::sim) struct Copies {
     schedule: Schedule,
@@ -20,10 +20,10 @@ pub(in crate::sim) struct Copies {
     invention: Chance,
     message: Chance,
     repeat: Chance,
-    /// A datagram that passed before.
+    /// An earlier datagram.
     earlier: Vec<u8>,
     scratch: Vec<u8>,
-    /// What has happened so far.
+    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 
@@ -46,9 +46,9 @@ impl Copies {
         }
     }
 
-    /// Passes to `keep` what the observer takes for the datagram that passes now, in its order.
-    /// `keep` returns whether a copy was kept. `asked` says whether a session asked for copies of
-    /// this datagram.
+    /// Passes the datagrams to `keep` that the observer keeps for the datagram that passes now, in
+    /// its order. `keep` returns whether it kept a copy. `asked` states whether a session asked for
+    /// copies of this datagram.
     pub(in crate::sim) fn keep(
         &mut self,
         datagram: &[u8],
@@ -93,7 +93,7 @@ impl Copies {
         }
     }
 
-    /// Keeps a datagram that passed before, or one that nobody sent.
+    /// Keeps a copy of an earlier datagram, or of one that no host sent.
     fn keep_another(
         &mut self,
         datagram: &[u8],
@@ -107,7 +107,7 @@ impl Copies {
         self.scratch.resize(datagram.len(), 0);
         self.invention.fill(&mut self.scratch);
         if let Some(first) = self.scratch.first_mut() {
-            // A short header.
+            // This makes a short header.
             *first = *first & 0x7f | 0x40;
         }
         keep(&self.scratch)
@@ -128,7 +128,7 @@ impl Copies {
     }
 }
 
-/// Flips a bit of a datagram, and leaves those that identify it.
+/// Flips a bit of a datagram outside its identifier.
 fn damage(datagram: &mut [u8], random: u64) {
     let bits = datagram.len().saturating_sub(IDENTIFIER_LEN) as u64 * 8;
     if let Some(bit) = random.checked_rem(bits)
@@ -146,15 +146,15 @@ mod tests {
 
     const DATAGRAMS: u32 = 10_000;
 
-    /// A datagram that passed, and what was kept with it.
+    /// A datagram that passed, and the copy that was kept.
     type Pair = (Vec<u8>, Vec<u8>);
 
-    /// What is kept of so many datagrams, each beside the one that passed.
+    /// Passes several datagrams. Returns each with its copy.
     fn kept(events: &str) -> (Vec<Pair>, FaultCounts) {
         kept_for(true, events)
     }
 
-    /// The same, for a session that has asked for copies or not.
+    /// Like `kept`, for a session that has asked for copies, or has not.
     fn kept_for(asked: bool, events: &str) -> (Vec<Pair>, FaultCounts) {
         let (schedule, now) = schedule(&Scenario::load("download-paper").unwrap(), events);
         let mut copies = Copies::new(schedule, 3);

@@ -1,4 +1,4 @@
-//! What happens to quACKs on their way out of the proxy.
+//! The faults of quACKs that leave the proxy.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use crate::record::FaultCounts;
 use crate::scenario::Fault;
 use crate::sim::packet::Packet;
 
-/// A quACK that waits to be overtaken does not wait longer than this.
+/// The longest time that a quACK waits until another one overtakes it.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
-/// Where quACKs leave the proxy. Its other messages do not pass here. The links decide what happens
-/// to them.
+/// The exit of the proxy for quACKs. The proxy's other messages do not pass here. Only links decide
+/// their fate.
 #[derive(Debug)]
 pub(in crate::sim) struct Egress {
     schedule: Schedule,
@@ -22,12 +22,12 @@ pub(in crate::sim) struct Egress {
     place: Chance,
     duplicate: Chance,
     reorder: Chance,
-    /// A quACK that waits until the next one overtakes it, and until when it waits.
+    /// A quACK that waits until the next one overtakes it, and the end of its wait.
     held: Option<(Instant, Packet)>,
-    /// quACKs that are late, by when they leave and in their order.
+    /// Delayed quACKs by the time at which they leave, and then by their order.
     late: BTreeMap<(Instant, u64), Packet>,
     number: u64,
-    /// What has happened so far.
+    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 
@@ -49,7 +49,7 @@ impl Egress {
         }
     }
 
-    /// A quACK that the proxy sends. What leaves is handed to `leave`.
+    /// Handles a quACK that the proxy sends. Passes every packet that leaves now to `leave`.
     pub(in crate::sim) fn push(
         &mut self,
         mut packet: Packet,
@@ -68,9 +68,9 @@ impl Egress {
         }
         if corrupt {
             self.counts.quacks_corrupted += 1;
-            // As in the memory of a host, which no checksum protects; the seal detects it. The bit
-            // does not depend on the contents: identifiers are ciphertext, and differ between runs
-            // with one seed.
+            // This models damage in a host's memory, which no checksum protects. The seal detects
+            // it. The bit does not depend on the contents. Identifiers are ciphertext, and differ
+            // between runs with one seed.
             packet.corrupt(place);
             packet.damaged = false;
         }
@@ -101,13 +101,13 @@ impl Egress {
         }
     }
 
-    /// When [`Egress::on_timeout`] wants to be called.
+    /// When to call [`Egress::on_timeout`].
     pub(in crate::sim) fn poll_timeout(&self) -> Option<Instant> {
         let held = self.held.as_ref().map(|(until, _)| *until);
         self.late.keys().next().map(|&(at, _)| at).into_iter().chain(held).min()
     }
 
-    /// Sends what has waited long enough.
+    /// Sends the packets whose wait is over.
     pub(in crate::sim) fn on_timeout(&mut self, now: Instant, leave: &mut impl FnMut(Packet)) {
         if self.held.as_ref().is_some_and(|(until, _)| *until <= now)
             && let Some((_, packet)) = self.held.take()

@@ -9,10 +9,10 @@ use super::{Chance, Schedule, in_force};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 
-/// Where the senders of the lab have the proxy look for an identifier of four bytes: the default.
+/// The place of a four-byte identifier in packets of the lab's senders: the default.
 const IDENTIFIER: std::ops::Range<usize> = 21..25;
 
-/// What the observer does not see, sees without its being there, and takes for another.
+/// The packets that the observer misses, invents, or counts by another identifier.
 #[derive(Debug)]
 pub(in crate::sim) struct Lies {
     schedule: Schedule,
@@ -22,9 +22,9 @@ pub(in crate::sim) struct Lies {
     invention: Chance,
     garbage: Chance,
     garbling: Chance,
-    /// A packet was renamed since the last quACK.
+    /// Whether a packet was renamed since the last quACK.
     unsaid: bool,
-    /// What has happened so far.
+    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 
@@ -45,7 +45,7 @@ impl Lies {
         }
     }
 
-    /// Whether the observer sees, and takes note of, the packet that comes in now.
+    /// Whether the observer counts the packet that arrives now.
     pub(in crate::sim) fn sees(&mut self, now: Instant) -> bool {
         let drops = in_force!(self.schedule, now, Fault::CaptureDrops);
         let missed = self.capture.strikes(drops);
@@ -72,13 +72,13 @@ impl Lies {
         let mut head = [0; HEAD_LEN];
         self.invention.fill(&mut head);
         if let Some(first) = head.first_mut() {
-            // A short header.
+            // This makes a short header.
             *first &= 0x7f;
         }
         Some(head)
     }
 
-    /// The head of the packet with this payload, under a random identifier in place of its own, if
+    /// The head of the packet with this payload, with a random identifier in place of its own, if
     /// the proxy reports garbage now. A marker keeps its identifier, because it does not count.
     pub(in crate::sim) fn renames(
         &mut self,
@@ -96,12 +96,12 @@ impl Lies {
         Some(head)
     }
 
-    /// The observer has counted a packet under another identifier.
+    /// Notes that the observer counted a packet by another identifier.
     pub(in crate::sim) fn renamed(&mut self) {
         self.unsaid = true;
     }
 
-    /// The observer has sent a quACK.
+    /// Notes that the observer sent a quACK.
     pub(in crate::sim) fn told(&mut self) {
         self.counts.quacks_falsified += u64::from(std::mem::take(&mut self.unsaid));
     }

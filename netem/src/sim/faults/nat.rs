@@ -10,7 +10,7 @@ use crate::scenario::Fault;
 use crate::sim::chain::{Node, Outbox, Side};
 use crate::sim::packet::Packet;
 
-/// The first port that is given after a rebinding.
+/// The first port that the NAT assigns after a rebinding.
 const FIRST_NEW_PORT: u16 = 60_000;
 
 /// A NAT that maps each of the sender's sockets to one port for all destinations (RFC 4787,
@@ -21,15 +21,15 @@ pub(in crate::sim) struct Nat {
     rebindings: VecDeque<Instant>,
     keeps_ports: bool,
     next_port: u16,
-    /// By the sender's socket.
+    /// The mapped addresses, by the sender's socket.
     outside: BTreeMap<SocketAddr, SocketAddr>,
-    /// By the mapped address.
+    /// The sender's sockets, by mapped address.
     inside: BTreeMap<SocketAddr, SocketAddr>,
     counts: FaultCounts,
 }
 
 impl Nat {
-    /// The NAT of a run with these faults, if there is a rebinding among them.
+    /// The NAT of a run with these faults. `None` without a rebinding.
     pub(in crate::sim) fn new(schedule: &Schedule) -> Option<Self> {
         let rebindings: VecDeque<_> =
             schedule.times(Fault::NatRebinding).into_iter().map(|(at, _)| at).collect();

@@ -1,4 +1,4 @@
-//! When the proxy's program is killed, and when it is back.
+//! When the proxy's program is killed, and when it starts again.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Schedule;
 use crate::scenario::Fault;
 
-/// What happens to the program.
+/// A change of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::sim) enum Power {
     /// It is killed.
@@ -15,13 +15,12 @@ pub(in crate::sim) enum Power {
     On,
 }
 
-/// The restarts of a run that are still to come.
+/// The restarts of a run that have not happened yet.
 #[derive(Debug)]
 pub(in crate::sim) struct Restarts(VecDeque<(Instant, Power)>);
 
 impl Restarts {
-    /// The restarts of these faults. Where one falls into the time of another, the program is away
-    /// until both are over.
+    /// The restarts of these faults. If two overlap, the program is down until both are over.
     pub(in crate::sim) fn new(schedule: &Schedule) -> Self {
         let mut to_come = VecDeque::<(Instant, Power)>::new();
         for (off, length) in schedule.times(Fault::ProxyRestart) {

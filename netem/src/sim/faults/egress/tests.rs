@@ -7,13 +7,14 @@ fn egress(events: &str, seed: u64) -> (Egress, Instant) {
     (Egress::new(schedule, seed), start)
 }
 
-/// What leaves a proxy is sealed, so that any bytes will do; these tell the number.
+/// A quACK with its number. The proxy's messages are sealed, so any bytes serve.
 fn quack(number: u32) -> Packet {
     let payload = [number.to_be_bytes(), *b"quAC", *b"K is", *b"seal"].concat();
     Packet::new(([10, 77, 1, 2], 5252).into(), ([10, 77, 1, 1], 50_000).into(), &payload)
 }
 
-/// The numbers that leave, and when in ms, of `count` quACKs that are sent 10 ms apart.
+/// The numbers of the quACKs that leave, with their times in ms. The proxy sends `count` quACKs,
+/// one every 10 ms.
 fn leaving(events: &str, count: u32) -> (Vec<(u128, u32)>, FaultCounts) {
     let (mut egress, start) = egress(events, 1);
     let mut left = Vec::new();
