@@ -1,4 +1,4 @@
-//! The file that is transferred, and the proof that it arrived.
+//! The transferred file, and the check that it arrived.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -15,7 +15,7 @@ const CHUNK: usize = 64 * 1024;
 /// A file to transfer.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
@@ -23,7 +23,7 @@ pub struct SourceFile {
     pub sha256: String,
 }
 
-/// The contents of a generated file: bytes that follow from a seed, made as they are taken.
+/// The contents of a generated file: bytes that follow from a seed. They are made on demand.
 #[derive(Clone, Debug)]
 pub struct Content {
     random: ChaCha8Rng,
@@ -33,14 +33,14 @@ pub struct Content {
 }
 
 impl Content {
-    /// `bytes` bytes that follow from `seed`.
+    /// Contents of `bytes` bytes that follow from `seed`.
     pub fn new(bytes: u64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(streams::FILE);
         Self { random, chunk: Vec::new(), taken: 0, left: bytes }
     }
 
-    /// The next bytes; empty at the end.
+    /// The next bytes. Empty at the end.
     pub fn peek(&mut self) -> &[u8] {
         if self.taken == self.chunk.len() && self.left > 0 {
             self.chunk.resize(CHUNK, 0);
@@ -52,17 +52,17 @@ impl Content {
         self.chunk.get(self.taken..).unwrap_or_default()
     }
 
-    /// Removes this many of the bytes that [`Content::peek`] showed.
+    /// Removes the first `bytes` bytes of [`Content::peek`].
     pub fn take(&mut self, bytes: usize) {
         self.taken = (self.taken + bytes).min(self.chunk.len());
     }
 
-    /// Whether all has been taken.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.left == 0 && self.taken == self.chunk.len()
     }
 
-    /// The SHA-256 of what has not been taken, in hexadecimal.
+    /// The SHA-256 of the bytes that were not taken, in hexadecimal.
     pub fn sha256(mut self) -> String {
         let mut digest = Sha256::new();
         loop {
@@ -84,11 +84,11 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 impl SourceFile {
-    /// Writes `bytes` bytes that follow from `seed`.
+    /// Makes a file of `bytes` bytes that follow from `seed`.
     ///
     /// # Errors
     ///
-    /// The system's, from writing.
+    /// The error of a write.
     pub fn generate(path: &Path, bytes: u64, seed: u64) -> io::Result<Self> {
         let mut content = Content::new(bytes, seed);
         let mut file = BufWriter::new(File::create(path)?);
@@ -102,11 +102,11 @@ impl SourceFile {
         Self::open(path)
     }
 
-    /// Takes a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
     ///
-    /// The system's, from reading.
+    /// The error of a read.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -115,7 +115,7 @@ impl SourceFile {
         })
     }
 
-    /// The first `bytes` bytes of this file, as a file at `path`.
+    /// Copies the first `bytes` bytes of this file to a file at `path`.
     pub(crate) fn head(&self, path: &Path, bytes: u64) -> io::Result<Self> {
         io::copy(&mut File::open(&self.path)?.take(bytes), &mut File::create(path)?)?;
         Self::open(path)
@@ -126,7 +126,7 @@ impl SourceFile {
 ///
 /// # Errors
 ///
-/// The system's, from reading.
+/// The error of a read.
 pub fn sha256(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut digest = Sha256::new();
@@ -179,7 +179,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("abc");
         std::fs::write(&path, "abc").unwrap();
-        // FIPS 180-4's example.
+        // The example of FIPS 180-4.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(&path).unwrap(), expected);
     }

@@ -1,9 +1,9 @@
 //! `sidekick-lab sweep`: how close `auto` comes to the best sender, over random topologies.
 //!
-//! `auto` chooses between repairs. A choice is wrong where a sender that always repairs the same
-//! way, or never, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same
-//! seeds, and the *ratio* is the mean goodput of `auto` divided by the best mean of the others. A
-//! run that fails has no goodput: a connection may time out in a burst of loss.
+//! `auto` chooses between repairs. A choice is wrong if a sender that always uses one repair, or
+//! none, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same seeds. The
+//! *ratio* is the mean goodput of `auto` divided by the best mean of the others. A failed run has
+//! no goodput. For example, a connection may time out in a burst of loss.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub use topology::Topology;
 
 /// The senders that `auto` is compared with.
 pub const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
-/// A topology with a lower ratio runs [`MORE_SEEDS`]: few seeds may have been unlucky.
+/// A topology with a lower ratio runs [`MORE_SEEDS`], because few seeds may be unlucky.
 pub const SUSPICIOUS: f64 = 0.98;
 /// The number of seeds of a suspicious topology.
 pub const MORE_SEEDS: u64 = 20;
@@ -30,14 +30,14 @@ const SHARES: [usize; 8] = [0, 1, 5, 25, 50, 75, 95, 100];
 /// The most topologies that the summary lists.
 const LISTED: usize = 10;
 
-/// What is run.
+/// The parameters of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     /// The number of topologies.
     pub topologies: u64,
     /// The number of seeds of each; they count from 1.
     pub seeds: u64,
-    /// The topologies follow from it.
+    /// The seed of the topologies.
     pub seed: u64,
 }
 
@@ -82,8 +82,8 @@ pub struct Distribution {
 }
 
 impl Sweep {
-    /// Does all runs by `simulate`, first with [`Sweep::seeds`], then of suspicious topologies with
-    /// [`MORE_SEEDS`]. Returns the topologies by their ratios, the worst first.
+    /// Runs all jobs by `simulate`: first with [`Sweep::seeds`], then suspicious topologies with
+    /// [`MORE_SEEDS`]. Returns the topologies by ratio, the worst first.
     pub fn run(self, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Reach> {
         let mut results = Results::new();
         let mut run = |topologies: &[(Topology, u64)]| {
@@ -116,7 +116,7 @@ impl Sweep {
         reached
     }
 
-    /// The distribution of these ratios, which are in order; `None` without any.
+    /// The distribution of these sorted ratios. `None` without ratios.
     pub fn distribution(self, reached: &[Reach]) -> Option<Distribution> {
         let ratios = || reached.iter().map(|reach| reach.ratio);
         let (median, worst, _) = report::median(ratios())?;
@@ -138,7 +138,7 @@ impl Topology {
         std::iter::once(AUTO).chain(OTHERS).map(move |sender| sender.of(&path))
     }
 
-    /// The figures of this topology. `None` if each of the other senders failed with each seed.
+    /// The figures of this topology. `None` if all runs of the other senders failed.
     fn reach(&self, seeds: u64, results: &Results) -> Option<Reach> {
         let mut failed = 0;
         let means: Vec<f64> = self
@@ -171,7 +171,8 @@ impl Topology {
 }
 
 impl Reach {
-    /// `auto` divided by BBR2 without help, which may fail on a path that `auto` can use.
+    /// The goodput of `auto` divided by that of BBR2 without help. BBR2 may fail on a path that
+    /// `auto` can use.
     fn over_bbr2(&self) -> f64 {
         if self.bbr2 > 0.0 { self.auto / self.bbr2 } else { f64::INFINITY }
     }
@@ -206,7 +207,7 @@ pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
     text
 }
 
-/// What so many percent of the topologies do not exceed: the ratio, and `auto` divided by BBR2.
+/// The ratio, and `auto` divided by BBR2, at each of [`SHARES`] of the topologies.
 fn shares(reached: &[Reach]) -> String {
     let row = |name: &str, ratio: fn(&Reach) -> f64| {
         let at = |percent| report::percentile(reached.iter().map(ratio), percent);
@@ -228,7 +229,7 @@ fn shares(reached: &[Reach]) -> String {
     text + "\n"
 }
 
-/// The ratios by the share of topologies that have no higher one, as an SVG.
+/// A plot of the ratios over the share of topologies with no higher one, as an SVG.
 ///
 /// # Errors
 ///

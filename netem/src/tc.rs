@@ -1,9 +1,9 @@
-//! Links made by the kernel: `tc netem` for loss and delay, `tbf` for the rate and its drop-tail
+//! The kernel's links: `tc netem` for loss and delay, and `tbf` for the rate and its drop-tail
 //! queue.
 //!
-//! As in the link model, a packet first meets loss, then the queue and the rate; the fixed delay
-//! may stand on either side of the rate without a difference to arrivals. The kernel draws its
-//! losses from its own random numbers, so that a seed does not repeat them.
+//! As in the link model, a packet first meets loss, then the queue and the rate. A fixed delay
+//! before or after the rate gives the same arrivals. The kernel draws its losses from its own
+//! random numbers, so a seed does not repeat them.
 
 use std::io;
 
@@ -19,10 +19,10 @@ use commands::commands;
 /// Why the kernel's links cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TcError {
-    /// This kernel has no such queueing discipline, or no queueing discipline has such a setting.
+    /// This kernel lacks a queueing discipline, or no queueing discipline has such a setting.
     #[error("{0}")]
     Beyond(String),
-    /// `tc` failed otherwise.
+    /// `tc` failed for another reason.
     #[error(transparent)]
     Failed(#[from] NamespaceError),
     /// The statistics cannot be read.
@@ -64,18 +64,18 @@ struct Statistics {
     qlen: u64,
 }
 
-/// What `interface` of `host` has sent and dropped so far.
+/// The packets that `interface` of `host` has sent and dropped.
 pub(crate) fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
     Ok(read_counters(&host.run(&format!("tc -s -j qdisc show dev {interface}"))?)?)
 }
 
-/// Reads the answer of `tc -s -j qdisc show dev X`.
+/// Reads the output of `tc -s -j qdisc show dev X`.
 fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
     let disciplines: Vec<Statistics> = serde_json::from_str(json)?;
     let of_kind = |kind: &str| disciplines.iter().find(|discipline| discipline.kind == kind);
     let (netem, tbf) = (of_kind("netem"), of_kind("tbf"));
     let lost_queue = tbf.map_or(0, |tbf| tbf.drops);
-    // netem counts the drops of what it feeds among its own.
+    // netem's drops include those of the discipline below it.
     let lost_random = netem.map_or(0, |netem| netem.drops.saturating_sub(lost_queue));
     let Some(last) = netem.or(tbf).or(disciplines.first()) else {
         return Ok(LinkCounters::default());
@@ -91,8 +91,8 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
     })
 }
 
-/// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike
-/// [`counters`], so that it can be asked often while a measurement is on.
+/// Packets and bytes that have reached `interface` of `host`. Unlike [`counters`], it starts no
+/// program. So a measurement can call it often.
 pub(crate) fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
     host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
         .and_then(|table| {
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn drops_are_told_apart_by_their_cause() {
-        // From Linux 6.1 with iproute2 6.1, 401 frames into a link: netem's numbers hold those of
-        // tbf below it.
+        // From Linux 6.1 with iproute2 6.1, after 401 frames into a link. netem's numbers include
+        // those of tbf below it.
         let json = r#"[
             {"kind":"netem","handle":"1:","root":true,"refcnt":2,"options":{"limit":100000,"delay":{"delay":0.05,
              "jitter":0,"correlation":0},"loss-random":{"loss":0.1,"correlation":0},"ecn":false,"gap":0},"bytes":4416,

@@ -9,9 +9,8 @@
 //!   proxy [far] -- [far-p bridge far-r] -- [far] receiver
 //! ```
 //!
-//! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no
-//! device merges or splits packets, so that a packet which one end sends is one frame everywhere on
-//! the path.
+//! The proxy forwards by the kernel's own routing. Addresses and neighbours are fixed, and no
+//! device merges or splits packets. So a packet from one end is one frame everywhere on the path.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,21 +22,21 @@ pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 pub const PROXY_NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 /// The proxy, as the receiver sees it.
 pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
-/// The proxy behind a middle segment, which only virtual time has.
+/// The proxy behind a middle segment, which exists only in virtual time.
 pub const SECOND_PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
 /// The receiver.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
-/// The sender's IPv6 address, where the path [has IPv6](Topology::add_ipv6).
+/// The sender's IPv6 address, if the path [has IPv6](Topology::add_ipv6).
 pub const SENDER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 1, 0, 0, 0, 1);
-/// The proxy's, as the sender sees it.
+/// The proxy's IPv6 address, as the sender sees it.
 pub const PROXY_NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 1, 0, 0, 0, 2);
-/// The proxy's, as the receiver sees it.
+/// The proxy's IPv6 address, as the receiver sees it.
 pub const PROXY_FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 1);
-/// The receiver's.
+/// The receiver's IPv6 address.
 pub const RECEIVER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 2);
 
-/// An address on the near segment that no host has.
+/// An address on the near segment without a host.
 pub const UNUSED_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
 
 /// The port of the receiver's server.
@@ -50,26 +49,25 @@ pub const NEAR: &str = "near";
 /// The interface on the far segment, in the proxy's and in the receiver's namespace.
 pub const FAR: &str = "far";
 
-/// The lab's ends of the near segment: the sender's side, the proxy's side.
+/// The lab's ends of the near segment: the sender's side, and the proxy's side.
 pub const NEAR_ENDS: (&str, &str) = ("near-s", "near-p");
-/// The lab's ends of the far segment: the proxy's side, the receiver's side.
+/// The lab's ends of the far segment: the proxy's side, and the receiver's side.
 pub const FAR_ENDS: (&str, &str) = ("far-p", "far-r");
 
 const PREFIX: &str = "10.77.0.0/16";
 const PREFIX_V6: &str = "fd77::/32";
 
-/// Offloads that would merge frames, split them, or leave their checksums to hardware that is not
-/// there.
+/// Offloads that merge or split frames, or leave checksums to hardware that does not exist.
 const OFFLOADS: [&str; 7] = ["tx", "rx", "sg", "tso", "gso", "gro", "tx-udp-segmentation"];
 
 /// The three hosts of a path.
 #[derive(Debug)]
 pub struct Topology {
-    /// Where the client runs.
+    /// The host of the client.
     pub sender: Namespace,
-    /// Where the proxy runs.
+    /// The host of the proxy.
     pub proxy: Namespace,
-    /// Where the server runs.
+    /// The host of the server.
     pub receiver: Namespace,
 }
 
@@ -79,12 +77,12 @@ struct Port<'a> {
     interface: &'static str,
     address: Ipv4Addr,
     peer: Ipv4Addr,
-    /// Address and peer, where the path has IPv6.
+    /// Address and peer, if the path has IPv6.
     v6: (Ipv6Addr, Ipv6Addr),
 }
 
 impl Topology {
-    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]; a
+    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]. A
     /// relay there must carry the frames across.
     pub(crate) fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
@@ -101,12 +99,12 @@ impl Topology {
         Ok(hosts)
     }
 
-    /// Lets the kernel carry the frames across the lab's namespace: a bridge for each segment. So
-    /// no segment's loss is at the proxy's own interface: a proxy sees only what its interface
-    /// really sends.
+    /// Adds a bridge for each segment, so that the kernel carries the frames across the lab's
+    /// namespace. So no segment loses packets at the proxy's own interface. A proxy captures only
+    /// packets that its interface sends.
     pub(crate) fn bridge(lab: &Namespace) -> Result<(), NamespaceError> {
         for (name, ends) in [(NEAR, NEAR_ENDS), (FAR, FAR_ENDS)] {
-            // A bridge that learns multicast groups sends reports of its own.
+            // A bridge that learns multicast groups sends its own reports.
             lab.run(&format!("ip link add {name} type bridge mcast_snooping 0"))?;
             for end in [ends.0, ends.1] {
                 lab.run(&format!("ip link set {end} master {name}"))?;
@@ -147,15 +145,15 @@ impl Topology {
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
 
-    /// Adds IPv6 addresses to the hosts. The kernel then sends a few packets by itself, which
-    /// report an address's multicast groups to routers.
+    /// Adds IPv6 addresses to the hosts. The kernel then sends a few packets by itself. They report
+    /// an address's multicast groups to routers.
     ///
     /// # Errors
     ///
-    /// [`NamespaceError`] of the step that failed, also when the kernel has no IPv6.
+    /// [`NamespaceError`] of the step that failed, also if the kernel has no IPv6.
     pub fn add_ipv6(&self) -> Result<(), NamespaceError> {
         for Port { host, interface, peer, v6: (address, peer_v6), .. } in self.ports() {
-            // No link-local address, and so no search for routers from it.
+            // Without a link-local address, the kernel does not search for routers.
             host.run(&format!("ip link set {interface} addrgenmode none"))?;
             host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
             host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;

@@ -1,4 +1,4 @@
-//! Quantities with their units, checked once where they enter.
+//! Quantities with their units. Constructors check their ranges.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl BitRate {
         self.0
     }
 
-    /// How long `bytes` bytes take, rounded up to a nanosecond.
+    /// The time that `bytes` bytes take, rounded up to a nanosecond.
     pub fn time_for(self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(self.0));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -60,19 +60,19 @@ impl Percent {
         self.0
     }
 
-    /// Whether an event of this chance happens, decided by 64 random bits. 0 never does, 100 always
-    /// does.
+    /// Whether an event of this chance happens, from 64 random bits. At 0 it never happens, at 100
+    /// always.
     pub fn strikes(self, random: u64) -> bool {
         unit_interval(random) < self.0 / 100.0
     }
 }
 
-/// `bytes` in `seconds`, in Mbit/s; 0 in no time.
+/// The rate of `bytes` in `seconds`, in Mbit/s. 0 if `seconds` is 0.
 pub(crate) fn mbit_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
 }
 
-/// A number uniform over [0, 1), out of 64 random bits: 53 are what an `f64` holds exactly.
+/// A number uniform over [0, 1), from 64 random bits. An `f64` holds 53 of them exactly.
 pub(crate) fn unit_interval(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }

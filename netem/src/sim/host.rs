@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 
-/// What runs on a host: one end of one flow.
+/// An endpoint on a host: one end of one flow.
 pub(super) trait Endpoint {
-    /// Whether datagrams for this address are its own.
+    /// Whether a datagram for this address belongs to it.
     fn owns(&self, destination: SocketAddr) -> bool;
-    /// A datagram for it.
+    /// Handles a datagram.
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>);
-    /// When [`Endpoint::on_timeout`] wants to be called.
+    /// When to call [`Endpoint::on_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
-    /// Does what is due; harmless when nothing is.
+    /// Does the work that is due. It may be called at any time.
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>);
     /// Bytes that its application has received.
     fn delivered(&self) -> u64 {
         0
     }
-    /// Its congestion window, if it has one, in bytes.
+    /// Its congestion window in bytes, if it has one.
     fn window(&self) -> Option<u64> {
         None
     }
-    /// Whether it has done what it was there for, or failed at it.
+    /// Whether it has finished, or failed.
     fn is_done(&self) -> bool {
         false
     }
@@ -50,7 +50,8 @@ pub(super) struct Host<E> {
 }
 
 impl<E: Endpoint> Host<E> {
-    /// A host whose path leads to `side`. It takes a sample at `first`, and then one every `every`.
+    /// A host whose path leads to `side`. It samples its endpoints at `first`, and then every
+    /// `every`.
     pub(super) fn new(
         side: Side,
         start: Instant,
@@ -69,7 +70,7 @@ impl<E: Endpoint> Host<E> {
 
 impl<E: Endpoint> Node for Host<E> {
     fn receive(&mut self, _from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
-        // A host drops what is damaged, and what none of its sockets is for.
+        // A host drops damaged packets, and packets for none of its sockets.
         if packet.damaged {
             return;
         }
@@ -108,7 +109,7 @@ impl<E: Endpoint> Node for Host<E> {
     }
 
     fn is_done(&self) -> bool {
-        // The first flow is the one that is measured; a second one only keeps it company.
+        // The lab measures the first flow. The run does not wait for a second one.
         self.endpoints.first().is_some_and(Endpoint::is_done)
     }
 }

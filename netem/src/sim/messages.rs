@@ -1,4 +1,4 @@
-//! Messages at a constant rate on one stream, and how long those wait that are behind a lost one.
+//! Messages at a constant rate on one stream, and the delay of messages behind a lost one.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use hdrhistogram::Histogram;
 use crate::record::Percentiles;
 use crate::scenario::Flow;
 
-/// Longer waits count as this one; no connection lives through it.
+/// The longest recorded delay. A connection times out earlier.
 const MOST_WAIT_US: u64 = 600_000_000;
 
-/// When which bytes of a stream are there to be sent.
+/// When the bytes of a stream become available to the sender.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -21,7 +21,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// As `flow` has it.
+    /// The pace of `flow`.
     pub(super) fn of(flow: &Flow) -> Self {
         Self {
             interval: flow.frame_interval,
@@ -32,7 +32,7 @@ impl Pace {
         }
     }
 
-    /// Bytes of the messages that are due by `now`; the first is when this is first asked.
+    /// The bytes of the messages that are due by `now`. The first message is due at the first call.
     pub(super) fn due(&mut self, now: Instant) -> u64 {
         let begin = *self.begin.get_or_insert(now);
         while self.due < self.count && begin + self.interval * self.due <= now {
@@ -46,8 +46,8 @@ impl Pace {
         (self.due < self.count).then_some(self.begin? + self.interval * self.due)
     }
 
-    /// How much longer than the quickest each message took, in milliseconds, if the last byte of
-    /// each was there at `arrivals`.
+    /// How much longer than the quickest each message took, in milliseconds. The last byte of each
+    /// message arrived at `arrivals`.
     pub(super) fn head_of_line(&self, arrivals: &[Instant]) -> Option<Percentiles> {
         let begin = self.begin?;
         let took = arrivals.iter().zip(0_u32..).map(|(arrival, number)| {
@@ -71,7 +71,7 @@ impl Pace {
     }
 }
 
-/// When the messages of a stream were there, each with all before it.
+/// When the messages of a stream arrived, each with all earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     each: u64,
@@ -79,12 +79,12 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// None yet, of the messages of `flow`.
+    /// No arrivals yet, for the messages of `flow`.
     pub(super) fn of(flow: &Flow) -> Self {
         Self { each: u64::from(flow.frame_bytes).max(1), times: Vec::new() }
     }
 
-    /// `bytes` of the stream are there `now`.
+    /// Notes that `bytes` of the stream have arrived by `now`.
     pub(super) fn note(&mut self, bytes: u64, now: Instant) {
         let whole = usize::try_from(bytes / self.each).unwrap_or(usize::MAX);
         if whole > self.times.len() {
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!((pace.due(at(10)), pace.next()), (240, Some(at(30))));
         assert_eq!((pace.due(at(29)), pace.due(at(30)), pace.next()), (240, 480, Some(at(50))));
         assert_eq!((pace.due(at(100)), pace.next()), (720, None));
-        // The second is lost, so that the third comes with it.
+        // The second message is lost, so the third arrives together with it.
         for (bytes, ms) in [(239, 35), (240, 36), (300, 37), (720, 94)] {
             arrivals.note(bytes, at(ms));
         }

@@ -1,4 +1,4 @@
-//! A client that goes on from another port (RFC 9000, section 9), and the connection IDs for it.
+//! A client that migrates to another port (RFC 9000, section 9), and the connection IDs for it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -6,28 +6,27 @@ use std::time::Instant;
 
 use quic_sidekick::quiche::{Connection, ConnectionId, MAX_CONN_ID_LEN};
 
-/// Connection IDs that each end lets the other have: enough for as many migrations as anybody
-/// wants, since none is used up while a path is there.
+/// Connection IDs that each end provides to the other. They suffice for the migrations of any run.
 pub(super) const CONNECTION_IDS: u64 = 16;
 
-/// From one port to the next: more than there are flows beside each other.
+/// The distance between two ports. It is larger than the number of flows beside each other.
 const PORTS_APART: u16 = 100;
 
 /// One end of a connection that migrates. A server only provides connection IDs.
 #[derive(Debug)]
 pub(super) struct Migration {
     due: VecDeque<Instant>,
-    /// The next socket, once its path is probed.
+    /// The next socket while its path is validated.
     probed: Option<SocketAddr>,
-    /// The first migration is due, and waits for connection IDs or for its path to be validated.
+    /// The first migration is due. It waits for connection IDs, or for the validation of its path.
     waits: bool,
-    /// The sockets that the connection has had before its present one.
+    /// The earlier sockets of the connection.
     left: Vec<SocketAddr>,
     ids: u32,
 }
 
 impl Migration {
-    /// A client that migrates at these times, or a server that lets it.
+    /// A client that migrates at these times, or a server that permits it.
     pub(super) fn new(times: impl IntoIterator<Item = Instant>) -> Self {
         let due = times.into_iter().collect();
         Self { due, probed: None, waits: false, left: Vec::new(), ids: 0 }
@@ -38,7 +37,7 @@ impl Migration {
         self.left.len() as u64
     }
 
-    /// Whether this is another socket of the connection than its present one.
+    /// Whether the address is a socket of the connection other than the current one.
     pub(super) fn owns(&self, address: SocketAddr) -> bool {
         self.probed == Some(address) || self.left.contains(&address)
     }
@@ -47,8 +46,8 @@ impl Migration {
         self.due.front().copied().filter(|_| !self.waits)
     }
 
-    /// Provides connection IDs. If it is time, probes the path from another socket, and migrates to
-    /// it once it is validated. Returns the new address.
+    /// Provides connection IDs. If a migration is due, probes the path from another socket, and
+    /// migrates to it after its validation. Returns the new address.
     pub(super) fn work(
         &mut self,
         conn: &mut Connection,

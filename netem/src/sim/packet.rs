@@ -1,4 +1,4 @@
-//! UDP datagrams on their way.
+//! UDP datagrams between the nodes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,17 +6,17 @@ use etherparse::PacketBuilder;
 
 use crate::link::{Ecn, Frame};
 
-/// Ethernet, IPv4 and UDP headers, as they count on a link of any backend.
+/// Bytes of Ethernet, IPv4 and UDP headers, which count on the links of every backend.
 const HEADERS: u64 = 14 + 20 + 8;
 const TIME_TO_LIVE: u8 = 64;
 
-/// A UDP datagram on its way.
+/// A UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) source: SocketAddr,
     pub(super) destination: SocketAddr,
     pub(super) payload: Vec<u8>,
-    /// Damaged on the way: its checksum is wrong, and the host that it is for drops it.
+    /// Whether the datagram was damaged. Its checksum is then wrong, and its receiver drops it.
     pub(super) damaged: bool,
 }
 
@@ -32,7 +32,7 @@ impl Packet {
             .ipv4(source.octets(), destination.octets(), TIME_TO_LIVE)
             .udp(self.source.port(), self.destination.port());
         let mut frame = Vec::with_capacity(builder.size(self.payload.len()));
-        // A vector takes what is written, and no datagram here is too long for its headers.
+        // A vector accepts all bytes, and no datagram here is too long for its headers.
         let written = builder.write(&mut frame, &self.payload);
         debug_assert!(written.is_ok(), "{written:?}");
         frame
@@ -45,8 +45,7 @@ impl Frame for Packet {
     }
 
     fn ecn(&self) -> Ecn {
-        // quiche 0.30 does not take part: marks, which queues may set if a scenario wants it, are
-        // for other transports.
+        // quiche 0.30 does not use ECN. A scenario's queues mark only packets of other transports.
         Ecn::NotEct
     }
 
@@ -71,7 +70,7 @@ fn ipv4(address: IpAddr) -> Ipv4Addr {
     }
 }
 
-/// The hardware addresses that the other backends give to these IP addresses.
+/// The hardware addresses of these IP addresses on the other backends.
 fn hardware(address: Ipv4Addr) -> [u8; 6] {
     let [a, b, c, d] = address.octets();
     [2, 0, a, b, c, d]

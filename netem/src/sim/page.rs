@@ -1,8 +1,8 @@
 //! The objects of a page, and their sizes.
 //!
-//! The sizes follow the model of HTTP traffic in 3GPP2 C.R1002-0, which ns-3 has too: a document
-//! and its objects have truncated lognormal sizes. They are drawn once, so that all pages with the
-//! same number of objects and bytes are the same page.
+//! The sizes follow the model of HTTP traffic in 3GPP2 C.R1002-0, which ns-3 also has. A document
+//! and its objects have truncated lognormal sizes. One seed draws them, so all pages with the same
+//! number of objects and bytes are equal.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -13,17 +13,17 @@ struct Sizes {
     mean: f64,
     /// Standard deviation of the logarithm.
     deviation: f64,
-    /// The least and the most.
+    /// The least and the greatest size.
     range: (f64, f64),
 }
 
 const DOCUMENT: Sizes = Sizes { mean: 8.37, deviation: 1.37, range: (100.0, 2e6) };
 const OBJECT: Sizes = Sizes { mean: 6.17, deviation: 2.36, range: (50.0, 2e6) };
-/// Of the page that all runs have.
+/// The seed of the sizes, the same in all runs.
 const SEED: u64 = 1;
 
 impl Sizes {
-    /// Draws until a size is in the range, as the model does.
+    /// Draws until a size is within the range, as the model does.
     fn draw(&self, random: &mut ChaCha8Rng) -> f64 {
         loop {
             let size = (self.mean + self.deviation * normal(random)).exp();
@@ -42,8 +42,8 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
     radius * angle.cos()
 }
 
-/// The sizes of a page's document and of its objects, in the order of the requests. They are scaled
-/// to `bytes` in all, and each has at least one byte.
+/// The sizes of a page's document and its objects, in the order of the requests. Their sum is
+/// `bytes`, and each has at least one byte.
 pub(super) fn sizes(bytes: u64, objects: usize) -> Vec<u64> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut drawn = vec![DOCUMENT.draw(&mut random)];
@@ -59,7 +59,7 @@ pub(super) fn sizes(bytes: u64, objects: usize) -> Vec<u64> {
             size
         })
         .collect();
-    // What rounding left over.
+    // The remainder of the rounding.
     if let Some(largest) = sizes.iter_mut().max() {
         *largest += left;
     }
@@ -90,7 +90,7 @@ mod tests {
         let mean = normals.iter().sum::<f64>() / count;
         let variance = normals.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / count;
         assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
-        // The truncated lognormal's mean, by C.R1002-0.
+        // The mean of the truncated lognormal distribution, from C.R1002-0.
         let mean = (0..200_000).map(|_| DOCUMENT.draw(&mut random)).sum::<f64>() / 200_000.0;
         assert!((mean / 10_710.0 - 1.0).abs() < 0.05, "{mean}");
     }

@@ -15,28 +15,28 @@ use super::styles::Tally;
 use crate::record::{FaultCounts, HEADERS, QuackStyles};
 use crate::topology::UNUSED_ADDRESS;
 
-/// The number that the proxy gives to its one capturing interface.
+/// The number of the proxy's only capturing interface.
 const NEAR_INTERFACE: u32 = 0;
 
-/// The memory for copies of what passes.
+/// The memory for copies of packets.
 const KEEP_BYTES: usize = 256 << 20;
 
 /// The host between the segments.
 pub(super) struct Proxy {
     address: SocketAddr,
-    /// With which the observers of the run begin, and their name there, if there are any.
+    /// The seed and the name of the run's observers. `None` without an observer.
     seed: Option<(u64, &'static str)>,
     observer: Option<Observer>,
     /// The most bytes of parity, in percent of those that it protects.
     parity_percent: u8,
-    /// The bytes that the observer has sent, with their headers.
+    /// The bytes that the observer sent, with their headers.
     spoken: u64,
-    /// The observer is killed when so many bytes have passed to the receiver.
+    /// The number of bytes to the receiver after which the observer is killed.
     dies_after: Option<u64>,
     passed: u64,
     tally: Tally,
     restarts: Restarts,
-    /// How often the observer was started anew.
+    /// How often the observer was restarted.
     restarted: u64,
     lies: Lies,
     copies: Copies,
@@ -44,9 +44,9 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// A host that routes between a sender and a receiver. With `observes` it observes, and answers
-    /// at `address`, if nothing of `schedule` comes in between. `seed` is that of the run; so is
-    /// that of `observes`, whose text tells the observers of a run apart.
+    /// A host that routes between a sender and a receiver. With `observes`, it has an observer at
+    /// `address`, with the faults of `schedule`. `seed` is that of the run. `observes` has the
+    /// observer's own seed, and a text that distinguishes the observers of a run.
     pub(super) fn new(
         address: SocketAddr,
         seed: u64,
@@ -74,14 +74,14 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The same with another cap on parity.
+    /// The same host with another cap on parity.
     pub(super) fn with_parity(mut self, percent: u8) -> Result<Self, String> {
         self.parity_percent = percent;
         self.observer = self.observer()?;
         Ok(self)
     }
 
-    /// A new observer, which knows no session.
+    /// A new observer without sessions.
     fn observer(&self) -> Result<Option<Observer>, String> {
         let purpose = |name: &str| match self.restarted {
             0 => name.to_owned(),
@@ -100,19 +100,19 @@ impl Proxy {
         Ok(observer)
     }
 
-    /// Kills the observer and starts a new one as the scenario has it.
+    /// Kills the observer, and starts a new one as the scenario demands.
     fn restart(&mut self, now: Instant) {
         while let Some(power) = self.restarts.due(now) {
             self.observer = None;
             if power == Power::On && self.seed.is_some() {
                 self.restarted += 1;
-                // The first was made with the same configuration.
+                // This cannot fail: the first observer had the same configuration.
                 self.observer = self.observer().ok().flatten();
             }
         }
     }
 
-    /// Looks at a packet that comes in from the sender.
+    /// Lets the observer process a packet from the sender.
     fn observe(&mut self, packet: &Packet, now: Instant) {
         self.passed += packet.payload.len() as u64;
         if self.dies_after.is_some_and(|bytes| self.passed > bytes) {
@@ -145,7 +145,7 @@ impl Proxy {
         }
     }
 
-    /// Sends what the observer has to say.
+    /// Sends the observer's messages.
     fn speak(&mut self, now: Instant, out: &mut Outbox) {
         let leave = &mut |packet| out.push((Side::Left, packet));
         self.egress.on_timeout(now, leave);
@@ -160,13 +160,14 @@ impl Proxy {
             let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
             self.spoken += transmit.size as u64 + HEADERS;
             let payload = buffer.get(..transmit.size).unwrap_or_default();
-            // The answer to a marker that has to come along the path pretends to be the receiver's.
+            // The answer to a marker must come along the path. So its source is the receiver's
+            // address.
             let source = match transmit.route {
                 Route::Path { source, .. } => source,
                 Route::Session | Route::Stranger { .. } => self.address,
             };
             let packet = Packet::new(source, transmit.destination, payload);
-            // What is sealed does not show what it is.
+            // The messages are sealed. So only the observer's counts show which one is a quACK.
             let after = sent(observer);
             if after.1 > repeats {
                 if !self.copies.loses_repeat(now) {
@@ -191,7 +192,7 @@ impl Node for Proxy {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     let flow = Flow { source: packet.source, destination: packet.destination };
                     let client = packet.destination.ip();
-                    // The client may have other flows than the session's. They count here, too.
+                    // The client may have flows outside the session. They count here, too.
                     let asked = observer.copy_clients().any(|asking| asking == client);
                     self.copies.keep(&packet.payload, asked, now, |copy| {
                         observer.keep(&flow, NEAR_INTERFACE, copy, now)
@@ -203,11 +204,11 @@ impl Node for Proxy {
                 let lost = self.copies.loses_message(now);
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged && !lost)
                 {
-                    // What it cannot use it counts.
+                    // The observer counts invalid messages.
                     let _ = observer.handle_input(packet.source, &packet.payload, now);
                 }
             }
-            // There is no such host.
+            // No host has this address.
             Side::Left if packet.destination.ip() == IpAddr::from(UNUSED_ADDRESS) => {}
             Side::Left => {
                 self.observe(&packet, now);
@@ -262,7 +263,7 @@ mod tests {
         adjacent: SocketAddr,
         proxy: Proxy,
         sent: u32,
-        /// What has gone on to the receiver.
+        /// The number of packets that passed on to the receiver.
         passed: u32,
     }
 
@@ -330,7 +331,7 @@ mod tests {
             }
         }
 
-        /// Sends so many packets, one a millisecond.
+        /// Sends `packets` packets, one each millisecond.
         fn stream(&mut self, packets: u32) {
             for _ in 0..packets {
                 self.sent += 1;

@@ -17,34 +17,34 @@ use super::tls::SERVER_NAME;
 /// Room for any datagram.
 const ROOM: usize = 1500;
 
-/// What an application did.
+/// What an application did in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// It had bytes from the other side.
+    /// Whether it received bytes from the peer.
     pub(super) received: bool,
-    /// It gave bytes to the other side.
+    /// Whether it sent bytes to the peer.
     pub(super) wrote: bool,
 }
 
 /// An application on a connection.
 pub(super) trait App {
-    /// Does what it can at `now`.
+    /// Does the work that is possible at `now`.
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String>;
-    /// When it has something to do of its own accord.
+    /// When the application must work without a packet.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
-    /// Bytes that it has had from the other side.
+    /// Bytes that it has received from the peer.
     fn delivered(&self) -> u64 {
         0
     }
-    /// Whether it has done what it was there for.
+    /// Whether it has finished.
     fn is_done(&self) -> bool {
         false
     }
 }
 
-/// Gives `take` what has come of a stream's body. Returns whether anything has.
+/// Passes the received bytes of a stream's body to `take`. Returns whether there were any.
 pub(super) fn read_body(
     http: &mut h3::Connection,
     conn: &mut Connection,
@@ -63,18 +63,18 @@ pub(super) fn read_body(
     }
 }
 
-/// When a receiver of data acknowledges: the policy of RFC 9000, section 13.2, at the edge of the
-/// connection, since quiche 0.30 acknowledges whenever it is asked to send.
+/// The policy of a receiver of data for acknowledgements (RFC 9000, section 13.2). It works outside
+/// the connection, because quiche 0.30 acknowledges at every call to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckPolicy {
-    /// After so many packets at once.
+    /// The number of packets after which it acknowledges at once.
     pub(super) packets: u16,
-    /// After so much time at the latest.
+    /// The longest delay of an acknowledgement.
     pub(super) delay: Duration,
 }
 
 impl AckPolicy {
-    /// Every packet at once.
+    /// Acknowledges every packet at once.
     pub(super) const AT_ONCE: Self = Self { packets: 1, delay: Duration::ZERO };
 }
 
@@ -106,7 +106,7 @@ impl AdjacentSocket for Adjacent {
     }
 }
 
-/// The sender's side of Sidekick.
+/// The sender's side of the Sidekick protocol.
 pub(super) type Help = Driver<Adjacent>;
 
 /// A connection, its sockets, and the application on it.
@@ -126,7 +126,7 @@ pub(super) struct Quic<A> {
 }
 
 impl<A: App> Quic<A> {
-    /// The end at `local` of a new connection to `peer`, which sends nothing before `begin`.
+    /// The endpoint at `local` of a new connection to `peer`. It sends no packet before `begin`.
     pub(super) fn connect(
         app: A,
         local: SocketAddr,
@@ -144,7 +144,7 @@ impl<A: App> Quic<A> {
         Ok(Self::new(conn, app, local, begin))
     }
 
-    /// The end at `local` of the connection that `peer` will make.
+    /// The endpoint at `local` of the connection that `peer` makes.
     pub(super) fn accept(
         app: A,
         local: SocketAddr,
@@ -166,7 +166,7 @@ impl<A: App> Quic<A> {
             acks: AckPolicy::AT_ONCE,
             unacknowledged: 0,
             acknowledge_at: None,
-            // The first flight.
+            // The time of the first flight.
             release: Some(begin),
             help: None,
             migration: None,
@@ -175,13 +175,13 @@ impl<A: App> Quic<A> {
         }
     }
 
-    /// How this end acknowledges from now on.
+    /// Sets the acknowledgement policy of this endpoint.
     pub(super) fn acknowledge(mut self, acks: AckPolicy) -> Self {
         self.acks = acks;
         self
     }
 
-    /// Uses help from the path, with an adjacent socket at `address`.
+    /// Adds help from the path, with an adjacent socket at `address`.
     pub(super) fn assist(mut self, mut help: Help, address: SocketAddr) -> Self {
         let socket = Adjacent { address, received: RefCell::default(), sent: RefCell::default() };
         help.attach_with(&mut self.conn, socket);
@@ -189,7 +189,7 @@ impl<A: App> Quic<A> {
         self
     }
 
-    /// Lets the connection migrate.
+    /// Allows the connection to migrate.
     pub(super) fn migrate(mut self, migration: Migration) -> Self {
         self.migration = Some(migration);
         self
@@ -200,7 +200,7 @@ impl<A: App> Quic<A> {
         self.migration.as_ref().map_or(0, Migration::count)
     }
 
-    /// What became of the help.
+    /// The status of the help.
     pub(super) fn status(&self) -> Option<Status> {
         self.help.as_ref().map(Driver::status)
     }
@@ -209,20 +209,20 @@ impl<A: App> Quic<A> {
         self.help.as_ref().and_then(Driver::socket)
     }
 
-    /// Why this end gave up, if it did.
+    /// Why this endpoint failed, if it did.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Takes a datagram of the connection in.
+    /// Handles a datagram for the connection.
     pub(super) fn take(&mut self, mut packet: Packet) {
         let info = RecvInfo { from: packet.source, to: packet.destination };
-        // What cannot be decrypted is dropped, as on a real socket; a connection that broke says so
-        // when it sends.
+        // As on a real socket, quiche drops datagrams that it cannot decrypt. A broken connection
+        // reports its error when it sends.
         let _ = self.conn.recv(&mut packet.payload, info);
     }
 
-    /// Lets the application work, and sends what there is to send.
+    /// Lets the application work, and sends the resulting packets.
     pub(super) fn work_and_send(&mut self, now: Instant, out: &mut Vec<Packet>) {
         self.work(now);
         self.send(now, out);
@@ -268,8 +268,8 @@ impl<A: App> Quic<A> {
                 Ok((length, info)) => {
                     let payload = self.buffer.get(..length).unwrap_or_default();
                     out.push(Packet::new(info.from, info.to, payload));
-                    // The first flight makes early data possible, and the application may have
-                    // some.
+                    // The first flight makes early data possible, and the application may have some
+                    // to send.
                     if self.conn.is_in_early_data() {
                         self.work(now);
                     }
@@ -283,16 +283,15 @@ impl<A: App> Quic<A> {
         }
     }
 
-    /// Lets the help read what its socket has, and serve its timers. Returns whether the connection
-    /// has something to do because of it. If not, pacing goes on undisturbed.
+    /// Lets the help read its socket and handle its timers. Returns whether the connection must
+    /// work because of that. If not, pacing continues unchanged.
     fn help_receives(&mut self, now: Instant) -> bool {
         let Some(help) = &mut self.help else { return false };
         let timeout = self.conn.timeout_instant();
         help.receive(&mut self.conn, now) || self.conn.timeout_instant() != timeout
     }
 
-    /// Sends what the help has to say to a proxy. Returns whether the connection has something to
-    /// send.
+    /// Sends the help's messages to a proxy. Returns whether the connection has something to send.
     fn help_sends(&mut self, now: Instant, out: &mut Vec<Packet>) -> bool {
         let again = self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now));
         if let Some(adjacent) = self.adjacent() {
@@ -301,10 +300,10 @@ impl<A: App> Quic<A> {
         again
     }
 
-    /// Whether an acknowledgement may wait: nothing else is to be sent, nothing is amiss, and the
-    /// policy allows it.
+    /// Whether an acknowledgement may wait. It may if the connection has nothing else to send, no
+    /// gap in its data, and the policy permits it.
     pub(super) fn may_wait(&mut self, work: Work, now: Instant) -> bool {
-        // Data that the application cannot have yet lies behind a gap, and a gap is told at once.
+        // Data behind a gap cannot reach the application yet. The receiver reports a gap at once.
         if !work.received || work.wrote || !self.conn.is_established() {
             return false;
         }
@@ -386,21 +385,21 @@ impl<A: App> Endpoint for Quic<A> {
     }
 }
 
-/// Of the time that a packet may leave early, how much passes before the next ones are made.
+/// A packet may leave early by some time. This share of it passes before the connection makes the
+/// next packets.
 const LEEWAY: f64 = 0.8;
 
-/// Until when the connection has to wait, if it paces and the time has not come: as tokio-quiche
-/// does it, which lets packets go a few milliseconds early and in small bursts. BBR2 takes the time
-/// at which a datagram is made for the time at which it leaves, so that `SendInfo::at` alone would
-/// mislead it.
+/// The time until which a paced connection must wait, if that is in the future. Like tokio-quiche,
+/// it lets packets leave a few milliseconds early, in small bursts. BBR2 assumes that a datagram
+/// leaves when it is made. So `SendInfo::at` alone would mislead it.
 fn paced_until(conn: &Connection, now: Instant) -> Option<Instant> {
     let release = conn.get_next_release_time()?.time(now)?;
     let early = conn.max_release_into_future();
     (release.saturating_duration_since(now) >= early).then(|| now + early.mul_f64(LEEWAY))
 }
 
-/// An identifier that differs from one socket to the other. Its length is the longest that a short
-/// header can have.
+/// A connection ID that differs between sockets. It has the greatest length that a short header
+/// permits.
 fn connection_id(address: SocketAddr, end: u8) -> ConnectionId<'static> {
     let [high, low] = address.port().to_be_bytes();
     let mut id = vec![end; quiche::MAX_CONN_ID_LEN];

@@ -1,5 +1,5 @@
-//! The server's application: it stores nothing, but knows what it had; and answers with as many
-//! bytes as it is asked for.
+//! The server's application. It hashes what it receives, but stores nothing. It answers with as
+//! many bytes as the request wants.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,9 +15,9 @@ use crate::source::{Content, hexadecimal};
 
 /// A request, from its headers to the end of its answer.
 enum Exchange {
-    /// The body is on its way.
+    /// The body is still arriving.
     Receiving { path: Vec<u8>, digest: Sha256 },
-    /// The answer waits for its turn.
+    /// The answer waits until it can be sent.
     Answering { headers_sent: bool, body: Body },
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Server {
     http: Option<h3::Connection>,
     exchanges: BTreeMap<u64, Exchange>,
     delivered: u64,
-    /// Of a flow of messages.
+    /// When messages arrived, for a flow of messages.
     pub(super) arrivals: Option<Arrivals>,
     buffer: Vec<u8>,
 }
 
 impl Server {
-    /// The server of `flow`, whose contents follow from `seed`.
+    /// The server of `flow`. Contents follow from `seed`.
     pub(super) fn new(flow: &Flow, seed: u64) -> Self {
         Self {
             seed,
@@ -95,7 +95,7 @@ impl Server {
         .map_err(|error| format!("the server cannot read: {error}"))
     }
 
-    /// The request is whole.
+    /// Handles a complete request.
     fn answer(&mut self, stream: u64) {
         let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else {
             return;
@@ -127,7 +127,7 @@ impl Server {
     }
 }
 
-/// Writes as much of an answer as there is room for. Returns whether that was all of it.
+/// Writes as much of an answer as fits. Returns whether the answer is complete.
 fn give(
     http: &mut h3::Connection,
     conn: &mut Connection,

@@ -1,10 +1,9 @@
-//! The rival: a proxy that terminates the connection and opens another one to the receiver, and
-//! carries the bytes of every stream from one to the other. Each half has its own congestion
-//! controller, and repairs its own losses.
+//! A split proxy, for comparison. It terminates the connection, opens another one to the receiver,
+//! and relays the bytes of every stream between them. Each half has its own congestion controller,
+//! and repairs its own losses.
 //!
-//! It stands on the path in place of the server towards the sender and in place of the client
-//! towards the receiver, as a transparent performance-enhancing proxy does (RFC 3135), and so it
-//! must hold the keys of both.
+//! It plays the server towards the sender, and the client towards the receiver, like a transparent
+//! performance-enhancing proxy (RFC 3135). So it must hold the keys of both.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,9 +15,9 @@ use super::host::Endpoint;
 use super::packet::Packet;
 use super::quic::{App, Quic, Work};
 
-/// Read and written at once.
+/// Bytes to read and write at once.
 const CHUNK: usize = 64 * 1024;
-/// What the application closes with when the other half failed.
+/// The application error code of a half that closes because the other half failed.
 const GONE: u64 = 0x102;
 
 /// One half of the proxy. Streams are relayed by [`relay`], which needs both halves.
@@ -31,21 +30,21 @@ impl App for Half {
     }
 }
 
-/// The halves by their sides: the near one is the server of the sender's connection, the far one
-/// the client of the connection to the receiver.
+/// The halves by side. The near half is the server of the sender's connection. The far half is the
+/// client of the connection to the receiver.
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
 /// A flow through the proxy.
 pub(super) struct Spliced {
-    /// In the order of [`SIDES`].
+    /// The halves, in the order of [`SIDES`].
     halves: [Quic<Half>; 2],
-    /// Streams that exist on the other half, by the half that they were read from.
+    /// Streams that exist on the other half, by the half from which they were read.
     open: [BTreeSet<u64>; 2],
-    /// The sender was heard; only then does the proxy call the receiver.
+    /// Whether a packet from the sender arrived. Only then does the proxy connect to the receiver.
     begun: bool,
     /// The flow control window of each half, in bytes.
     window: u64,
-    /// Bytes that were taken from each half since it last announced credit.
+    /// Bytes that were read from each half since it last announced credit.
     taken: [u64; 2],
 }
 
@@ -70,7 +69,7 @@ impl Spliced {
         }
     }
 
-    /// Carries bytes both ways. Returns whether each half has something to send: bytes, or much
+    /// Relays bytes in both directions. Returns for each half whether it must send: bytes, or much
     /// flow control credit.
     fn relay(&mut self, buffer: &mut [u8]) -> [bool; 2] {
         let [Quic { conn: near, .. }, Quic { conn: far, .. }] = &mut self.halves;
@@ -87,8 +86,9 @@ impl Spliced {
     }
 }
 
-/// Adds what was taken from a half to what it has not announced credit for. Returns whether it
-/// should: a peer that has filled the window is silent, and waits for it.
+/// Counts the bytes that were read from a half since its last credit. Returns whether the half
+/// should announce credit. A peer that has filled the window sends nothing until it receives
+/// credit.
 fn owes_credit(taken: &mut u64, more: Option<u64>, window: u64) -> bool {
     *taken += more.unwrap_or(0);
     let owes = *taken >= window / 2;
@@ -105,8 +105,8 @@ fn close_after(other: &Connection, half: &mut Connection) {
     }
 }
 
-/// Carries the bytes of every readable stream of `from`, as far as `to` has room for them. Returns
-/// how many there were; `None` if there was nothing, and no end either.
+/// Relays the bytes of every readable stream of `from`, as far as they fit in `to`. Returns their
+/// number. `None` if there were no bytes and no end of a stream.
 fn relay(
     from: &mut Connection,
     to: &mut Connection,
@@ -118,7 +118,7 @@ fn relay(
         return given;
     }
     for stream in from.readable() {
-        // A stream comes into being with the first write.
+        // The first write creates a stream.
         if open.insert(stream) && to.stream_send(stream, b"", false).is_err() {
             open.remove(&stream);
             continue;
@@ -150,8 +150,8 @@ impl SplitProxy {
         Self { flows, buffer: vec![0; CHUNK], out: Vec::new() }
     }
 
-    /// Relays data. Then those halves of a flow send that have new data, or must answer the side
-    /// that a packet came from.
+    /// Relays data. Then the halves of a flow send that have new data, or that must answer the side
+    /// from which a packet came.
     fn settle(&mut self, index: usize, heard: Option<Side>, now: Instant, out: &mut Outbox) {
         let Some(flow) = self.flows.get_mut(index) else { return };
         let had = flow.halves.each_ref().map(|half| half.conn.readable().next().is_some());

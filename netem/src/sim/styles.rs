@@ -1,5 +1,5 @@
-//! What the proxy would send if it reported packets in another way: the alternatives to power sums
-//! in the Sidekick paper.
+//! The bytes that the proxy would send if it reported packets in another way. The Sidekick paper
+//! compares these ways with power sums.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ const IDENTIFIER: u64 = 4;
 /// Bytes of a SHA-256.
 const HASH: u64 = 32;
 
-/// Counts the bytes of every style over one run.
+/// Counts the bytes of every way over one run.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// How long a packet is in flight at least.
+    /// The shortest time that a packet is in flight.
     in_flight: Duration,
     seen: VecDeque<Instant>,
     unreported: u64,
@@ -24,7 +24,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// For a path with this round trip when its queues are empty.
+    /// For a path with this round trip time while its queues are empty.
     pub(super) fn new(round_trip: Duration) -> Self {
         Self {
             in_flight: round_trip,
@@ -34,16 +34,16 @@ impl Tally {
         }
     }
 
-    /// The proxy counted a packet.
+    /// Counts a packet that the proxy counted.
     pub(super) fn counted(&mut self, now: Instant) {
         self.seen.push_back(now);
         self.unreported += 1;
         self.styles.packets += 1;
     }
 
-    /// The proxy sent a quACK in a datagram of `length` bytes. The alternatives need the same bytes
-    /// around their contents as a whole quACK around its sums, with the seal. A short quACK saves
-    /// 17 bytes, which the alternatives could save as well.
+    /// Counts a quACK that the proxy sent in a datagram of `length` bytes. The other ways need the
+    /// same bytes around their contents as a whole quACK has around its sums, with the seal. A
+    /// short quACK saves 17 bytes. The other ways could save them as well.
     pub(super) fn sent(&mut self, length: usize, now: Instant) {
         while self.seen.front().is_some_and(|&at| at + self.in_flight < now) {
             self.seen.pop_front();

@@ -10,22 +10,22 @@ use quic_sidekick::tune::{Help, Tune, Tuned};
 
 use crate::scenario::{Cipher, CongestionControl, Flow, FlowKind};
 
-/// The receiver's identity, for simulations only. An RSA key, because its signatures always have
-/// the same length.
+/// The receiver's identity, for simulations only. It is an RSA key, because RSA signatures always
+/// have the same length.
 const CERTIFICATE: &[u8] = include_bytes!("identity/cert.pem");
 const KEY: &[u8] = include_bytes!("identity/key.pem");
 
-/// A connection has room for so many streams.
+/// The window of a connection has room for this many streams.
 const STREAMS_OF_ROOM: u64 = 4;
-/// As the real programs have.
+/// The idle timeout of the real programs.
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 const STREAMS: u64 = 100;
-/// With one key for all, any server of a run resumes any other's sessions.
+/// All servers have the same key. So any server of a run resumes the sessions of any other.
 const TICKET_KEY: [u8; 48] = [0x5a; 48];
 
 /// The name in the receiver's certificate.
 pub(super) const SERVER_NAME: &str = "receiver.example";
-/// A handshake and its session tickets take two.
+/// The most rounds of an exchange. A handshake with its session tickets takes two.
 const SESSION_ROUNDS: usize = 10;
 
 /// One end of a connection.
@@ -44,7 +44,8 @@ pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
     }
 }
 
-/// What an end of this flow is tuned to, if it is. The scenario has the controller and the help.
+/// The tuned settings of an end of this flow, if it is tuned. The scenario sets the controller and
+/// the help.
 pub(super) fn tuned(flow: &Flow, role: Role, cc: CongestionControl) -> Option<Tuned> {
     let object = match (flow.kind, role) {
         (FlowKind::Upload, Role::Client) | (FlowKind::Download, Role::Server) => Some(flow.bytes),
@@ -58,9 +59,10 @@ pub(super) fn tuned(flow: &Flow, role: Role, cc: CongestionControl) -> Option<Tu
     flow.tune.then(|| Tune { object, controller, help: Help::Off, ..end }.choose())
 }
 
-/// What a connection of this flow is set up with.
+/// The configuration of a connection of this flow.
 pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<Config, String> {
-    // The usual one is room for 100 Mbit/s at 200 ms several times over, as the real programs have.
+    // The default window has room for 100 Mbit/s at 200 ms several times over, like that of the
+    // real programs.
     let window = u64::from(flow.window_bytes);
     let tls = context(flow.cipher, role).map_err(|error| error.to_string())?;
     let build = || -> quiche::Result<Config> {
@@ -94,8 +96,8 @@ pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<C
     build().map_err(|error| error.to_string())
 }
 
-/// A session to resume, of an earlier connection to the same server: one without a path, made in no
-/// time.
+/// A session to resume, from an earlier connection to the same server. That connection has no path
+/// and takes no time.
 pub(super) fn session(flow: &Flow, cc: CongestionControl) -> Result<Vec<u8>, String> {
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let (local, peer) = (address(1), address(2));
@@ -146,14 +148,14 @@ fn context(cipher: Cipher, role: Role) -> Result<SslContextBuilder, boring::erro
     Ok(context)
 }
 
-/// Offers and accepts this cipher suite alone. The `boring` crate has no call for it.
+/// Offers and accepts only this cipher suite. The `boring` crate has no function for it.
 #[allow(unsafe_code, reason = "one call of BoringSSL, with its argument")]
 fn choose(context: &mut SslContextBuilder, cipher: Cipher) {
     let suite: u16 = match cipher {
         Cipher::Aes => 0x1301,
         Cipher::Chacha20 => 0x1303,
     };
-    // SAFETY: the context lives, and BoringSSL copies the one number during the call; flags may be
+    // SAFETY: the context lives, and BoringSSL copies the number during the call. The flags may be
     // null.
     let done = unsafe {
         boring_sys::SSL_CTX_set1_tls13_ciphers(

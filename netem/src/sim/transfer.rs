@@ -1,4 +1,4 @@
-//! Flows over HTTP/3: uploads, downloads, requests; one, or two beside each other.
+//! Flows over HTTP/3: uploads, downloads and requests, one flow or two beside each other.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
         let begin = start + delay;
         let cc = match scenario.sidekick.mode {
-            // A client goes with its mode, whatever its server's controller is.
+            // A client uses the controller of its mode, whatever its server's controller is.
             Mode::Auto if number == 0 => [CongestionControl::Bbr2, cc],
             _ => [cc; 2],
         };
@@ -55,7 +55,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
             server = server.migrate(Migration::new([]));
         }
         if number == 0 && scenario.sidekick.mode == Mode::AckReduction {
-            // Gaps wait, too: that is the receiver's side of the mode.
+            // In this mode, the receiver also delays acknowledgements of gaps.
             server.conn.sidekick_acknowledge(flow.ack_packets.into(), flow.ack_delay);
             server = server.acknowledge(AckPolicy::AT_ONCE);
         }
@@ -80,7 +80,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut sender = Host::new(Side::Right, start, clients, first, every);
     let mut receiver = Host::new(Side::Left, start, servers, first, every);
     let mut path = Path::new(run, spliced.into_iter().map(SplitProxy::new).collect())?;
-    // Messages end of their own accord.
+    // Messages end by themselves.
     let limit = flow.limit.filter(|_| flow.kind != FlowKind::Messages);
     let end = path.drive(run, &mut sender, &mut receiver, limit)?;
 
@@ -122,13 +122,13 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     Ok(record)
 }
 
-/// Where the client and the server of a flow are.
+/// The addresses of a flow's client and server.
 fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
     ((SENDER, CLIENT_PORT + number).into(), (RECEIVER, SERVER_PORT + number).into())
 }
 
-/// Both ends of one flow, the client's controller first. `ids` is how many connection IDs each lets
-/// the other have, if more than usual.
+/// Both ends of one flow, with the client's controller first. `ids` is the number of connection IDs
+/// that each end provides to the other, if it is more than the default.
 fn ends(
     flow: &Flow,
     seed: u64,
@@ -148,7 +148,7 @@ fn ends(
     let tuned = tls::tuned(flow, Role::Client, client_cc);
     let delay = tuned.map_or(flow.ack_delay, |tuned| tuned.ack_delay());
     let lazy = AckPolicy { packets: flow.ack_packets, delay };
-    // The receiver of data is the one whose acknowledgements the scenario is about.
+    // The scenario's acknowledgement policy is that of the receiver of data.
     let (client_acks, server_acks) = match flow.kind {
         FlowKind::Upload | FlowKind::Messages => (AckPolicy::AT_ONCE, lazy),
         _ => (lazy, AckPolicy::AT_ONCE),
@@ -162,8 +162,8 @@ fn ends(
     Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
 }
 
-/// For each proxy that splits a flow, from the sender on: the controllers of its two halves. `cc`
-/// is that of the data sender.
+/// The controllers of the two halves of each proxy that splits a flow, from the sender on. `cc` is
+/// that of the data sender.
 fn splices(flow: &Flow, cc: CongestionControl) -> impl Iterator<Item = [CongestionControl; 2]> {
     let between = flow.split_cc.unwrap_or(cc);
     let controllers = match flow.split {
@@ -188,13 +188,13 @@ fn splice(
     let mut far = Quic::connect(Half, client, server, &mut config, None, begin)?;
     near.conn.sidekick_whole_packets(flow.whole_packets);
     far.conn.sidekick_whole_packets(flow.whole_packets);
-    // Both halves receive data for somebody, and acknowledge as a receiver does.
+    // Both halves receive data, and acknowledge as a receiver of data does.
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
     let window = flow.window_bytes.into();
     Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy), window))
 }
 
-/// The plugin in the scenario's mode; `None` for a plain sender.
+/// The plugin in the scenario's mode. `None` for a plain sender.
 fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     let sidekick = &scenario.sidekick;
     if sidekick.mode == Mode::Off {
@@ -218,7 +218,7 @@ fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     Ok(Some(Driver::with_seed(config, seed_bytes(seed, "sidekick"))))
 }
 
-/// Writes down what the endpoints of the first flow know.
+/// Adds the figures of the first flow's endpoints to the record.
 fn describe(
     record: &mut RunRecord,
     scenario: &Scenario,
@@ -281,13 +281,13 @@ fn describe(
     }
 }
 
-/// What is wrong if the client of a download has acknowledged more than it has received.
+/// An error if the client of a download has acknowledged more than it has received.
 fn over_acknowledged(
     scenario: &Scenario,
     client: &Quic<Client>,
     server: &Quic<Server>,
 ) -> Option<String> {
-    // What a splitting proxy acknowledges, it will deliver.
+    // A splitting proxy delivers the data that it acknowledges.
     if !scenario.flow.kind.is_download() || scenario.flow.split != Split::Off {
         return None;
     }
@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn only_the_time_beside_each_other_counts() {
-        // 8 s beside each other: 4 MB and 1 MB; what the first had before is its own.
+        // 8 s beside each other: 4 MB and 1 MB. The bytes that the first flow received before do
+        // not count.
         let record = shares([9_000_000, 0], [13_000_000, 1_000_000]);
         assert_eq!((record.beside_mbit_s, record.goodput_mbit_s), (4.0, 1.0));
         // (4 + 1)^2 / (2 (16 + 1))

@@ -1,9 +1,10 @@
-//! The rival: a tunnel over the near segment that resends what the segment loses, as a link layer
-//! does. It knows nothing of the flows in it.
+//! A tunnel over the near segment, for comparison. It sends lost packets again, as a link layer
+//! does. It has no information about the flows in it.
 //!
-//! Either end encapsulates what its host sends over the segment, and keeps a copy. The other end
-//! acknowledges in blocks. What a block does not acknowledge is sent again, up to
-//! [`MOST_RESENDS`] times. The receiving end hands packets on as they come, or in order.
+//! Each end encapsulates the packets that its host sends over the segment, and keeps copies. The
+//! other end acknowledges in blocks. If a block does not acknowledge a packet, the sender sends it
+//! again, up to [`MOST_RESENDS`] times. The receiving end delivers packets as they arrive, or in
+//! order.
 
 use std::time::{Duration, Instant};
 
@@ -20,31 +21,31 @@ use receiving::{Order, Receiving};
 use sending::Sending;
 use wire::Message;
 
-/// A packet is sent again at most so often.
+/// The most retransmissions of a packet.
 const MOST_RESENDS: u8 = 7;
 /// Packets after which an end acknowledges at once.
 const ACK_PACKETS: u32 = 8;
-/// The longest time that an end holds an acknowledgement back.
+/// The longest delay of an acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(2);
-/// Packets that wait for one before them, at most.
+/// The most packets that wait for an earlier one.
 const REORDER_PACKETS: usize = 32;
-/// The longest time that a packet waits for one before it.
+/// The longest time that a packet waits for an earlier one.
 const REORDER_DELAY: Duration = Duration::from_millis(100);
 /// The UDP port of either end.
 const PORT: u16 = 9_000;
 
 /// An end of the tunnel: the host at one end of the near segment.
 pub(super) struct TunnelEnd {
-    /// The side of the near segment.
+    /// The side that leads to the near segment.
     outside: Side,
     sending: Sending,
     receiving: Receiving,
-    /// Bytes of acknowledgements, and of packets that were sent again.
+    /// Bytes of acknowledgements, and of packets sent again.
     added: u64,
 }
 
 impl TunnelEnd {
-    /// The end whose near segment is on the side `outside`; `None` without a tunnel.
+    /// The end of a tunnel whose near segment is on the side `outside`. `None` without a tunnel.
     pub(super) fn new(tunnel: Tunnel, outside: Side) -> Option<Self> {
         let order = match tunnel {
             Tunnel::Off => return None,
@@ -71,7 +72,7 @@ impl TunnelEnd {
         out.push((self.outside, Packet::new(source, destination, &message.encode())));
     }
 
-    /// Sends what is due, and hands on what has come.
+    /// Sends the messages that are due, and delivers received packets.
     fn settle(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(message) = self.sending.poll_resend(now) {
             self.added += message.encode().len() as u64;

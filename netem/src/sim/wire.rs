@@ -1,4 +1,4 @@
-//! A segment of the path: a link of each direction.
+//! A segment of the path: one link for each direction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,18 +16,18 @@ pub(super) struct Wire {
     start: Instant,
     to_receiver: Link<Packet>,
     to_sender: Link<Packet>,
-    /// What the segment will be, from when on.
+    /// Later states of the segment, with their times.
     later: VecDeque<(Duration, Segment)>,
-    /// Times that it has become another.
+    /// How often the state has changed.
     pub(super) changes: u64,
     pcap: Option<SegmentPcap>,
     pcap_failure: Option<io::Error>,
 }
 
 impl Wire {
-    /// The segment, with the random losses of `seed` and the two `streams` (to the receiver, to the
-    /// sender): the same that the `user` backend draws. It will be another from the times of
-    /// `later` on, which stand in order.
+    /// The segment, whose random losses follow from `seed` and the two `streams` (to the receiver,
+    /// to the sender). The `user` backend draws the same losses. `later` has the segment's later
+    /// states in order.
     pub(super) fn new(
         start: Instant,
         segment: &Segment,
@@ -56,7 +56,7 @@ impl Wire {
         }
     }
 
-    /// Ends the capture files. Returns why they are not whole, if they are not.
+    /// Ends the capture files. Returns the error if they are not complete.
     pub(super) fn pcap_failure(&mut self) -> Option<io::Error> {
         self.write_down(SegmentPcap::finish);
         self.pcap_failure.take()
@@ -88,7 +88,7 @@ impl Node for Wire {
             Side::Right => &mut self.to_sender,
         };
         link.push(elapsed, packet);
-        // A link without rate and delay is a wire.
+        // A link without a rate and a delay delivers at once.
         self.on_timeout(now, out);
     }
 

@@ -1,4 +1,4 @@
-//! Sweeps over runs that are made up.
+//! Tests of sweeps over made-up runs.
 
 use std::cell::Cell;
 
@@ -20,7 +20,8 @@ fn record(goodput_mbit_s: f64) -> Outcome {
     Ok(RunRecord { goodput_mbit_s, ..RunRecord::default() })
 }
 
-/// With the first two seeds `auto` has half of the best, with later ones as much.
+/// With the first two seeds, `auto` has half of the best goodput. With later ones, it equals the
+/// best.
 fn unlucky(job: &Job) -> Outcome {
     record(match mode(job) {
         "auto" if job.seed() <= 2 => 4.0,
@@ -92,7 +93,7 @@ fn the_plot_has_a_mark_for_each_topology() {
     assert_eq!(plot(&reached).unwrap().matches("<circle ").count(), 40);
 }
 
-/// Far proxies, bursts and clean paths are all there, and each topology is a scenario.
+/// The topologies include far proxies, bursts and clean paths, and each is a valid scenario.
 #[test]
 fn topologies_are_of_all_kinds_and_follow_from_the_seed() {
     let drawn: Vec<_> = (1..=200).map(|number| Topology::draw(1, number)).collect();

@@ -5,28 +5,28 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::figures::job::Case;
 
-/// Delays of a segment, one way, in milliseconds. With the same range for both segments, the near
-/// one is the longer in half of the topologies.
+/// Delays of a segment, one way, in milliseconds. Both segments have the same range, so the near
+/// one is longer in half of the topologies.
 const DELAY_MS: (f64, f64) = (0.5, 100.0);
 /// Rates in Mbit/s. Either segment may be the bottleneck.
 const NEAR_RATE: (f64, f64) = (5.0, 100.0);
 const FAR_RATE: (f64, f64) = (3.0, 50.0);
-/// A queue in parts of the product of bottleneck and round trip.
+/// The size of a queue, divided by the product of bottleneck rate and round trip time.
 const QUEUE: (f64, f64) = (0.3, 3.0);
 /// The shortest queue: ten packets.
 const LEAST_QUEUE_BYTES: f64 = 15_000.0;
 /// The most near loss, in percent.
 const NEAR_LOSS: f64 = 10.0;
-/// Far loss in percent, where there is any.
+/// Far loss in percent, if there is any.
 const FAR_LOSS: (f64, f64) = (0.01, 0.5);
 /// The mean length of a burst of near loss, in packets.
 const BURST: (f64, f64) = (2.0, 8.0);
-/// Shares of topologies.
+/// Shares of the topologies: without near loss, with bursts, and without far loss.
 const WITHOUT_NEAR_LOSS: f64 = 0.1;
 const WITH_BURSTS: f64 = 0.25;
 const WITHOUT_FAR_LOSS: f64 = 0.6;
-/// A transfer takes so many seconds or so many round trips of the bottleneck, whichever is longer,
-/// within bounds in bytes.
+/// The length of a transfer at the bottleneck's rate: [`SECONDS`] or [`ROUND_TRIPS`], whichever is
+/// longer, within [`BYTES`].
 const SECONDS: f64 = 4.0;
 const ROUND_TRIPS: f64 = 30.0;
 const BYTES: (f64, f64) = (1e6, 8e6);
@@ -38,11 +38,11 @@ pub struct Topology {
     path: Case,
 }
 
-/// The numbers that a topology is made of.
+/// The random numbers of a topology.
 struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// Evenly from 0 to 1.
+    /// A number with an even distribution from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -51,14 +51,14 @@ impl Draws {
         low + (high - low) * self.share()
     }
 
-    /// Evenly by the logarithm.
+    /// A number whose logarithm has an even distribution.
     fn by_logarithm(&mut self, (low, high): (f64, f64)) -> f64 {
         self.evenly((low.ln(), high.ln())).exp()
     }
 }
 
 impl Topology {
-    /// The topology of this number that follows from `seed`.
+    /// Topology `number` of `seed`.
     #[must_use]
     pub fn draw(seed: u64, number: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -70,7 +70,8 @@ impl Topology {
         let bytes_per_second = near_rate.min(far_rate) * 1e6 / 8.0;
         let [near_queue, far_queue] = [(); 2]
             .map(|()| (bytes_per_second * rtt * draws.by_logarithm(QUEUE)).max(LEAST_QUEUE_BYTES));
-        // Each topology draws all numbers, so that one share does not move what follows it.
+        // Each topology draws all numbers, so a change of one share does not change the draws after
+        // it.
         let (lossless, loss) = (draws.share() < WITHOUT_NEAR_LOSS, draws.evenly((0.0, NEAR_LOSS)));
         let (bursts, burst) = (draws.share() < WITH_BURSTS, draws.evenly(BURST));
         let (clean, far_loss) = (draws.share() < WITHOUT_FAR_LOSS, draws.by_logarithm(FAR_LOSS));
@@ -87,7 +88,7 @@ impl Topology {
             .set("far.loss_percent", format!("{far_loss:.3}"))
             .set("flow.bytes", format!("{bytes:.0}"));
         let path = if bursts {
-            // Bursts of this mean length, so often that the mean loss is the same.
+            // Bursts of this mean length, at such a rate that the mean loss stays the same.
             let leave = 100.0 / burst;
             path.set("near.loss_percent", 0)
                 .set("near.bad_leave_percent", format!("{leave:.2}"))

@@ -1,4 +1,4 @@
-//! A link in the words of `tc`.
+//! Commands of `tc` for a link.
 
 use super::TcError;
 use crate::link::{Discipline, JitterShape, LinkConfig, LossModel, RedParameters};
@@ -7,26 +7,25 @@ use crate::units::BitRate;
 /// The queueing disciplines that the commands may name.
 pub(super) const DISCIPLINES: [&str; 4] = ["netem", "tbf", "red", "codel"];
 
-/// Packets that `netem` may hold during their delay. It is not the queue of the scenario and must
-/// never fill.
+/// Packets that `netem` may hold during their delay. This limit must never drop a packet, because
+/// the scenario's queue is another one.
 const DELAY_LINE_PACKETS: u32 = 100_000;
 
-/// What `tbf` may send at once: a large frame and a little, or a millisecond's worth, whichever is
-/// more. Less costs throughput when the kernel's timer is late.
+/// The least burst of `tbf`: a large frame and a little more. At high rates, the burst is a
+/// millisecond's worth. A smaller burst costs throughput when the kernel's timer is late.
 const LEAST_BURST: u64 = 3_028;
 
-/// A full Ethernet frame: CoDel's limit is in packets, and this is what each of them is taken for.
+/// A full Ethernet frame. CoDel's limit is in packets, and the lab assumes this size for each.
 const FULL_FRAME: u64 = 1514;
 
 /// The command lines of `tc` that make `interface` send like one direction of a link.
 ///
-/// `codel` knows no limit in bytes: it gets as many packets as full frames fit.
+/// The limit of `codel` is in packets: as many full frames as fit the limit in bytes.
 ///
-/// [`TcError::Beyond`] names a setting that `tc` does not have. The interface bears the name of its
-/// section.
+/// [`TcError::Beyond`] names a setting that `tc` lacks. The interface has the name of its section.
 pub(super) fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<String>, TcError> {
     check(interface, link)?;
-    // From the interface inwards, each below the one before it.
+    // The disciplines from the interface inwards, each below the previous one.
     let mut disciplines = Vec::new();
     let options = netem(link);
     if !options.is_empty() {
@@ -67,7 +66,7 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     }
 }
 
-/// What only `netem` can do; empty where there is nothing.
+/// The options of `netem`, for features that only it supports. Empty without such features.
 fn netem(link: &LinkConfig) -> String {
     let mut options = Vec::new();
     let jitter = link.jitter.spread.as_nanos().div_ceil(1000);
@@ -79,8 +78,8 @@ fn netem(link: &LinkConfig) -> String {
             JitterShape::Uniform => "",
             JitterShape::Normal => " distribution normal",
         };
-        // netem lets packets overtake each other under jitter, except where it has a rate, be it
-        // the highest.
+        // Under jitter, `netem` lets packets overtake each other, unless it has a rate. The highest
+        // rate suffices.
         options.push(format!("{jitter}us{shape} rate 100gbit"));
     }
     let loss = link.loss.get();
@@ -90,7 +89,7 @@ fn netem(link: &LinkConfig) -> String {
                 [to_bad, to_good, bad_loss].map(|chance| percent(chance.get()));
             options.push(format!("loss gemodel {to_bad} {to_good} {bad_loss} {}", percent(loss)));
         }
-        // The same chain: a packet that does not share the fate before it draws its own.
+        // The same chain: a packet that does not share the previous fate draws its own.
         LossModel::Correlated(shared) if loss > 0.0 => {
             let own = 1.0 - shared.get() / 100.0;
             let (to_bad, to_good) = (percent(own * loss), percent(own * (100.0 - loss)));
@@ -111,7 +110,7 @@ fn netem(link: &LinkConfig) -> String {
     options.join(" ")
 }
 
-/// What stands in the place of `tbf`'s own queue.
+/// The discipline that replaces `tbf`'s own queue.
 fn queue(link: &LinkConfig, rate: BitRate) -> Option<String> {
     let ecn = if link.ecn { " ecn" } else { "" };
     match link.queue {
@@ -135,7 +134,7 @@ fn queue(link: &LinkConfig, rate: BitRate) -> Option<String> {
     }
 }
 
-/// A share with no more digits than `tc` keeps.
+/// A share with at most as many digits as `tc` keeps.
 fn percent(value: f64) -> String {
     format!("{}%", (value * 1e6).round() / 1e6)
 }
@@ -213,7 +212,7 @@ mod tests {
                 "netem limit 100000 delay 1000us loss gemodel 1% 20% 100% 0.1%",
             ),
             (
-                // Lost after a loss: 0.3 + 0.7 x 0.02.
+                // The loss after a loss: 0.3 + 0.7 x 0.02.
                 &["near.loss_percent=2", "near.loss_correlation_percent=30"],
                 "netem limit 100000 delay 1000us loss gemodel 1.4% 68.6% 100% 0%",
             ),

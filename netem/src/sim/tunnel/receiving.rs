@@ -1,4 +1,4 @@
-//! The receiving half of an end of a tunnel: what is handed on, and what is acknowledged.
+//! The receiving half of an end of a tunnel. It delivers and acknowledges packets.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,28 +10,29 @@ use crate::sim::packet::Packet;
 /// The most packets that a block acknowledges.
 const BLOCK_PACKETS: usize = 1024;
 
-/// In which order packets are handed on.
+/// The order in which packets are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As they come.
+    /// As they arrive.
     Any,
-    /// As they were sent, but for those that come too late.
+    /// As they were sent, except for those that arrive too late.
     Kept,
 }
 
-/// What has come in.
+/// The received packets.
 #[derive(Debug)]
 pub(super) struct Receiving {
     order: Order,
-    /// All before this one came in, or are no longer waited for.
+    /// All packets before this one have arrived, or are given up.
     next: u32,
-    /// Whether each from `next` on came in, up to the last that did.
+    /// Whether each packet from `next` on has arrived, up to the last that did.
     received: Vec<bool>,
     newest: u32,
-    /// Packets that came in since the last block, and when it is due.
+    /// The number of packets since the last block, and the time at which the next one is due.
     unacknowledged: u32,
     block_at: Option<Instant>,
-    /// In order: the next to be handed on, and what waits for it, with the time it came in.
+    /// In order: the next packet to deliver, and the packets that wait for it, with their arrival
+    /// times.
     next_out: u32,
     waiting: BTreeMap<u32, (Packet, Instant)>,
     delivered: Vec<Packet>,
@@ -61,7 +62,7 @@ impl Receiving {
         }
         match self.order {
             Order::Any => self.delivered.push(packet),
-            // What comes too late is out of order, and no reason to lose it.
+            // A packet that arrives too late is out of order, but the tunnel still delivers it.
             Order::Kept if number < self.next_out => self.delivered.push(packet),
             Order::Kept => {
                 self.waiting.insert(number, (packet, now));
@@ -73,7 +74,7 @@ impl Receiving {
         }
     }
 
-    /// Notes that a packet came in. Returns whether it is the first time.
+    /// Notes that a packet arrived. Returns whether it is new.
     fn is_new(&mut self, number: u32) -> bool {
         let Some(offset) = number.checked_sub(self.next) else { return false };
         let Ok(offset) = usize::try_from(offset) else { return false };
@@ -89,7 +90,7 @@ impl Receiving {
         is_new
     }
 
-    /// Waits no longer for what is before the first that waits.
+    /// Gives up the packets before the first waiting one.
     fn skip(&mut self) {
         if let Some(&first) = self.waiting.keys().next() {
             self.next_out = first;
@@ -97,7 +98,7 @@ impl Receiving {
         }
     }
 
-    /// Hands on what is next in order.
+    /// Delivers the packets that are next in order.
     fn release(&mut self) {
         while let Some((packet, _)) = self.waiting.remove(&self.next_out) {
             self.delivered.push(packet);
@@ -115,12 +116,12 @@ impl Receiving {
         Some(Block { newest: self.newest, next: self.next, received: self.received.clone() })
     }
 
-    /// What the host is to have.
+    /// The packets to deliver to the host.
     pub(super) fn delivered(&mut self) -> impl Iterator<Item = Packet> {
         self.delivered.drain(..)
     }
 
-    /// When the longest wait ends. What waits longest need not be the next in order.
+    /// When the longest wait ends. The packet that waits longest may not be the next in order.
     fn release_at(&self) -> Option<Instant> {
         self.waiting.values().map(|&(_, since)| since + REORDER_DELAY).min()
     }

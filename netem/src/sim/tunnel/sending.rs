@@ -1,4 +1,4 @@
-//! The sending half of an end of a tunnel: what is under way, and what is sent again.
+//! The sending half of an end of a tunnel. It tracks packets in flight and sends lost ones again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,35 +7,36 @@ use super::wire::{Block, Message};
 use super::{ACK_DELAY, MOST_RESENDS};
 use crate::sim::packet::Packet;
 
-/// What is assumed of the round trip before it is measured.
+/// The assumed round trip time before the first measurement.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// A packet that is under way.
+/// A packet in flight.
 #[derive(Debug)]
 struct Sent {
     packet: Packet,
-    /// The number of its last transmission, and when that was.
+    /// The number of its last transmission, and the time of that.
     transmission: u32,
     at: Instant,
     resends: u8,
 }
 
-/// What is under way.
+/// The packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
-    /// By the number of the packet.
+    /// The packets by number.
     under_way: BTreeMap<u32, Sent>,
     next_number: u32,
     next_transmission: u32,
-    /// Numbers of packets that are to be sent again.
+    /// The numbers of the packets to send again.
     due: VecDeque<u32>,
-    /// Smoothed as in RFC 9002, section 5.3, with what the other end holds back.
+    /// The smoothed round trip time (RFC 9002, section 5.3). It includes the delay of the other
+    /// end's acknowledgements.
     round_trip: Option<Duration>,
     last_sent: Option<Instant>,
 }
 
 impl Sending {
-    /// The message that carries a packet for the first time.
+    /// The message with a packet's first transmission.
     pub(super) fn send(&mut self, packet: Packet, now: Instant) -> Message {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
@@ -52,8 +53,8 @@ impl Sending {
         Message::Data { number, transmission, packet }
     }
 
-    /// The segment keeps packets in order: of what was sent before the newest transmission that
-    /// came in, all that the block does not acknowledge is lost.
+    /// Handles a block. The segment keeps packets in order. So a packet is lost if it was sent
+    /// before the newest received transmission and the block does not acknowledge it.
     pub(super) fn acknowledge(&mut self, block: &Block, now: Instant) {
         let newest = self.under_way.values().find(|sent| sent.transmission == block.newest);
         if let Some(sent) = newest {
@@ -73,7 +74,7 @@ impl Sending {
         }
     }
 
-    /// Sends a packet again if it may.
+    /// Schedules a lost packet for another transmission, if it has any left.
     fn lose(&mut self, number: u32) {
         let Some(sent) = self.under_way.get_mut(&number) else { return };
         if sent.resends == MOST_RESENDS {
@@ -83,7 +84,7 @@ impl Sending {
         }
     }
 
-    /// The next message that is sent again.
+    /// The next message with a retransmission.
     pub(super) fn poll_resend(&mut self, now: Instant) -> Option<Message> {
         loop {
             let number = self.due.pop_front()?;
@@ -101,7 +102,7 @@ impl Sending {
         }
     }
 
-    /// When the last packets under way are taken for lost: nothing after them tells.
+    /// When to declare the last packets in flight lost. No later packet can show their loss.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let patience = 2 * self.round_trip.unwrap_or(FIRST_ROUND_TRIP) + ACK_DELAY;
         let last = self.last_sent.filter(|_| !self.under_way.is_empty())?;
@@ -112,7 +113,7 @@ impl Sending {
         if self.poll_timeout().is_some_and(|at| at <= now)
             && let Some(&number) = self.under_way.keys().next()
         {
-            // One is enough: its acknowledgement covers the others.
+            // One is enough, because its acknowledgement covers the others.
             self.lose(number);
             self.last_sent = Some(now);
         }

@@ -3,14 +3,14 @@ use std::collections::BTreeSet;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Both ends of a tunnel, with a segment of 5 ms between them that loses what it is told to.
+/// Both ends of a tunnel, with a segment of 5 ms between them. The tests choose its losses.
 struct Pair {
     now: Instant,
     near: TunnelEnd,
     far: TunnelEnd,
-    /// Due at a time, towards a side.
+    /// Packets by arrival time, each with its direction.
     under_way: Vec<(Instant, Side, Packet)>,
-    /// The first byte of what came out of the far end, with the time since the start.
+    /// The first byte of each packet that left the far end, with the time since the start.
     came: Vec<(u8, Duration)>,
     start: Instant,
 }
@@ -28,7 +28,7 @@ fn packet(byte: u8) -> Packet {
 }
 
 impl Pair {
-    /// Runs for some milliseconds. `lost` decides on each message to the far end.
+    /// Runs for some milliseconds. `lost` chooses the messages to the far end that are lost.
     fn run(&mut self, milliseconds: u32, mut lost: impl FnMut(&Message) -> bool) {
         for _ in 0..milliseconds {
             self.now += MS;
@@ -95,7 +95,8 @@ fn what_is_lost_is_sent_again_once_a_block_shows_it() {
     assert_eq!(numbers.len(), 40, "{numbers:?}");
     assert_ne!(numbers, (0..40).collect::<Vec<_>>());
     for (byte, at) in late {
-        // A round trip, the delay of the acknowledgement, and the packet after it.
+        // The wait is a round trip, the delay of the acknowledgement, and the time to the next
+        // packet.
         let waited = *at - u32::from(*byte) * MS;
         assert!(waited > 10 * MS && waited < 22 * MS, "{byte} after {waited:?}");
     }
@@ -116,7 +117,7 @@ fn the_last_packet_is_sent_again_although_nothing_follows() {
         pair.send(0..10, first_of(&[9]));
         pair.run(100, |_| false);
         assert_eq!(pair.order(), (0..10).collect::<Vec<_>>());
-        // Afterwards there is nothing to do.
+        // After that, no timer remains.
         assert_eq!(pair.near.poll_timeout().or(pair.far.poll_timeout()), None);
     }
 }

@@ -4,14 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::sim::packet::Packet;
 
-/// What an end of a tunnel sends to the other.
+/// A message from one end of a tunnel to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// A packet of a flow.
     Data {
-        /// The same each time that the packet is sent.
+        /// The packet's number, the same in all its transmissions.
         number: u32,
-        /// How many transmissions of packets there were before this one.
+        /// The number of earlier transmissions of packets.
         transmission: u32,
         packet: Packet,
     },
@@ -21,17 +21,17 @@ pub(super) enum Message {
 /// A block acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The newest transmission that came in.
+    /// The newest transmission that arrived.
     pub(super) newest: u32,
-    /// All packets before this one were received, or are no longer waited for.
+    /// All packets before this one have arrived, or are given up.
     pub(super) next: u32,
-    /// Whether each packet from `next` on was received, up to the last that was.
+    /// Whether each packet from `next` on has arrived, up to the last that did.
     pub(super) received: Vec<bool>,
 }
 
 const DATA: u8 = 0;
 const BLOCK: u8 = 1;
-/// Type, number and transmission; or type, newest and next.
+/// Bytes of type, number and transmission. Or of type, newest and next.
 const HEADER: usize = 9;
 /// The IPv4 and UDP headers of a packet in the tunnel.
 const INNER: usize = 28;
@@ -42,7 +42,8 @@ impl Message {
         match self {
             Self::Data { number, transmission, packet } => {
                 let mut bytes = header(DATA, *number, *transmission);
-                // Of the headers, the lab needs the addresses alone. The rest is as long.
+                // Of the headers, the lab needs only the addresses. The encoding still has the
+                // headers' length.
                 put_address(&mut bytes, packet.source);
                 put_address(&mut bytes, packet.destination);
                 bytes.resize(HEADER + INNER, 0);
@@ -60,7 +61,7 @@ impl Message {
         }
     }
 
-    /// The message of a UDP payload, if it is one.
+    /// The message of a UDP payload. `None` if it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(HEADER)?;
         let (kind, numbers) = head.split_first()?;
@@ -123,7 +124,7 @@ mod tests {
         else {
             panic!("no block")
         };
-        // Bits come in eights.
+        // The encoding rounds the number of bits up to a multiple of eight.
         assert_eq!((read.newest, read.next, &read.received[..9]), (9, 4, &block.received[..]));
         assert!(read.received.len() == 16 && !read.received[9..].contains(&true));
     }
