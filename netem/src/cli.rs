@@ -21,7 +21,7 @@ pub(crate) enum Command {
     List,
     /// Run a scenario
     Run(Run),
-    /// Run a command of yours over the path of a scenario
+    /// Run your own command over the path of a scenario
     ///
     /// COMMAND runs on the sender's host, with this terminal. Its environment names the hosts:
     /// SIDEKICK_SENDER_IP and SIDEKICK_RECEIVER_IP, SIDEKICK_SENDER_IPV6 and
@@ -31,13 +31,14 @@ pub(crate) enum Command {
     /// sidekick-proxy runs between the segments if the scenario's sidekick.mode is not off. The
     /// scenario's flow does not run.
     ///
-    /// The exit status is that of COMMAND, or 125 if the lab could not run it. A signal to the lab
-    /// goes to COMMAND, which has 5 seconds to end. Ctrl-C goes to COMMAND alone, as without a lab.
+    /// The exit status is that of COMMAND, or 125 if the lab could not run it. The lab passes a
+    /// signal on to COMMAND, which has 5 seconds to end. The terminal sends Ctrl-C directly to
+    /// COMMAND, as without a lab.
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(Exec),
-    /// Upload and download one file over the same lossy path, with and without help, and compare
+    /// Compare uploads and downloads of one file over a lossy path, with and without a Sidekick
     Demo(Demo),
-    /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
+    /// Make a call over a lossy path with and without a Sidekick proxy, and keep its sound
     DemoAudio(DemoAudio),
     /// Download a file over a lossy satellite path, with and without a Sidekick proxy
     DemoSatellite(DemoPath),
@@ -55,10 +56,10 @@ pub(crate) enum Command {
     Figures(Figures),
     /// Compare `auto` with BBR2, path-aware BBR2 and re-injection over BBR2 on random topologies
     ///
-    /// The near delay, in one topology of two, is longer than the far delay. Near loss is up to
-    /// 10 %, in some topologies in bursts. The ratio of a topology is the mean goodput of `auto`
-    /// divided by the best mean of the other three, with the same seeds. A topology whose ratio is
-    /// below 0.98 runs 20 seeds.
+    /// In half of the topologies, the near delay is longer than the far delay. Near loss is up to
+    /// 10 %. Some topologies have it in bursts. The ratio of a topology is the mean goodput of
+    /// `auto` divided by the best mean of the other three, with the same seeds. A topology whose
+    /// ratio is below 0.98 runs 20 seeds.
     ///
     /// It runs in virtual time, so a seed gives the same figures on every machine. With the
     /// defaults and a release build it takes about five minutes on two cores. It prints the
@@ -69,8 +70,9 @@ pub(crate) enum Command {
     /// Repeat the runs of other backends in virtual time, and report whether they agree
     ///
     /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, and the
-    /// packets lost at random within the limits of chance. The exit status is 1 if a run that can
-    /// be trusted does not agree, or if no run can be trusted.
+    /// packets lost at random within the limits of chance. A run cannot be trusted if its machine
+    /// was too slow. The exit status is 1 if a trusted run does not agree, or if no run can be
+    /// trusted.
     Compare(Compare),
 }
 
@@ -107,10 +109,20 @@ pub(crate) struct Figures {
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
     /// The number of random topologies
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 200,
+        value_parser = clap::value_parser!(u64).range(1..=100_000),
+    )]
     pub(crate) topologies: u64,
     /// The number of seeds of each topology
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=1000),
+    )]
     pub(crate) seeds: u64,
     /// Seed of the topologies
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -134,7 +146,12 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// The number of runs; each uses the next seed
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=10_000),
+    )]
     pub(crate) runs: u64,
     /// What carries the packets: sim (virtual time), user (real programs, links emulated by the
     /// lab) or tc (real programs, links emulated by the kernel, which needs sch_netem)
@@ -143,7 +160,7 @@ pub(crate) struct Run {
     /// Transfer this file instead of one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Write what the links received and what they delivered to DIR/seed-N/near-sent.pcap,
+    /// Write the packets that the links received and delivered to DIR/seed-N/near-sent.pcap,
     /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap (backends sim and user)
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
@@ -169,7 +186,7 @@ pub(crate) struct Exec {
     /// Seed of the losses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Run no proxy, whatever the scenario says
+    /// Run no proxy, even if the scenario has one
     #[arg(long)]
     pub(crate) no_proxy: bool,
     /// Run this command line by `sh -c` on the receiver's host, from before COMMAND starts until it
@@ -179,7 +196,7 @@ pub(crate) struct Exec {
     /// Write the peer's output here, and not to standard error
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub(crate) peer_log: Option<PathBuf>,
-    /// Run sidekick-agent on the sender's host, or the agent at this path
+    /// Run sidekick-agent, or the agent at this path, on the sender's host
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     pub(crate) agent: Option<Option<PathBuf>>,
     /// Write the summary here as one JSON object, and not to standard error
@@ -202,7 +219,12 @@ pub(crate) struct DemoAudio {
     #[arg(long, value_name = "PATH")]
     pub(crate) wav: Option<PathBuf>,
     /// The length of each of the two calls in seconds
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(5..=600),
+    )]
     pub(crate) seconds: u32,
     /// Write the WAV files and the plot here; overwrite files that exist
     #[arg(long, value_name = "DIR", default_value = "demo-audio")]
@@ -260,8 +282,8 @@ mod tests {
 
     #[test]
     fn the_fixed_form_is_understood() {
-        let line = "sidekick-lab run upload-paper --backend user --seed 7 --runs 3 --set near.loss_percent=2 \
-                    --set flow.cc=bbr2 --json";
+        let line = "sidekick-lab run upload-paper --backend user --seed 7 --runs 3 \
+                    --set near.loss_percent=2 --set flow.cc=bbr2 --json";
         let Command::Run(run) = Cli::parse_from(line.split_whitespace()).command else {
             panic!("not run")
         };

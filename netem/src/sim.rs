@@ -209,8 +209,8 @@ impl Path {
         let end = drive(&run.world, &mut nodes, limit, run.watch).map_err(|stuck| {
             let (what, at) = match stuck {
                 Stuck::NoProgress { at } => ("the run made no progress for a minute", at),
-                Stuck::Silence { at } => ("no host had anything left to do", at),
-                Stuck::Loop { at } => ("the simulation runs in a circle", at),
+                Stuck::Silence { at } => ("no host had any event left", at),
+                Stuck::Loop { at } => ("the simulation was in an endless loop", at),
             };
             SimError::Failed { what: what.to_owned(), at, seed: run.seed }
         })?;

@@ -26,7 +26,7 @@ pub enum TcError {
     #[error(transparent)]
     Failed(#[from] NamespaceError),
     /// The statistics cannot be read.
-    #[error("`tc -s -j qdisc show` printed what the lab cannot read")]
+    #[error("the lab cannot read the output of `tc -s -j qdisc show`")]
     Statistics(#[from] serde_json::Error),
 }
 

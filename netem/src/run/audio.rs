@@ -88,7 +88,7 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
     match receiver.wait(RECEIVER_ENDS_WITHIN).map_err(failed("wait for audio-receive"))? {
         Some(ended) if ended.status.success() => Ok(ended),
         Some(ended) => Err(call_failed(&ended.why())),
-        None => Err(call_failed("audio-receive did not end after the stream")),
+        None => Err(call_failed("audio-receive did not end after the call")),
     }
 }
 

@@ -213,34 +213,37 @@ impl Default for Flow {
 const CONTROLLERS: &str = "cubic, cubic-rfc9438, reno, bbr2 or hybla";
 
 settings! { Flow, value;
-    "kind", "upload, download, requests, page, messages, audio or listen", "what is carried" =>
+    "kind", "upload, download, requests, page, messages, audio or listen",
+        "what the flow transfers" =>
         kind = FlowKind::of_name(value);
     "bytes", "bytes from 1 to 10000000000",
         "size of an upload, a download, each answer to a request, or a whole page" =>
         bytes = whole(value, 1..=10_000_000_000);
     "seconds", "seconds from 0.1 to 3600",
-        "ends a transfer, done or not; how long messages and an audio flow last" =>
+        "the time after which a transfer ends, finished or not; the length of messages and calls" =>
         limit = seconds(value).map(Some);
     "cc", CONTROLLERS, "the data sender's congestion controller" =>
         cc = CongestionControl::of_name(value).map(Some);
     "window_bytes", "bytes from 4096 to 1000000000",
-        "flow-control window of a stream; a connection's is four times as large" =>
+        "flow-control window of a stream; that of a connection is four times as large" =>
         window_bytes = whole(value, 4096..=1_000_000_000);
-    "payload_bytes", "bytes from 1200 to 1452", "largest UDP payload that is sent" =>
+    "payload_bytes", "bytes from 1200 to 1452", "largest UDP payload that an endpoint sends" =>
         payload_bytes = whole(value, 1200..=1452);
-    "pmtud", SWITCH, "whether the data sender looks for a larger payload" => pmtud = switch(value);
+    "pmtud", SWITCH, "whether the data sender searches for a larger payload" =>
+        pmtud = switch(value);
     "cipher", "aes or chacha20", "the cipher suite" => cipher = Cipher::of_name(value);
     "whole_packets", SWITCH,
-        "whether the data sender waits for room for a whole packet in its window" =>
+        "whether the data sender waits until a whole packet fits its window" =>
         whole_packets = switch(value);
     "tune", SWITCH,
-        "whether quic_sidekick::tune chooses payload, pacing, windows, first round trip and ACK delay" =>
+        "whether quic_sidekick::tune chooses payload, pacing, windows, first round trip and ACK \
+         delay" =>
         tune = switch(value);
     "network", "unknown, wired, wifi, cellular, leo or geo",
-        "the network that the client is attached to, as tune hears of it" =>
+        "the network of the client, for tune" =>
         network = value.parse().ok();
     "ack_delay_ms", MILLISECONDS,
-        "how long the receiver of data may hold back an acknowledgement" =>
+        "the longest time that the receiver of data may delay an acknowledgement" =>
         ack_delay = milliseconds(value);
     "ack_packets", "packets from 1 to 65535",
         "packets after which the receiver of data acknowledges at once" =>
@@ -248,29 +251,32 @@ settings! { Flow, value;
     "zero_rtt", SWITCH, "whether the client resumes a session and may send early data" =>
         zero_rtt = switch(value);
     "requests", "requests from 1 to 100000",
-        "how many requests, one after another (kind requests)" =>
+        "the number of requests, one after another (kind requests)" =>
         requests = whole(value, 1..=100_000);
-    "objects", "objects from 0 to 10000", "how many a page has beside its document (kind page)" =>
+    "objects", "objects from 0 to 10000",
+        "the number of objects of a page, without its document (kind page)" =>
         objects = whole(value, 0..=10_000);
-    "in_flight", "requests from 1 to 100", "how many objects are requested at a time (kind page)" =>
+    "in_flight", "requests from 1 to 100",
+        "the number of objects that are requested at a time (kind page)" =>
         in_flight = whole(value, 1..=100);
     "replayable", SWITCH,
-        "whether requests may be replayed, and so go into early data (GET) or not (POST)" =>
+        "whether requests may be replayed (GET), and so use early data, or not (POST)" =>
         replayable = switch(value);
     "split", "off, near (the first proxy) or both (those at the ends of the middle segment)",
         "which proxies terminate the connection and relay its bytes" => split = Split::of_name(value);
-    "split_cc", CONTROLLERS, "the controller of proxies that split the connection twice, between them" =>
+    "split_cc", CONTROLLERS,
+        "the controller between two proxies that split the connection (split both)" =>
         split_cc = CongestionControl::of_name(value).map(Some);
-    "tunnel", "off, unordered or ordered (packets wait for those before them)",
-        "a tunnel over the near segment, which resends what the segment loses" =>
+    "tunnel", "off, unordered or ordered (packets wait for earlier ones)",
+        "a tunnel over the near segment, which sends lost packets again" =>
         tunnel = Tunnel::of_name(value);
     "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
-        "how often the congestion window is written down" => sample = sample(value);
+        "the interval between records of the congestion window" => sample = sample(value);
     "frame_ms", "milliseconds from 1 to 1000",
         "time between two messages or packets (kinds messages, audio and listen)" =>
         frame_interval = whole(value, 1..=1000).map(Duration::from_millis);
     "frame_bytes", "bytes from 32 to 1200",
-        "size of a message, or of what a packet carries (kinds messages, audio and listen)" =>
+        "size of a message, or of the media in a packet (kinds messages, audio and listen)" =>
         frame_bytes = whole(value, 32..=1200);
 }
 

@@ -145,7 +145,7 @@ impl Default for Sidekick {
 
 settings! { Sidekick, value;
     "mode", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or receive",
-        "what the sender does with quACKs" => mode = Mode::of_name(value);
+        "how the sender uses quACKs" => mode = Mode::of_name(value);
     "poll", SWITCH, "whether the sender may poll for a quACK" => poll = switch(value);
     "every_packets", "packets from 1 to 65535, or off", "packets per quACK" =>
         every_packets = every_packets(value);
@@ -153,15 +153,16 @@ settings! { Sidekick, value;
         "interval between quACKs" => every_ms = whole(value, 0..=60_000);
     "threshold", "packets from 1 to 255", "the most missing packets that a quACK identifies" =>
         threshold = whole(value, 1..=255);
-    "steady", SWITCH, "whether a quACK tells of a packet that stays away, and few others" =>
+    "steady", SWITCH,
+        "whether the sender polls when a packet does not arrive, and at few other times" =>
         steady = switch(value);
     "repeat_handshake", SWITCH,
         "whether the client sends the datagrams of its handshake more than once" =>
         repeat_handshake = switch(value);
-    "repair", "auto, requests, parity or both", "how the proxy repairs what is received" =>
+    "repair", "auto, requests, parity or both", "how the proxy repairs packets for a receiver" =>
         repair = Repair::of_name(value);
     "parity_percent", "percent from 1 to 100",
-        "the proxy's cap on parity, by bytes; the listener of a call asks for as much" =>
+        "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap" =>
         parity_percent = whole(value, 1..=100);
     "proxy", "on-path, found, absent, wrong-address or dies",
         "whether the proxy is configured, must be discovered, is absent, is configured with a \

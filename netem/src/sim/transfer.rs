@@ -85,11 +85,11 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let end = path.drive(run, &mut sender, &mut receiver, limit)?;
 
     if end.is_zero() && flow.limit.is_none() {
-        let what = "nothing on this path takes any time; give a segment a delay or a rate";
+        let what = "this path takes no time; set a delay or a rate of a segment";
         return Err(SimError::SetUp(what.to_owned()));
     }
     if second.is_some() && sender.endpoints.iter().any(|client| client.app.is_done()) {
-        let what = "a flow ended before the time of flow.seconds; set flow.bytes higher".to_owned();
+        let what = "a flow ended before flow.seconds; set flow.bytes higher".to_owned();
         return Err(SimError::SetUp(what));
     }
     let of_clients = sender.endpoints.iter().find_map(Quic::failure);

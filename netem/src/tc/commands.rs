@@ -61,7 +61,8 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     match beyond.into_iter().find(|&(is_set, ..)| is_set) {
         None => Ok(()),
         Some((_, setting, instead)) => Err(TcError::Beyond(format!(
-            "tc cannot do {interface}.{setting}; {instead}, or use --backend user or --backend sim"
+            "tc does not support {interface}.{setting}; {instead}, or use --backend user or \
+             --backend sim"
         ))),
     }
 }
@@ -254,15 +255,16 @@ mod tests {
         let error = |settings: &[&str]| commands("near", &near(settings)).unwrap_err().to_string();
         assert_eq!(
             error(&["near.outages_ms=5+5"]),
-            "tc cannot do near.outages_ms; set it to none, or use --backend user or --backend sim"
+            "tc does not support near.outages_ms; set it to none, or use --backend user or \
+             --backend sim"
         );
         assert!(
             error(&["near.mtu_bytes=1400"])
-                .starts_with("tc cannot do near.mtu_bytes; set it to unlimited")
+                .starts_with("tc does not support near.mtu_bytes; set it to unlimited")
         );
         let packets = error(&["near.queue_packets=40"]);
         assert!(
-            packets.starts_with("tc cannot do near.queue_packets beside queue_bytes;"),
+            packets.starts_with("tc does not support near.queue_packets beside queue_bytes;"),
             "{packets}"
         );
     }
