@@ -1,5 +1,5 @@
-//! A thousand uploads in virtual time, each with its own mixture of what can go wrong, and each
-//! beside the same sender without a Sidekick under the same faults.
+//! A thousand uploads in virtual time. Each has its own mixture of faults. Each is compared with
+//! the same sender without a Sidekick under the same faults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -15,15 +15,15 @@ use sidekick_netem::record::RunRecord;
 virtual_time::in_force!();
 
 const SEEDS: u64 = 1000;
-/// Each mode, and a controller that it stands on. Early loss has RFC 9438's CUBIC: quiche's own
-/// takes most losses back afterwards, when they are found end to end, and so hardly reacts to a few
-/// percent of them.
+/// The modes, each with the controller below it. Early loss uses CUBIC of RFC 9438. quiche's own
+/// CUBIC undoes most reactions to losses that it detects end to end, so a few percent of loss
+/// hardly affect it.
 const MODES: [(&str, &str); 3] =
     [("early-loss", "cubic-rfc9438"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")];
 const FAULTS: [(&str, u32); 4] =
     [("quack-loss", 31), ("quack-duplicate", 31), ("quack-reorder", 31), ("quack-corrupt", 11)];
 
-/// What happens in the run of a seed.
+/// The faults in the run of a seed.
 struct Mixture {
     mode: usize,
     loss_percent: u32,
@@ -68,7 +68,7 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
             }
         };
         let Ok(plain) = plain else {
-            // Without help it has not arrived at all; there is nothing to compare with.
+            // Without help, the upload has not arrived, so there is no time to compare with.
             alone += 1;
             continue;
         };
@@ -76,7 +76,7 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
         early += assisted.packets.lost_early;
         let honest = if mixture.lies { "lies" } else { "honest" };
         let group = groups.entry((mixture.mode, honest, band(mixture.loss_percent))).or_default();
-        // What a liar may cost is two seconds.
+        // A lying proxy may cost two seconds.
         let grace = if mixture.lies { 2.0 } else { 0.0 };
         group.add(seed, (assisted.time_s - grace).max(0.0), plain.time_s);
     }
@@ -94,7 +94,7 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
             MODES[*mode].0
         )
         .unwrap();
-        // A band has few runs, and chance its share in them.
+        // A band has few runs, so chance affects its ratio.
         if ratio < 0.9 {
             failures.push(format!("{}, {honest}, {band} %: {ratio:.3}", MODES[*mode].0));
         }

@@ -1,5 +1,5 @@
-//! The real agent beside a real program that knows nothing of it, by `sidekick-lab exec`.
-//! The programs are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
+//! The real agent beside a real, unmodified program, by `sidekick-lab exec`. The programs are in
+//! the directory of `sidekick-lab`, where `cargo build --workspace` puts them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -14,7 +14,7 @@ const SEED: u64 = 5;
 const BYTES: u64 = 2 * 1024 * 1024;
 
 /// Uploads a file by `quinn-upload` over the paper's path at 4 % loss, and checks that it arrived.
-/// `options` are more of `exec`. Returns the client's report and the lab's record.
+/// `options` are further options of `exec`. Returns the client's report and the lab's record.
 fn upload(options: &[&str]) -> (Value, Value) {
     let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
     let programs = lab.parent().unwrap().display();
@@ -51,8 +51,8 @@ fn upload(options: &[&str]) -> (Value, Value) {
     (serde_json::from_slice(&output.stdout).unwrap(), record)
 }
 
-/// Makes a call of ten seconds to the host with the agent, at 10 % loss. The programs know nothing
-/// of the agent. Returns the listener's report and the lab's record.
+/// Makes a call of ten seconds to the host with the agent, at 10 % loss. The programs are
+/// unmodified. Returns the listener's report and the lab's record.
 fn call(options: &[&str]) -> (Value, Value) {
     let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
     let programs = lab.parent().unwrap().display();
@@ -60,7 +60,7 @@ fn call(options: &[&str]) -> (Value, Value) {
     let here = directory.path().display();
     let [record, ready] = ["record", "ready"].map(|name| directory.path().join(name));
     assert!(Command::new("mkfifo").arg(ready).status().unwrap().success());
-    // The talker waits for the listener's line `ready`. The report follows that.
+    // The talker waits for the listener's line `ready`. The report follows that line.
     let talker = format!(
         "read -r _ < {here}/ready
         exec {programs}/audio-send --sdp {here}/call.sdp $SIDEKICK_SENDER_IP:5004 --seconds 10"
@@ -94,11 +94,12 @@ fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
     let [lost, resent, sent] =
         ["/agent/lost", "/agent/resent", "/agent/sent"].map(|figure| number(&record, figure));
     let on_the_link = number(&record, "/links/near/to_receiver/lost_random");
-    // Of the first packets, each repair leaves twice; and those of the handshake leave again.
+    // The agent sends each repair of the first packets twice. It also sends the packets of the
+    // handshake again.
     assert!(lost > 0 && resent > 0 && resent <= 2 * lost + 8, "{record}");
-    // What the link has not lost the agent takes for lost at most by accident.
+    // The agent rarely declares a packet lost that the link has not lost.
     assert!(lost < 2 * on_the_link, "{lost} found, {on_the_link} lost: {record}");
-    // It helps all packets of the client, and takes no repair for one.
+    // The agent helps all packets of the client, and does not count its own repairs as such.
     let on_it = number(&record, "/links/near/to_receiver/packets");
     assert!(sent + resent <= on_it && sent * 10 >= BYTES / 150, "{record}");
 }
@@ -109,15 +110,15 @@ fn an_agent_hands_over_what_a_call_lost_on_its_way_here() {
     let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
     let played = [&alone, &helped].map(|report| number(report, "/played"));
     assert_eq!(played, [500; 2], "seed {SEED}");
-    // A later packet shows a loss to the listener, which asks the talker. The copy is there before
-    // the talker's answer, which is a duplicate then.
+    // A later packet shows a loss to the listener, which sends a NACK to the talker. The agent's
+    // copy arrives before the talker's answer. Then the answer is a duplicate.
     let repeated = |report: &Value| {
         2 * number(report, "/packets/duplicates") > number(report, "/nacks/packets")
     };
     assert!(repeated(&helped) && !repeated(&alone), "{helped} {alone} {record}");
     let [missed, delivered] =
         ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
-    // Some were lost before the proxy kept copies, and a few behind it.
+    // Some packets were lost before the proxy kept copies, and a few were lost behind the proxy.
     assert!(delivered >= 20 && delivered * 10 >= missed * 7, "seed {SEED}: {record}");
 }
 

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use serde_json::Value;
 use support::number;
 
-/// Makes a call of five seconds with these settings and gives its record.
+/// Makes a call of five seconds with these settings, and returns its record.
 fn call(settings: &[&str]) -> Value {
     support::record("audio-paper", &[&["flow.seconds=5"], settings].concat())
 }
@@ -37,7 +37,7 @@ fn with_a_proxy_most_losses_are_found_early() {
     }
 }
 
-/// Its capture has all that the links delivered.
+/// The capture of this call holds every packet that the links delivered.
 #[test]
 fn without_a_proxy_the_call_goes_on_unassisted() {
     let directory = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn without_a_proxy_the_call_goes_on_unassisted() {
         let bytes =
             delivered("to_receiver", "delivered_bytes") + delivered("to_sender", "delivered_bytes");
         assert!(frames > 250, "{record}");
-        // A file header, and a header for each frame.
+        // The file has a file header, and a header for each frame.
         assert_eq!(std::fs::metadata(capture).unwrap().len(), 24 + 16 * frames + bytes);
     }
 }

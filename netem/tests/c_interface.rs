@@ -1,5 +1,5 @@
-//! The example in C, as somebody builds and runs it who has the library: with gcc and pkg-config,
-//! over a path that loses packets, to a server that is not quiche.
+//! The example in C. The test builds and runs it as a user of the library does, with gcc and
+//! pkg-config. The path loses packets, and the server is not quiche.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/enclosed.rs"]
@@ -17,13 +17,13 @@ use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::{SourceFile, sha256};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
-/// Longest wait for anything; only a failing test gets that far.
+/// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The server's.
+/// The server's name.
 const NAME: &str = "upload.example";
 
-/// Builds the example, as its first lines say, into a directory.
+/// Builds the example into a directory, as its first lines describe.
 fn build(libraries: &FilePath, directory: &FilePath) {
     let output = Command::new("pkg-config")
         .args(["--cflags", "--libs", "quic-sidekick"])
@@ -114,7 +114,7 @@ fn the_example_in_c_transfers_with_help() {
             assert!(early > 0, "{mode}: {}", ended.last_words);
         }
 
-        // The server knows nothing of the proxy, which repeats what the near segment lost.
+        // The server is unmodified. The proxy repeats the packets that the near segment lost.
         std::fs::copy(&file.path, store.join("served")).unwrap();
         let got = directory.path().join("got").display().to_string();
         let line = ["-g", "-c", &ca, "-n", NAME, "-m", "receive", &got, &host, &port, "/served"];

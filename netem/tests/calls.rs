@@ -1,6 +1,6 @@
-//! Calls in virtual time: how long packets wait for those before them, and what it costs that they
-//! do not. Held against what was published, and written down in a table, which `cargo insta review`
-//! (or `INSTA_UPDATE=always`) takes over.
+//! Calls in virtual time: how long packets wait for earlier ones, and the bytes that help costs.
+//! The tests compare both with published figures, and with tables in snapshots. `cargo insta
+//! review` (or `INSTA_UPDATE=always`) accepts a new table.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -16,9 +16,9 @@ use sidekick_netem::record::{Audio, RunRecord};
 
 virtual_time::in_force!();
 
-/// Calls of a minute each.
+/// Each call lasts a minute.
 const SEEDS: u64 = 5;
-/// Past a far proxy. Three packets decide on the 99.9th percentile of a call.
+/// Calls past a far proxy. Three packets determine the 99.9th percentile of a call.
 const FAR_SEEDS: u64 = 20;
 
 const POLLING: &[&str] = &[
@@ -28,7 +28,7 @@ const POLLING: &[&str] = &[
     "sidekick.threshold=1",
 ];
 
-/// The same, with a quACK when a packet stays away.
+/// The same settings, with a quACK when a packet does not arrive.
 const STEADY: &[&str] = &[
     "sidekick.mode=reinject",
     "sidekick.every_packets=1",
@@ -37,8 +37,8 @@ const STEADY: &[&str] = &[
     "sidekick.steady=on",
 ];
 
-/// A talker past a far proxy, with quACKs as in `audio-paper`: after every second packet, of 8
-/// sums.
+/// A talker past a far proxy, with the quACKs of `audio-paper`: one of 8 sums after every second
+/// packet.
 const TALKER: &[&str] = &[
     "flow.kind=audio",
     "sidekick.mode=reinject",
@@ -48,7 +48,7 @@ const TALKER: &[&str] = &[
     "sidekick.threshold=8",
 ];
 
-/// A listener with parity, and with a cap that allows a repair symbol for nearly each packet.
+/// A listener with parity. Its cap allows a repair symbol for nearly every packet.
 const RECEIVE: &[&str] = &["sidekick.mode=receive"];
 const WHOLE: &[&str] = &["sidekick.parity_percent=100"];
 
@@ -66,7 +66,7 @@ impl Calls {
         calls
     }
 
-    /// Some packets may be too late.
+    /// Calls in which some packets may be too late.
     fn any(scenario: &'static str, seeds: u64, settings: &[&str]) -> Self {
         let jobs: Vec<_> = (1..=seeds).map(|seed| job(scenario, settings, seed)).collect();
         Self(run_all(&jobs))
@@ -88,31 +88,31 @@ impl Calls {
         median_of(&self.0, |record| record.audio.unwrap().dejitter_ms.p999)
     }
 
-    /// The longest wait of all.
+    /// The longest wait.
     fn max(&self) -> f64 {
         self.each().map(|audio| audio.dejitter_ms.max).fold(0.0, f64::max)
     }
 
-    /// The bytes of quACKs, polls and repairs, in percent of the media's, all with UDP and IP
+    /// The bytes of quACKs, polls and repairs, in percent of the media's bytes. All have UDP and IP
     /// headers.
     fn cost(&self) -> f64 {
         let sum = |bytes: fn(Audio) -> u64| self.each().map(bytes).sum::<u64>() as f64;
         100.0 * sum(|audio| audio.help_bytes) / sum(|audio| audio.media_bytes)
     }
 
-    /// Packets that NACKs requested, each minute.
+    /// Packets that NACKs requested, for each minute.
     fn nacks(&self) -> f64 {
         60.0 * self.rate(|record| record.packets.lost_end_to_end.unwrap())
     }
 
-    /// Of all calls, each second.
+    /// A count over all calls, for each second.
     fn rate(&self, count: fn(&RunRecord) -> u64) -> f64 {
         self.0.iter().map(count).sum::<u64>() as f64
             / self.0.iter().map(|record| record.time_s).sum::<f64>()
     }
 }
 
-/// A percentile that was published.
+/// A published percentile.
 fn published(series: &str, percentile: f64) -> f64 {
     let figures = reference::audio(series);
     figures.into_iter().find(|(at, _)| *at == percentile).unwrap().1
@@ -120,7 +120,7 @@ fn published(series: &str, percentile: f64) -> f64 {
 
 #[test]
 fn what_help_spares_a_call_and_costs_it() {
-    // Each a name, the name in the published figures, and settings.
+    // Each row has a name, the name in the published figures, and settings.
     let calls: [(&str, Option<&str>, &[&str]); 10] = [
         ("end to end", Some("base"), &[]),
         (
@@ -176,8 +176,8 @@ fn what_help_spares_a_call_and_costs_it() {
     insta::assert_snapshot!(table);
 }
 
-/// The proxy is 30 ms away from the end that has the lossy hop. If that is the talker, it
-/// re-injects. If it is the listener, it rebuilds.
+/// The proxy is 30 ms away from the end behind the lossy hop. A talker there re-injects. A listener
+/// there rebuilds packets from parity.
 #[test]
 fn what_parity_spares_a_call_past_a_far_proxy() {
     let calls: [(&str, &[&str]); 7] = [
@@ -210,7 +210,7 @@ fn what_parity_spares_a_call_past_a_far_proxy() {
         assert!(some.0[1] < figures[1] && some.0[2] <= figures[2], "{some:?}, {figures:?}");
     }
     assert!(end_to_end.0[1] > 100.0, "{end_to_end:?}");
-    // More than half of the parity is for nothing in a call, and the cap holds without headers.
+    // In a call, more than half of the parity repairs nothing. The cap does not count headers.
     assert!(some.1 <= 45.0 && all.1 <= 110.0, "{} and {} % of the bytes", some.1, all.1);
     assert!(all.0[1] < 1.0 && all.0[2] < 21.0, "{all:?}");
 }
@@ -221,7 +221,7 @@ fn the_results_show_the_far_table_as_it_is() {
     the_results_show(snapshot, 32);
 }
 
-/// Bursts of three on average need more parity than comes in a round trip.
+/// Bursts of three packets on average need more parity than arrives in a round trip.
 #[test]
 fn parity_makes_bursts_no_worse() {
     let bursts =
@@ -237,14 +237,14 @@ fn parity_makes_bursts_no_worse() {
     assert!(all[0] < 1.0 && all[1] < plain[1], "{all:?}, plain {plain:?}");
 }
 
-/// Losses before the proxy are none that parity can repair.
+/// Parity repairs losses before the proxy, but none behind it.
 #[test]
 fn a_loss_at_the_far_segment_is_still_requested() {
     let far = ["near.loss_percent=0", "far.loss_percent=3.6"];
     let plain = Calls::of("audio-far-proxy", FAR_SEEDS, &far);
     let calls = Calls::of("audio-far-proxy", FAR_SEEDS, &[&far[..], RECEIVE].concat());
     assert!(calls.nacks() >= 80.0, "{} NACKs a minute", calls.nacks());
-    // Until a list shows that they passed no proxy.
+    // The listener waits until a list shows that the packets passed no proxy.
     let (late, before) = (calls.p99(), plain.p99());
     println!("p99 {late} ms, and {before} without parity");
     assert!(late <= before + 60.0, "p99 {late} ms, and {before} without parity");
@@ -268,7 +268,7 @@ fn end_to_end_a_call_is_as_the_published_one() {
 fn a_quack_every_two_packets_does_as_the_published_sidekick() {
     let calls = Calls::new(&["sidekick.mode=reinject"]);
     let (p99, p999) = (calls.p99(), calls.p999());
-    // When a quACK or a repair is lost, a NACK takes the path's round trip of 52.3 ms.
+    // If a quACK or a repair is lost, a NACK takes the path's round trip of 52.3 ms.
     assert!(p99 <= 22.5 && p999 <= 52.5, "p99 {p99} ms, p99.9 {p999} ms");
     assert!(
         p99 <= published("sidekick_2p_t8", 99.0) + 0.1
@@ -286,7 +286,7 @@ fn a_poll_when_a_quack_stays_away_spares_the_wait() {
 
 #[test]
 fn heavy_loss_and_bursts_are_hardly_heard_either() {
-    // Bursts of three on average, and as many losses as in the paper.
+    // The bursts have three packets on average, and as many losses as in the paper.
     let bursts =
         ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
     for path in [&["near.loss_percent=10"][..], &bursts] {
@@ -303,7 +303,7 @@ fn heavy_loss_and_bursts_are_hardly_heard_either() {
     }
 }
 
-/// A quACK tells of what stays away, whatever the interval, and on a path with jitter.
+/// A quACK reports a missing packet at any interval, and on a path with jitter.
 #[test]
 fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
     let calls = Calls::new(STEADY);
@@ -336,7 +336,7 @@ fn the_results_show_the_table_as_it_is() {
     );
 }
 
-/// The rows of a snapshot, whose names have so many characters.
+/// Checks the rows of a snapshot. The row names have `width` characters.
 fn the_results_show(snapshot: &str, width: usize) {
     let results = include_str!("../../docs/results.md");
     let rows = snapshot.lines().skip_while(|line| !line.starts_with("de-jitter")).skip(1);

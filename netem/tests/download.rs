@@ -1,5 +1,5 @@
-//! A download with the real programs: the proxy repeats what the client's hop loses, and the server
-//! (quinn) knows nothing of it.
+//! A download with the real programs. The proxy repeats packets that the client's hop loses. The
+//! server (quinn) is unmodified.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -13,7 +13,7 @@ fn a_proxy_repeats_what_a_download_loses() {
     assert_eq!(record["assisted"].as_bool(), Some(true), "{record}");
     let [lost, repaired, repeats] = ["/packets/lost_near", "/repaired_near", "/repeats_received"]
         .map(|pointer| number(&record, pointer));
-    // Several packets may be lost in one gap, and messages of the proxy are lost as well.
+    // Several packets may be lost in one gap, and the proxy's messages may be lost as well.
     assert!(repaired >= lost / 3 && repaired <= repeats, "{record}");
 }
 

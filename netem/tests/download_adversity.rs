@@ -1,5 +1,5 @@
-//! Downloads in virtual time, each with its own mixture of what can go wrong, and each beside the
-//! same download without help under the same faults.
+//! Downloads in virtual time. Each has its own mixture of faults. Each is compared with the same
+//! download without help under the same faults.
 //!
 //! `SIDEKICK_SEEDS=1000 cargo test --release -p sidekick-netem --test download_adversity` runs a
 //! thousand.
@@ -20,18 +20,18 @@ use sidekick_netem::record::RunRecord;
 
 virtual_time::in_force!();
 
-/// How many, unless the environment says otherwise.
+/// The default number of downloads. The environment can change it.
 const SEEDS: u64 = 200;
 const HEAVY_LOSS: u32 = 16;
-/// A run that takes so much longer than without help is printed with its settings.
+/// A run whose ratio to its twin without help is lower is printed with its settings.
 const FAR_BELOW: f64 = 0.6;
-/// The server's.
+/// The server's controllers.
 const CONTROLLERS: [&str; 4] = ["cubic", "cubic-rfc9438", "reno", "bbr2"];
 const FAULTS: [(&str, u32); 3] = [("message-loss", 31), ("repeat-loss", 31), ("quack-loss", 31)];
 const LIES: [&str; 6] =
     ["too-much", "too-little", "garbage", "wrong-copies", "no-copies", "unasked-copies"];
 
-/// What happens in the run of a seed.
+/// The faults in the run of a seed.
 struct Mixture {
     controller: usize,
     loss_percent: u32,
@@ -44,7 +44,7 @@ fn mixture(seed: u64) -> Mixture {
     let controller = draws.index(CONTROLLERS.len());
     let loss_percent = draws.loss_percent();
     let mut events = draws.events(&FAULTS);
-    // A NAT that forgets a client which has nothing to send ends a download, with help and without.
+    // If a NAT forgets a client that has nothing to send, the download ends, with help and without.
     if draws.below(6) == 0 {
         events.push(format!("migration at {}", 100 + draws.below(1000)));
     }
@@ -66,14 +66,14 @@ fn download(mixture: &Mixture, mode: &str, seed: u64) -> Result<RunRecord, Strin
     adversity::run("download-paper", &settings, seed)
 }
 
-/// Whether quiche's server can end such a migrated connection (docs/findings.md). It gives up the
-/// new path, and then breaks the connection at the client's next packet. Or it never repeats the
-/// third of three packets that the old path lost last.
+/// Whether this is an error by which quiche's server ends a migrated connection (docs/findings.md).
+/// The server may give up the new path, and then break the connection at the client's next packet.
+/// Or it may never repeat the third of three packets that the old path lost last.
 fn server_ends(error: &str) -> bool {
     error.contains("timed out") || error.contains("code 0xa")
 }
 
-/// Connections with a migration, and those that their server ended.
+/// Migrated connections, and those that their server ended.
 #[derive(Debug, Default)]
 struct Migrations {
     runs: u32,
@@ -113,7 +113,7 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
                 migrations.helped_ended += 1;
                 continue;
             }
-            // Under such loss, chance ends some connections, with help and without.
+            // Under such loss, some connections end by chance, with help and without.
             Err(error) if loss_percent >= HEAVY_LOSS && error.contains("timed out") => {
                 println!("{error}");
                 without += u32::from(plain.is_ok());
@@ -125,7 +125,7 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
             }
         };
         let Ok(plain) = plain else {
-            // Without help it has not arrived at all; there is nothing to compare with.
+            // Without help, the download has not arrived, so there is no time to compare with.
             alone += 1;
             continue;
         };
@@ -162,8 +162,8 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
         sums.1 += times.helped_s;
         sums.2 += plain_timeouts;
         sums.3 += helped_timeouts;
-        // A band has few runs, and chance its share in them. quiche's server waits for its probe
-        // timeout before it repeats a lost PATH_CHALLENGE: one migration in a hundred takes 10 s,
+        // A band has few runs, so chance affects its ratio. quiche's server repeats a lost
+        // PATH_CHALLENGE only after its probe timeout. So one migration in a hundred takes 10 s,
         // with help and without. In a band, such a run would decide a ratio of sums.
         if *runs >= 10 && typical < 0.9 {
             failures
@@ -176,7 +176,8 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
         if ratio < 0.95 {
             failures.push(format!("{honest}: {ratio:.3}"));
         }
-        // A hold that lasted longer than the server waits would add to them.
+        // If acknowledgements were held for longer than the server waits, there would be more probe
+        // timeouts.
         if helped_timeouts > plain_timeouts {
             failures.push(format!(
                 "{honest}: {helped_timeouts} probe timeouts, and {plain_timeouts} without help"

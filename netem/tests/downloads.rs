@@ -1,7 +1,7 @@
-//! Downloads in virtual time from servers that know nothing of a Sidekick: what help gains, and
-//! what it costs others. `docs/results.md` has the figures.
+//! Downloads in virtual time from unmodified servers: the gain by help, and its cost for others.
+//! `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -17,7 +17,7 @@ use sidekick_netem::report::percentile;
 
 virtual_time::in_force!();
 
-/// The server's controllers: a name and the setting.
+/// The server's controllers: the name and the setting of each.
 const SERVERS: [(&str, &str); 4] = [
     ("stock CUBIC", "flow.cc=cubic"),
     ("RFC 9438 CUBIC", "flow.cc=cubic-rfc9438"),
@@ -25,7 +25,7 @@ const SERVERS: [(&str, &str); 4] = [
     ("BBR2", "flow.cc=bbr2"),
 ];
 const HELP: [(&str, &str); 2] = [("", "sidekick.mode=off"), ("helped, ", "sidekick.mode=receive")];
-/// At more, some downloads without help never end.
+/// At higher loss, some downloads without help never end.
 const LOSSES: [&str; 6] = ["0", "1", "2", "4", "8", "15"];
 
 fn goodput(records: &[RunRecord]) -> f64 {
@@ -66,7 +66,7 @@ fn goodput_of_downloads_against_near_loss() {
     insta::assert_snapshot!(table);
 }
 
-/// Small downloads are handshakes and tails, where a loss costs a timeout.
+/// Small downloads consist of handshakes and tails, where a loss costs a timeout.
 #[test]
 fn small_downloads_wait_for_fewer_timeouts() {
     const SEEDS: u64 = 200;
@@ -92,8 +92,8 @@ fn small_downloads_wait_for_fewer_timeouts() {
     }
 }
 
-/// A fast path whose far queue has room for one round trip: what is released must not come in
-/// bursts.
+/// A fast path whose far queue has room for one round trip. The client must not release
+/// acknowledgements in bursts.
 #[test]
 fn a_fast_path_is_filled() {
     const SEEDS: u64 = 5;
@@ -117,7 +117,7 @@ fn a_fast_path_is_filled() {
     }
 }
 
-/// Where the near segment is the longer one, a repair would hold acknowledgements for too long.
+/// If the near segment is the longer one, a repair would hold acknowledgements for too long.
 #[test]
 fn a_long_near_segment_costs_nothing() {
     const SEEDS: u64 = 10;
@@ -142,8 +142,8 @@ fn a_long_near_segment_costs_nothing() {
     }
 }
 
-/// A queue before the proxy is congestion, and the server has to hear of it. Beside a plain flow
-/// the shares are as even as two plain ones make them, and copies are few.
+/// A queue before the proxy means congestion, and the server must learn of it. Beside a plain flow,
+/// the shares are as even as those of two plain flows, and copies are few.
 #[test]
 fn a_helped_download_shares_a_congested_near_segment() {
     const SEEDS: u64 = 6;

@@ -1,4 +1,4 @@
-//! `sidekick-lab exec`: commands of the tests over the emulated path.
+//! `sidekick-lab exec`: runs commands of the tests over the emulated path.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -18,8 +18,7 @@ use sidekick_netem::path::streams;
 use sidekick_netem::scenario::{Direction, Scenario};
 use survivors::survivors;
 
-/// Answers every datagram with itself, by all that the hosts have of IP. Tells that it does by a
-/// pipe.
+/// Echoes every datagram, over every IP version of the hosts. Reports by a pipe that it is ready.
 const ECHO: &str = r#"
 import os, socket, sys
 six = "SIDEKICK_RECEIVER_IPV6" in os.environ
@@ -32,7 +31,7 @@ open(sys.argv[1], "w").write("here\n")
 while True:
     echo.sendto(*echo.recvfrom(100))
 "#;
-/// Sends so many datagrams to an address, and waits for so many answers.
+/// Sends a number of datagrams to an address, and waits for as many answers.
 const ASK: &str = r#"
 import socket, sys
 address, count, answers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -44,8 +43,8 @@ for number in range(count):
 for _ in range(answers):
     ask.recv(100)
 "#;
-/// Runs a command in a terminal of its own. Presses Ctrl-C when the command prints `ready`, and
-/// again when it prints `on`. Exits as the command does.
+/// Runs a command in its own terminal. Presses Ctrl-C when the command prints `ready`, and again
+/// when it prints `on`. Exits with the status of the command.
 const TERMINAL: &str = r#"
 import os, pty, sys
 pid, terminal = pty.fork()
@@ -67,7 +66,7 @@ print(printed.decode())
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
 
-/// A directory with the programs in Python.
+/// A directory with the Python programs.
 fn in_python() -> Programs {
     let programs = Programs::new(&[]);
     for (name, text) in [("echo.py", ECHO), ("ask.py", ASK), ("terminal.py", TERMINAL)] {
@@ -135,13 +134,13 @@ fn what_the_links_lose_is_counted() {
     ];
     let mut scenario = Scenario::load("upload-paper").unwrap();
     scenario.apply(&settings).unwrap();
-    // As many as the buffer of any socket has room for.
+    // The buffer of any socket has room for this many.
     let sent: Vec<u32> = (0..150).collect();
     let lossy =
         |sent: &[u32], direction, stream| survivors(sent, &scenario.near, direction, seed, stream);
     let asked = lossy(&sent, Direction::ToReceiver, streams::NEAR.0);
     let answered = lossy(&asked, Direction::ToSender, streams::NEAR.1);
-    // With the last answer all others have had their chance.
+    // When the last answer arrives, the others have arrived or are lost.
     assert_eq!(answered.last(), sent.last(), "seed {seed}: choose another");
 
     let file = programs.directory.path().join("record");
@@ -181,7 +180,8 @@ fn what_the_links_lose_is_counted() {
     }
     assert_eq!(record["exit_code"], 0, "{record}");
     assert_eq!(record["command"][0], "sh", "{record}");
-    // That of the real proxy, which sees all that reaches the second segment.
+    // This count is that of the real proxy, which sees every packet that reaches the second
+    // segment.
     assert!(record["proxy"]["captured"].as_u64().unwrap() > 0, "{record}");
     assert_eq!(record["agent"], Value::Null, "{record}");
 }
@@ -218,7 +218,7 @@ wait"#;
 #[test]
 fn programs_that_do_not_last_are_told_of() {
     let programs = Programs::new(&[("sidekick-proxy", "echo ready: here\nexec > \"${0%/*}/up\"")]);
-    // The command waits until the proxy has closed its end.
+    // The command waits until the proxy has closed its end of the pipe.
     let script = format!("read -r _ < {}/up; exit 3", programs.directory.path().display());
     let exec = ["exec", "upload-paper", "--set", "sidekick.mode=auto", "--peer", "exit 4"];
     let output = programs.run(&[&exec[..], &["--", "sh", "-c", &script]].concat());
@@ -251,7 +251,7 @@ fn there_is_a_proxy_if_the_scenario_has_one() {
     );
 }
 
-/// Ends a command by a signal, with a peer, a proxy and an agent beside it.
+/// Ends a command by a signal, beside a peer, a proxy and an agent.
 fn a_command_ends_without_a_trace(before: &str, signal: Signal, code: Option<i32>) {
     let client = format!("{before}\n{STAY}");
     let scripts = [("sidekick-proxy", PROXY), ("sidekick-agent", PROXY), ("client", &client)];
@@ -287,7 +287,7 @@ fn a_command_that_ignores_a_signal_is_killed() {
 fn ctrl_c_is_the_commands_own() {
     let programs = in_python();
     let here = programs.directory.path().display();
-    // It survives the first Ctrl-C, and ends by the second.
+    // The command survives the first Ctrl-C, and ends at the second.
     let command = "
 import sys, time
 try:

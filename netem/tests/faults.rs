@@ -1,5 +1,5 @@
-//! Uploads in virtual time during which something goes wrong: each arrives, and costs no more than
-//! is said here.
+//! Uploads in virtual time with faults. Each upload arrives, and loses at most the stated share of
+//! its goodput.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -12,7 +12,7 @@ use sidekick_netem::sim::{self, SimError};
 virtual_time::in_force!();
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
-/// Each mode, and the controller that it stands on.
+/// The modes, each with the controller below it.
 const MODES: [(&str, &str); 3] =
     [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")];
 
@@ -62,16 +62,15 @@ fn undisturbed() -> &'static (Vec<RunRecord>, [f64; 3]) {
     })
 }
 
-/// A fault, how one sees that it came to pass, and the least share of a goodput that each mode has
-/// to keep.
+/// A fault, a check that it occurred, and the least share of a goodput that each mode must keep.
 type Row = (&'static str, fn(&RunRecord, &FaultCounts) -> bool, [f64; 3]);
 
-/// What goodput is compared with.
+/// The goodput to compare with.
 #[derive(Clone, Copy, Debug)]
 enum With {
-    /// That of the same mode without the fault.
+    /// The goodput of the same mode without the fault.
     Undisturbed,
-    /// That of the same controller without a Sidekick, under the same fault.
+    /// The goodput of the same controller without a Sidekick, under the same fault.
     Plain,
 }
 
@@ -104,10 +103,10 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// quACKs are cumulative: the loss of some costs little, and so does what else happens to them on
-/// the way. Only PACUBIC suffers from quACKs that come so late that the receiver tells of losses
-/// first: those are answered as losses behind the proxy, at CUBIC's own pace. Stock CUBIC takes
-/// reactions back by a count of losses, and its runs differ by a fifth for no other reason.
+/// quACKs are cumulative, so the loss or delay of some costs little. Only late quACKs slow PACUBIC
+/// down. If the receiver reports a loss first, PACUBIC reacts at CUBIC's own pace, as to a loss
+/// behind the proxy. Stock CUBIC undoes reactions by a count of losses. For that reason alone, its
+/// runs differ by a fifth.
 #[test]
 fn harm_to_quacks_costs_at_most_a_known_share() {
     let rows: &[Row] = &[
@@ -128,8 +127,8 @@ fn harm_to_quacks_costs_at_most_a_known_share() {
     });
 }
 
-/// Damage that no checksum has found breaks a quACK's seal: it is dropped, as if it were lost on
-/// the way, and cannot have anything declared lost.
+/// Damage that no checksum has detected breaks a quACK's seal. The sender drops the quACK like a
+/// lost one, so the damage cannot declare any packet lost.
 #[test]
 fn damaged_quacks_cost_some_of_the_help() {
     let rows: &[Row] =
@@ -166,8 +165,8 @@ fn a_restarted_proxy_helps_again() {
     });
 }
 
-/// Who claims too little is found out by the receiver's acknowledgements. A proxy that counts what
-/// nobody sent, or tells garbage, cannot have anything declared lost that was not.
+/// If a proxy omits packets, the receiver's acknowledgements refute its reports. If a proxy counts
+/// packets that no host sent, or reports garbage, the sender declares no packet lost.
 #[test]
 fn a_lying_proxy_is_not_much_worse_than_none() {
     let least = [0.9; 3];
@@ -193,8 +192,8 @@ fn a_lying_proxy_is_not_much_worse_than_none() {
     });
 }
 
-/// What the capture misses looks like a loss that was none. When that is too large a part of all
-/// losses, an honest proxy is taken for a liar.
+/// A packet that the capture misses looks like a loss. If such packets are too large a share of all
+/// losses, the sender stands down, as for a lying proxy.
 #[test]
 fn a_capture_that_drops_packets_leaves_plain_quic_at_worst() {
     let rows: &[Row] = &[
@@ -238,7 +237,8 @@ fn outages_and_changes_of_the_path_are_survived_as_plain_quic_survives_them() {
 }
 
 /// The proxy counts the flow that HELLO names, by the port that the sender knows (SPEC.md, section
-/// 10). After a rebinding it sees another, so that the rest is plain QUIC, and said to be.
+/// 10). After a rebinding, the proxy sees another port. So the rest of the upload is plain QUIC,
+/// and its report states that.
 #[test]
 fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     let unseen = "unassisted: the proxy answers, but does not see this connection's packets";
@@ -258,8 +258,8 @@ fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     }
 }
 
-/// With losses, quiche's server now and then gives up to validate the new path, and with it the
-/// connection; a Sidekick has no part in that. All others go on.
+/// With losses, quiche's server sometimes gives up the validation of the new path, and then the
+/// connection. A Sidekick does not cause this. All other connections continue.
 #[test]
 fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
     let mut ended = [0, 0];

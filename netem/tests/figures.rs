@@ -1,4 +1,4 @@
-//! `sidekick-lab figures` as a program: whole, in shards, from shards, with a run that fails, and
+//! `sidekick-lab figures` as a program: whole, in shards, from shards, with a failed run, and
 //! interrupted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -81,8 +81,8 @@ fn shards_make_the_same_page_as_the_whole() {
 fn a_run_that_fails_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let (out, records) = (directory.path().join("out"), directory.path().join("records.jsonl"));
-    // Records as another machine may have made them: one of a scenario that is here, one with a
-    // setting that is not.
+    // Records that another machine may have made. One is of a scenario that exists here. One has a
+    // setting that does not.
     let output = Command::new(LAB)
         .args(["run", "upload-paper", "--json", "--set", "flow.bytes=20000"])
         .output()

@@ -1,6 +1,6 @@
-//! The page of `sidekick-lab figures` in a browser: it complains of nothing, asks for nothing from
-//! the network, and shows every point that the CSV files have. The figures are made up; what they
-//! mean is tested elsewhere.
+//! The page of `sidekick-lab figures` in a browser. The browser logs no error, requests nothing
+//! from the network, and shows every point of the CSV files. The figures are made up. Other tests
+//! check their meaning.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -20,7 +20,7 @@ use sidekick_netem::record::{
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Something for every plot and table, from the text of the job alone.
+/// A made-up outcome for every plot and table, from the text of the job alone.
 fn made_up(job: &Job) -> Outcome {
     let text = job.identity();
     let spread =
@@ -87,7 +87,7 @@ fn write_page(directory: &Path) -> Plan {
     plan
 }
 
-/// Opens a file in a browser that has a directory of its own.
+/// Opens a file in a browser with its own profile directory.
 fn browse(file: &Path, profile: &Path, arguments: &[&str]) -> Output {
     let is_there =
         |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -97,7 +97,7 @@ fn browse(file: &Path, profile: &Path, arguments: &[&str]) -> Output {
     Command::new(browser)
         .args(["--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
         .args(["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"])
-        // Neither root nor a container lets it make its sandbox. The page is ours.
+        // As root and in a container, the browser cannot make its sandbox. The page is ours.
         .arg("--no-sandbox")
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(["--enable-logging=stderr"])
@@ -109,7 +109,7 @@ fn browse(file: &Path, profile: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The text of each figure of the page, and its name, kind, and count of points.
+/// The text of each figure of the page, with its name, its kind, and its number of points.
 fn figures_of(dom: &str) -> Vec<(&str, String, String, usize)> {
     let attribute = |text: &str, name: &str| -> String {
         let (_, rest) = text.split_once(&format!("{name}=\"")).unwrap();
@@ -125,8 +125,8 @@ fn figures_of(dom: &str) -> Vec<(&str, String, String, usize)> {
         .collect()
 }
 
-/// The addresses that the page asked for, by a log of Chromium's network stack. What the browser
-/// asks for by itself, as for updates, has no page as its initiator.
+/// The addresses that the page requested, from a log of Chromium's network stack. Requests of the
+/// browser itself, such as those for updates, have no page as their initiator.
 fn asked_for(log: &Path) -> BTreeSet<String> {
     let log: serde_json::Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
     let events = log["events"].as_array().unwrap().iter().map(|event| &event["params"]);
@@ -136,7 +136,7 @@ fn asked_for(log: &Path) -> BTreeSet<String> {
     events.filter(by_page).map(|event| event["url"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a browser makes of a page: its document, its log, and what the page asked for.
+/// Opens a page in a browser. Returns its document, its log, and the addresses that it requested.
 fn look_at(page: &Path) -> (String, String, BTreeSet<String>) {
     let profile = tempfile::tempdir().unwrap();
     let log = profile.path().join("net-log.json");
@@ -176,7 +176,7 @@ fn a_browser_shows_every_point_and_asks_for_nothing() {
 fn the_browser_would_tell_of_a_request_and_of_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
-    // Port 9 is discard: nobody is there.
+    // Port 9 is discard. No program listens there.
     let text = r#"<!DOCTYPE html><link rel="icon" href="data:,"><img src="http://127.0.0.1:9/a.png"><script>nobody()</script>"#;
     fs::write(&page, text).unwrap();
     let (_, errors, asked) = look_at(&page);

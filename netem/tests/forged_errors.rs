@@ -1,5 +1,5 @@
-//! Somebody who knows the ports forges all the ICMP errors that there are, for all sockets of a
-//! path's three hosts, from before the handshakes on. The call has a test of its own beside its
+//! An attacker who knows the ports forges every kind of ICMP error. It forges them for all sockets
+//! of a path's three hosts, from before the handshakes on. The call has its own test, beside its
 //! programs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,17 +21,17 @@ use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::{SourceFile, sha256};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
-/// Longest wait for anything; only a failing test gets that far.
+/// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The server's, beside its address.
+/// The server's name in its certificate, beside its address.
 const NAME: &str = "upload.example";
 
-/// Forges on one host as long as it is there.
+/// Forges errors on one host until its drop.
 struct Forger(Child);
 
 impl Forger {
-    /// `kinds`: all if nothing is said.
+    /// Forges errors of `kinds`, or of all kinds.
     fn start(host: &Namespace, kinds: Option<&str>) -> Self {
         let script =
             FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/tests/common/forge.py");
@@ -40,7 +40,7 @@ impl Forger {
         Self(host.enter(move || python.spawn()).unwrap().unwrap())
     }
 
-    /// Stops it, and tells how often it has forged everything.
+    /// Stops it. Returns how often it has forged every error.
     fn stop(mut self) -> usize {
         drop(self.0.stdin.take());
         let mut rounds = String::new();
@@ -57,7 +57,7 @@ impl Drop for Forger {
     }
 }
 
-/// Builds the example in C against the library beside the lab.
+/// Builds the example in C with the library of the lab's directory.
 fn build(libraries: &FilePath, directory: &FilePath) {
     let mut flags = Command::new("pkg-config");
     flags.args(["--cflags", "--libs", "quic-sidekick"]).env("PKG_CONFIG_PATH", libraries);
@@ -134,7 +134,8 @@ fn forged_errors_end_no_upload() {
                     assert!(report["socket_errors"].is_u64(), "{report}");
                 }
                 _ => {
-                    // Its connection's socket is connected, and hears of them.
+                    // The socket of its connection is connected, so the kernel reports errors to
+                    // it.
                     assert!(
                         ended.last_words.contains("assisted by the proxy"),
                         "{}",
@@ -154,7 +155,7 @@ fn forged_errors_end_no_upload() {
             assert!(rounds > 1);
         }
 
-        // Where a server answers, it listens, whatever the network says during the handshake.
+        // If a server answers, it listens, even if the network reports errors during the handshake.
         let forger = Forger::start(&hosts.sender, Some("refusals"));
         let url = format!("https://{server}/in-spite-of-refusals");
         let line = [text.as_str(), &url, "--quiet", "--cafile", &ca];

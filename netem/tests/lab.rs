@@ -1,5 +1,5 @@
-//! The program `sidekick-lab` with shell scripts in place of the real programs: what it starts,
-//! what it prints, and that nothing is left of it however it ends.
+//! The program `sidekick-lab` with shell scripts in place of the real programs. The tests check the
+//! programs that it starts, its output, and that it leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -54,13 +54,13 @@ fn with_client(client: &str) -> Programs {
     ])
 }
 
-/// A client of quinn.
+/// A client with quinn's report.
 const CLIENT_OF_QUINN: &str = r#"
 [ -f "$2" ] || { echo "no CA file" >&2; exit 1; }
 cp "$3" "$(cat "${0%/*}/store")/upload"
 echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2}'
 "#;
-/// An agent that reports when it is interrupted.
+/// An agent that prints its summary on SIGINT.
 const AGENT: &str = r#"
 trap 'echo "{\"flows_assisted\":1,\"sent\":9,\"lost\":4,\"resent\":3,\"resent_bytes\":99,
 \"withheld_congested\":0,\"withheld_far\":0,\"withheld_late\":1}" | tr -d "\n"; exit' INT
@@ -68,7 +68,7 @@ sleep 1000 > /dev/null 2>&1 &
 echo "ready: helping what leaves by near"
 wait"#;
 
-/// The programs of the agent's demonstration, with this client and this agent. No call succeeds.
+/// The programs of the agent's demonstration, with this client and this agent. Every call fails.
 fn unmodified(client: &str, agent: &str) -> Programs {
     Programs::new(&[
         ("h3-upload-server", SERVER),
@@ -80,7 +80,7 @@ fn unmodified(client: &str, agent: &str) -> Programs {
     ])
 }
 
-/// Ends a lab while an upload is on: a server, a proxy and a client.
+/// Ends a lab during an upload, which has a server, a proxy and a client.
 fn an_upload_ends_without_a_trace(signal: Signal, code: Option<i32>) {
     let settings = ["--backend", "user", "--set", "sidekick.mode=pacubic"];
     let arguments = [&["run", "upload-paper"], &settings[..]].concat();
@@ -133,7 +133,7 @@ fn json_is_one_object_a_run() {
             // The client does not report them.
             ("/packets/probe_timeouts", serde_json::Value::Null),
             ("/packets/spurious", 0.into()),
-            // The scripts put nothing on the path.
+            // The scripts send no packets over the path.
             ("/packets/lost_near", 0.into()),
             ("/packets/lost_far", 0.into()),
             ("/ack_packets", 0.into()),
@@ -164,12 +164,12 @@ fn what_the_server_of_a_download_does_not_report_is_null() {
     for figure in ["retransmitted", "lost_end_to_end", "probe_timeouts"] {
         assert_eq!(record["packets"].get(figure), Some(&serde_json::Value::Null), "{record}");
     }
-    // The scripts put nothing on the path.
+    // The scripts send no packets over the path.
     assert_eq!(record.pointer("/packets/sent"), Some(&0.into()), "{record}");
     let output = programs.run(&arguments);
     let table = text(&output.stdout);
     let row = table.lines().find(|line| line.contains("0.5 s")).unwrap();
-    // Losses found end to end, and probe timeouts.
+    // The two dashes are the losses found end to end, and the probe timeouts.
     assert_eq!(row.split(['│', '┆']).filter(|entry| entry.trim() == "-").count(), 2, "{table}");
 }
 
@@ -177,15 +177,15 @@ fn what_the_server_of_a_download_does_not_report_is_null() {
 fn a_demo_names_no_file_that_it_deletes() {
     let programs = with_client(CLIENT_THAT_DOWNLOADS);
     let output = programs.run(&["demo-satellite", "--json"]);
-    // The client claims another length than the file has.
+    // The client reports another length than the file has.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let demo: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(demo.get("file"), Some(&serde_json::Value::Null), "{demo}");
     assert_eq!(demo["bytes"], 1024 * 1024, "{demo}");
 }
 
-/// In the demonstration of the agent the first upload is over, and the second has an agent. The
-/// first call fails.
+/// In the demonstration of the agent, the first upload ends, and the second has an agent. The first
+/// call fails.
 #[test]
 fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
     let programs = unmodified(CLIENT_OF_QUINN, AGENT);
@@ -204,7 +204,7 @@ fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
 
 #[test]
 fn nothing_is_left_of_the_demo_of_the_agent_after_ctrl_c() {
-    // A server, a proxy, an agent and the second client.
+    // The four programs are a server, a proxy, an agent and the second client.
     let client = format!(
         "if mkdir \"${{0%/*}}/second\" 2> /dev/null; then\n{CLIENT_OF_QUINN}\nelse\n{STAY}\nfi"
     );
@@ -250,7 +250,7 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
 
 #[test]
 fn a_proxy_that_does_not_last_is_told_of() {
-    // The client waits until the proxy has closed its end.
+    // The client waits until the proxy has closed its end of the pipe.
     let programs = with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
     let proxy =
         "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";

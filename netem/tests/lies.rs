@@ -1,5 +1,5 @@
-//! Uploads in virtual time past a proxy that lies: what the lies cost, beside the same upload
-//! without a Sidekick.
+//! Uploads in virtual time past a lying proxy: the cost of the lies, by comparison with the same
+//! upload without a Sidekick.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -15,9 +15,9 @@ use sidekick_netem::record::RunRecord;
 virtual_time::in_force!();
 
 const SEEDS: u64 = 10;
-/// Where nothing hangs on chance.
+/// The number of seeds for runs that do not depend on chance.
 const FEW_SEEDS: u64 = 3;
-/// Each mode, and the controllers that it is held to.
+/// The modes, each with the controllers to compare with.
 const SENDERS: [(&str, &[&str]); 6] = [
     ("early-loss", &["cubic-rfc9438", "bbr2"]),
     ("pacubic", &["cubic-rfc9438"]),
@@ -28,16 +28,16 @@ const SENDERS: [(&str, &[&str]); 6] = [
 ];
 const RUN: [&str; 4] =
     ["flow.bytes=1000000000", "flow.seconds=7", "flow.sample_ms=2000", "near.loss_percent=0"];
-/// The near segment is the bottleneck, and another flow's, too.
+/// The near segment is the bottleneck, which another flow shares.
 const BESIDE: [&str; 3] = ["near.rate_mbit=10", "far.rate_mbit=100", "competitor.cc=cubic"];
 
-/// Mbit/s after the first two seconds.
+/// The goodput after the first two seconds, in Mbit/s.
 fn goodput(record: &RunRecord) -> f64 {
     let from = record.window.iter().find(|sample| sample.time_s >= 2.0).unwrap();
     (record.bytes - from.delivered_bytes) as f64 * 8e-6 / (record.time_s - from.time_s)
 }
 
-/// What the runs of some seeds come to.
+/// Results of the runs of some seeds.
 #[derive(Clone, Copy)]
 struct Cell {
     median: f64,
@@ -45,13 +45,13 @@ struct Cell {
     assisted: usize,
 }
 
-/// The first seeds with each list of settings.
+/// Runs the first seeds with each list of settings.
 fn cells(settings: &[Vec<String>], seeds: u64) -> Vec<Cell> {
     let jobs: Vec<_> = settings
         .iter()
         .flat_map(|settings| {
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-            // What happens beside another flow depends on who comes first, and on chance.
+            // The result beside another flow depends on chance, and on which flow starts first.
             (1..=seeds).map(move |seed| {
                 let start = format!("competitor.start_ms={}", 50 * seed);
                 job("upload-paper", &[&settings[..], &[&start]].concat(), seed)
@@ -66,15 +66,16 @@ fn cells(settings: &[Vec<String>], seeds: u64) -> Vec<Cell> {
     run_all(&jobs).chunks(usize::try_from(seeds).unwrap()).map(cell).collect()
 }
 
-/// How much of the goodput without help is left, past each liar: what each cell has, and what a
-/// sender has past all of them.
+/// The share of the goodput without help that must remain. One bound is for each cell. The other is
+/// for a sender over all lies.
 struct Least {
     median: f64,
     mean_of_all: f64,
 }
 
-/// Holds each sender past each liar to its upload without help, or past an honest proxy if that is
-/// slower: rare acknowledgements cost something beside another flow, whoever reports.
+/// Compares each sender under each lie with its upload without help. If its upload past an honest
+/// proxy is slower, it compares with that. Beside another flow, rare acknowledgements cost
+/// something with any proxy.
 fn hold(path: &[&str], lies: &[&str], seeds: u64, least: &Least) {
     let run: Vec<String> = RUN.iter().chain(path).map(|setting| (*setting).to_owned()).collect();
     let senders: Vec<_> =
@@ -131,7 +132,7 @@ const TOO_LITTLE: [&str; 4] = [
     "proxy-lies too-little 25 at 0",
     "proxy-lies too-little 50 at 0",
 ];
-/// Lies that begin late, come and go, say too much, or nothing that makes sense.
+/// Lies that begin late or come and go, counts that are too high, and random identifiers.
 const OTHERS: [&str; 5] = [
     "proxy-lies too-little 5 at 2000",
     "proxy-lies too-little 25 at 2000",
@@ -145,8 +146,8 @@ fn a_proxy_that_omits_packets_costs_at_most_a_twentieth() {
     hold(&[], &TOO_LITTLE, SEEDS, &Least { median: 0.95, mean_of_all: 0.95 });
 }
 
-/// Two flows in one full queue share it by chance, ten runs by a tenth: what is held to a twentieth
-/// are all forty.
+/// Two flows share one full queue by chance. The shares of ten runs differ by a tenth. So the bound
+/// of a twentieth is for all forty runs.
 #[test]
 fn nor_does_it_beside_another_flow_before_the_proxy() {
     hold(&BESIDE, &TOO_LITTLE, SEEDS, &Least { median: 0.85, mean_of_all: 0.95 });
@@ -157,8 +158,8 @@ fn nor_do_lies_of_other_kinds() {
     hold(&[], &OTHERS, FEW_SEEDS, &Least { median: 0.95, mean_of_all: 0.95 });
 }
 
-/// What an honest proxy may look like at its worst: losses, reordering, jitter, and packets that
-/// its capture misses.
+/// An honest proxy in bad conditions: losses, reordering, jitter, and packets that its capture
+/// misses.
 #[test]
 fn an_honest_proxy_is_no_liar() {
     const BYTES: &str = "flow.bytes=2097152";

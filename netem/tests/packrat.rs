@@ -1,5 +1,5 @@
-//! The networks of Packrat, in virtual time: what help for a client gains beside its rivals, and
-//! beside what Packrat's authors published. `docs/results.md` has the figures.
+//! The networks of Packrat, in virtual time. The tests compare the gain by help for a client with
+//! its alternatives, and with the published figures of Packrat. `docs/results.md` has the figures.
 //!
 //! `sidekick-lab figures` plots more places, of fewer seeds. `INSTA_UPDATE=always` accepts a new
 //! table, as for `tables.rs`.
@@ -23,7 +23,7 @@ use sidekick_netem::sim;
 virtual_time::in_force!();
 
 const NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
-/// The servers: their names in plots and here.
+/// The servers: the name in plots, and the name in the table.
 const SERVERS: [(&str, &str, &[&str]); 2] = [
     (
         "cubic",
@@ -32,7 +32,7 @@ const SERVERS: [(&str, &str, &[&str]); 2] = [
     ),
     ("bbr2", "BBR2", &["no help", "split proxy", "auto"]),
 ];
-/// The columns: the plot, and where in it.
+/// The columns: the plot, and the x in it.
 const COLUMNS: [(&str, f64); 6] = [
     ("loss", 0.0),
     ("loss", 4.0),
@@ -42,7 +42,7 @@ const COLUMNS: [(&str, f64); 6] = [
     ("bursts", 22.272),
 ];
 const NAMES: usize = 34;
-/// At 4 % loss one download of ten with CUBIC and no help is fast.
+/// At 4 % loss, one download in ten with CUBIC and no help is fast.
 const SEEDS: u64 = 7;
 
 fn plots() -> Vec<Plot> {
@@ -58,17 +58,17 @@ fn curve<'a>(plot: &'a Plot, name: &str) -> Option<&'a Curve> {
     plot.curves.iter().find(|curve| curve.name == name)
 }
 
-/// The published curve that belongs to one of ours. That of `auto` is Packrat's.
+/// The published counterpart of one of our curves. That of `auto` is Packrat's.
 fn published<'a>(plot: &'a Plot, name: &str) -> Option<&'a Curve> {
     let name = if name == "auto" { "Packrat" } else { name };
     curve(plot, &format!("published: {name}"))
 }
 
-/// What one of our curves shows at a place, of more seeds than the plot has.
+/// The quantity of one of our curves at `x`, with more seeds than in the plot.
 fn quantity_at(curve: &Curve, x: f64) -> Option<Quantity> {
     let Points::Measured(points) = &curve.points else { return None };
     match points.iter().find(|(at, _)| at.total_cmp(&x).is_eq())? {
-        // Without loss the seed makes no difference.
+        // Without loss, the seed makes no difference.
         (_, Quantity::Of(case, measure)) if x > 0.0 => {
             Some(Quantity::Of(case.clone().seeds(SEEDS), *measure))
         }
@@ -81,7 +81,7 @@ fn jobs_at(curve: &Curve, x: f64) -> Vec<Job> {
     quantity.iter().flat_map(Quantity::cases).flat_map(|case| case.jobs()).collect()
 }
 
-/// The median of a curve at a place, if it has one there.
+/// The median of a curve at `x`, if it has one.
 fn at(curve: &Curve, results: &Results, x: f64) -> Option<f64> {
     match &curve.points {
         Points::Published(points) => {
@@ -97,8 +97,8 @@ fn run(job: &Job) -> Outcome {
     Ok(record.unwrap_or_else(|error| panic!("{}: {error}", job.command())))
 }
 
-/// Mbit/s of ours, and in parentheses what was published. Below the table are its places where
-/// Packrat has more than `auto`.
+/// Our Mbit/s, with the published ones in parentheses. Below the table are the places where
+/// Packrat's are higher than those of `auto`.
 #[test]
 fn goodput_over_the_networks_of_packrat() {
     let plots = plots();
@@ -156,7 +156,7 @@ fn goodput_over_the_networks_of_packrat() {
     insta::assert_snapshot!(table);
 }
 
-/// The rows of the table in docs/results.md.
+/// Checks the rows of the table in docs/results.md.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
     let snapshot = include_str!("snapshots/packrat__goodput_over_the_networks_of_packrat.snap");

@@ -1,7 +1,7 @@
-//! Downloads in virtual time past a proxy that is far away: what parity gains, and what it costs.
+//! Downloads in virtual time past a proxy that is far away: the gain by parity, and its cost.
 //! `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -38,7 +38,8 @@ fn overhead(records: &[RunRecord]) -> f64 {
     median_of(records, |record| record.repeats.unwrap_or_default().near_overhead_percent)
 }
 
-/// What the server sent again, beyond what was lost before the proxy, in percent of its packets.
+/// The packets that the server sent again, beyond those that were lost before the proxy, in percent
+/// of its packets.
 fn needless(records: &[RunRecord]) -> f64 {
     median_of(records, |record| {
         let again = record.packets.retransmitted.unwrap().saturating_sub(record.packets.lost_far);
@@ -46,13 +47,13 @@ fn needless(records: &[RunRecord]) -> f64 {
     })
 }
 
-/// The first so many seeds of a scenario.
+/// Runs the first `seeds` seeds of a scenario.
 fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunRecord> {
     let settings = settings.concat();
     run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
 }
 
-/// One table for all networks. Runs without help would take minutes at more loss.
+/// One table for all networks. At higher loss, runs without help would take minutes.
 #[test]
 fn goodput_past_a_far_proxy() {
     const SEEDS: u64 = 9;
@@ -87,7 +88,7 @@ fn goodput_past_a_far_proxy() {
     insta::assert_snapshot!(table);
 }
 
-/// The rows of the table in docs/results.md.
+/// Checks the rows of the table in docs/results.md.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
     let snapshot = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
@@ -107,7 +108,8 @@ fn the_document_shows_the_table_as_it_is() {
     }
 }
 
-/// 20 MB through Packrat's networks. The proxy's cap on parity allows no more at 20 % loss.
+/// Downloads of 20 MB through Packrat's networks. At 20 % loss, the proxy reaches its cap on
+/// parity.
 #[test]
 fn parity_fills_a_long_near_segment() {
     const SEEDS: u64 = 7;
@@ -135,7 +137,7 @@ fn parity_fills_a_long_near_segment() {
     }
 }
 
-/// A radio's jitter of half the near round trip is no queue.
+/// A radio whose jitter is half of the near round trip has no queue.
 #[test]
 fn jitter_leaves_the_help_in_force() {
     const SEEDS: u64 = 7;
@@ -148,7 +150,8 @@ fn jitter_leaves_the_help_in_force() {
     }
 }
 
-/// A megabyte is over before a loss-based server leaves slow start, unless a loss ends that.
+/// A download of a megabyte ends before a loss-based server leaves slow start, unless a loss ends
+/// slow start.
 #[test]
 fn a_megabyte_over_a_cellular_hop() {
     const SEEDS: u64 = 21;
@@ -162,7 +165,8 @@ fn a_megabyte_over_a_cellular_hop() {
     assert!(time <= 1.1, "{time} s");
 }
 
-/// Where the near segment loses nothing, whatever else it does, parity costs next to nothing.
+/// If the near segment loses no packets, parity costs next to nothing, whatever else the segment
+/// does.
 #[test]
 fn nothing_lost_costs_nothing() {
     const SEEDS: u64 = 7;
@@ -173,7 +177,7 @@ fn nothing_lost_costs_nothing() {
         ("packrat-cellular", &["near.jitter_ms=5"], ALL),
         ("packrat-cellular", &["near.reorder_percent=1"], ALL),
         ("packrat-satellite", &[], ALL),
-        // Reno sends so little there that parity of the last datagrams is a large part.
+        // Reno sends few packets there, so the parity of the last datagrams is a large share.
         ("packrat-satellite", &GEO, &[CUBIC, BBR2]),
     ] {
         for controller in controllers {
@@ -188,7 +192,7 @@ fn nothing_lost_costs_nothing() {
     }
 }
 
-/// On a congested near segment losses are congestion. Parity must neither hide them nor add to
+/// Losses on a congested near segment mean congestion. Parity must neither hide them nor add to
 /// them.
 #[test]
 fn parity_does_not_fill_a_congested_near_segment() {

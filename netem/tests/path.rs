@@ -1,7 +1,7 @@
-//! The emulated path, end to end: datagrams of real sockets in real namespaces, held against the
-//! link model.
+//! The emulated path, end to end. Real sockets send datagrams in real namespaces, and the tests
+//! compare their fate with the link model.
 //!
-//! Each test starts this program again inside an enclosure, and does its work there.
+//! Each test starts this program again inside an enclosure, where it does its work.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -20,15 +20,15 @@ use sidekick_netem::scenario::{Direction, Scenario};
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
 use survivors::survivors;
 
-/// Datagrams sent before the receiver is asked for those that survive: well below any socket's
-/// buffer.
+/// Datagrams that are sent before the receiver reads the survivors. They fit the buffer of every
+/// socket.
 const BATCH: usize = 40;
-/// A datagram that has not come by then is lost for good.
+/// A datagram that does not arrive within this time is lost.
 const LONG: Duration = Duration::from_secs(20);
 
 fn scenario(settings: &[&str]) -> Scenario {
     let mut scenario = Scenario::load("upload-paper").unwrap();
-    // Without a rate limit the order of events is the same whatever this machine is busy with.
+    // Without a rate limit, the order of events does not depend on the load of this machine.
     scenario
         .apply(&["near.rate_mbit=unlimited", "far.rate_mbit=unlimited", "far.delay_ms=2"])
         .unwrap();
@@ -43,8 +43,7 @@ fn socket(host: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
     socket
 }
 
-/// Sends the numbers 0.. `count` and asserts that exactly `expected` arrive, unharmed and in their
-/// order.
+/// Sends the numbers 0.. `count`. Asserts that exactly `expected` arrive, unchanged and in order.
 fn carry(from: &UdpSocket, to: &UdpSocket, count: u32, expected: &[u32]) {
     let numbers: Vec<u32> = (0..count).collect();
     let mut expected = expected.iter().peekable();
@@ -214,8 +213,8 @@ fn the_kernels_queue_drops_its_tail() {
         let mut path = Path::build(Backend::Tc, &scenario, 1).unwrap();
         let (sender, receiver) =
             (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));
-        // At 0.1 Mbit/s a frame of 1,042 bytes takes 83 ms: of a burst, the bucket lets two pass
-        // and the queue holds two.
+        // At 0.1 Mbit/s, a frame of 1,042 bytes takes 83 ms. Of a burst, two frames pass in the
+        // bucket, and the queue holds two.
         for number in 0..50_u8 {
             sender.send_to(&[number; 1000], receiver.local_addr().unwrap()).unwrap();
         }
@@ -233,7 +232,7 @@ fn the_kernels_queue_drops_its_tail() {
 fn a_kernel_without_netem_is_told_apart() {
     enclosed("a_kernel_without_netem_is_told_apart", || {
         let scenario = Scenario::load("upload-paper").unwrap();
-        // Either the kernel has it, and the path stands, or the one sentence says what to do.
+        // If the kernel has netem, the path works. If not, the one sentence states the remedy.
         if let Err(error) = Path::build(Backend::Tc, &scenario, 1) {
             assert_eq!(error.to_string(), "this kernel has no sch_netem; use --backend user");
         }

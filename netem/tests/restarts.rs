@@ -1,7 +1,7 @@
-//! A proxy that is killed and started again, over and over, under two uploads of real programs.
+//! A proxy that is killed and restarted repeatedly during two uploads of real programs.
 //!
-//! Nothing is asserted about times, which are the machine's: they are printed.
-//! `SIDEKICK_RESTARTS=900 cargo test -p sidekick-netem --test restarts -- --nocapture` goes on for
+//! The test asserts nothing about times, which depend on the machine. It prints them.
+//! `SIDEKICK_RESTARTS=900 cargo test -p sidekick-netem --test restarts -- --nocapture` runs for
 //! twelve minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,13 +25,14 @@ use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::{FlowKind, Scenario};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 
-/// Longest wait for anything; only a failing test gets that far.
+/// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often to look whether something has happened.
+/// The interval between two checks of a condition.
 const OFTEN: Duration = Duration::from_millis(10);
-/// Packets of each upload that a proxy counts before it is killed: at 10 Mbit/s, half a second.
+/// Packets of each upload that a proxy counts before it is killed. At 10 Mbit/s, they take half a
+/// second.
 const COUNTED: u64 = 200;
-/// Packets that go by while every other proxy is away, all of them too many for a sum.
+/// Packets that pass while every other proxy is away. They are too many for one sum.
 const AWAY: u64 = 200;
 
 #[test]
@@ -87,9 +88,9 @@ fn kill_again_and_again(restarts: usize) {
         assert_eq!(report["assisted"], true, "{report}");
         let [sent, spurious] =
             ["sent", "spurious"].map(|packets| report["packets"][packets].as_u64().unwrap());
-        // One in 2^24 packets has the identifier of one that is remembered, and is not counted
-        // (SPEC.md, section 8): of a million there may be one, of the few thousand of a short run
-        // none.
+        // One packet in 2^24 has the identifier of a remembered packet, so the proxy does not count
+        // it (SPEC.md, section 8). A million packets may have one. The few thousand of a short run
+        // have none.
         assert!(spurious <= sent / 500_000, "declared lost, and acknowledged: {report}");
         let early = report["packets"]["lost_early"].as_u64().unwrap();
         assert!(
@@ -104,7 +105,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Asks now and then until it is so. The program must not end before.
+/// Repeats a check until it succeeds. The program must not end before.
 fn until(what: &str, program: &mut Program, mut so: impl FnMut() -> bool) {
     let begun = now();
     while !so() {
@@ -129,7 +130,7 @@ fn server(programs: &Programs, hosts: &Topology, directory: &FilePath) -> (Progr
     (server, ca)
 }
 
-/// A proxy, which is killed where this is dropped.
+/// A proxy. Its drop kills it.
 struct Proxy(Program);
 
 impl Proxy {
@@ -143,7 +144,7 @@ impl Proxy {
         Self(proxy)
     }
 
-    /// Waits until it counts so many flows, and so many packets of each.
+    /// Waits until the proxy counts `flows` flows, and `packets` packets of each.
     fn wait_for(&mut self, hosts: &Topology, flows: usize, packets: u64) {
         until("help", &mut self.0, || {
             let status = status(hosts);
@@ -154,7 +155,7 @@ impl Proxy {
     }
 }
 
-/// What the proxy says of itself.
+/// The proxy's status page.
 fn status(hosts: &Topology) -> Value {
     let ask = || {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, 9252)).unwrap();
@@ -168,7 +169,7 @@ fn status(hosts: &Topology) -> Value {
     serde_json::from_str(page).unwrap()
 }
 
-/// An upload from a pipe that somebody fills until it is enough.
+/// An upload from a pipe, which a thread fills until `enough` is set.
 struct Upload {
     program: Program,
     enough: Arc<AtomicBool>,
@@ -211,18 +212,19 @@ impl Upload {
             let enough = Arc::clone(&enough);
             move || {
                 let mut pipe = OpenOptions::new().write(true).open(pipe).unwrap();
-                // An upload that has failed has closed its end, and says why.
+                // A failed upload has closed its end, and reports the reason.
                 while !enough.load(Ordering::Relaxed) && pipe.write_all(&[0x5a; 4096]).is_ok() {}
             }
         });
         Self { program, enough, filling }
     }
 
-    /// Lets it come to its end, and gives its report: it has compared what the server stored.
+    /// Lets the upload end, and returns its report. The client has compared its file with the
+    /// stored one.
     fn finish(mut self) -> Value {
         self.enough.store(true, Ordering::Relaxed);
         self.filling.join().unwrap();
-        // What it has read is still to be sent.
+        // The client must still send the bytes that it has read.
         let ended = self.program.wait(10 * PATIENCE).unwrap().unwrap();
         assert!(ended.status.success(), "{}", ended.last_words);
         serde_json::from_str(&ended.output).unwrap()

@@ -1,7 +1,7 @@
-//! A satellite between two proxies, in virtual time: what ours gains beside proxies that split the
-//! connection. `docs/results.md` has the figures.
+//! A satellite between two proxies, in virtual time: the gain by a Sidekick, compared with proxies
+//! that split the connection. `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -17,14 +17,14 @@ use sidekick_netem::report::percentile;
 
 virtual_time::in_force!();
 
-/// Reno carries from 3 to 19 MB over the same path, by the seed.
+/// Reno transfers from 3 to 19 MB over the same path, depending on the seed.
 const SEEDS: u64 = 20;
 
 const ORBITS: [(&str, &str); 2] = [("LEO", "smaq-leo"), ("GEO", "smaq-geo")];
 const OFF: &str = "sidekick.mode=off";
 const RECEIVE: &str = "sidekick.mode=receive";
 const SPLIT: &[&str] = &[OFF, "flow.cc=reno", "flow.split=both", "flow.split_cc=hybla"];
-/// All but the last two over NewReno, as SMAQ's baseline is.
+/// All but the last two use NewReno, as SMAQ's baseline does.
 const DOWNLOADS: [(&str, &[&str]); 7] = [
     ("Reno", &[OFF, "flow.cc=reno"]),
     ("Reno, two split proxies with Hybla", SPLIT),
@@ -40,7 +40,7 @@ const UPLOADS: [(&str, &[&str]); 3] = [
     ("upload, auto", &["flow.kind=upload", "sidekick.mode=auto"]),
 ];
 
-/// The runs of the first so many seeds.
+/// Runs the first `seeds` seeds of a scenario.
 fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunRecord> {
     let settings = settings.concat();
     run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
@@ -89,7 +89,7 @@ fn time_to_load_a_page() {
     }));
 }
 
-/// The rows of the tables in docs/results.md.
+/// Checks the rows of the tables in docs/results.md.
 #[test]
 fn the_document_shows_the_tables_as_they_are() {
     let results = include_str!("../../docs/results.md");
@@ -114,8 +114,8 @@ fn the_document_shows_the_tables_as_they_are() {
     assert_eq!(rows, 2 * (10 + 7));
 }
 
-/// The proxy behind the satellite is the one that helps, whether it is configured or found. One
-/// before the satellite sees no loss.
+/// Help comes from the proxy behind the satellite, whether the sender is configured with it or
+/// discovers it. A proxy before the satellite sees no loss.
 #[test]
 fn help_comes_from_behind_the_satellite() {
     let parity = [RECEIVE, "sidekick.repair=parity", "flow.cc=reno", "middle.loss_percent=0.1"];
@@ -133,7 +133,7 @@ fn help_comes_from_behind_the_satellite() {
     }
 }
 
-/// With any of its segments out of order, the whole path is.
+/// If one of its segments fails, the whole path fails.
 #[test]
 fn the_middle_segment_is_a_part_of_the_path() {
     let short = ["flow.bytes=1000000", "middle.loss_percent=0", OFF];

@@ -1,5 +1,5 @@
-//! `sidekick-lab sweep` as a program, and how close `auto` comes to the best sender on a few
-//! topologies. The lab runs hundreds; docs/results.md has their distribution.
+//! `sidekick-lab sweep` as a program, and how close `auto` is to the best sender on a few
+//! topologies. docs/results.md has the distribution over hundreds of topologies.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 

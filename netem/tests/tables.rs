@@ -1,8 +1,8 @@
-//! Loss against goodput of every sender in virtual time: written down, so that a change of
-//! behaviour is a difference that somebody sees; and held against what was published.
+//! The goodput of every sender by loss, in virtual time. Snapshots show each change of behaviour as
+//! a difference. Other tests compare the goodput with published figures.
 //!
-//! `cargo insta review` (or `INSTA_UPDATE=always`) takes a new table over, which belongs in the
-//! same commit as the change that made it.
+//! `cargo insta review` (or `INSTA_UPDATE=always`) accepts a new table. Commit it together with the
+//! change that made it.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -17,7 +17,7 @@ use sidekick_netem::record::RunRecord;
 
 virtual_time::in_force!();
 
-/// What a table's rows are: a name and the settings behind it.
+/// The rows of a table: the name and the settings of each.
 const SENDERS: [(&str, &[&str]); 11] = [
     ("stock CUBIC", &["flow.cc=cubic"]),
     ("RFC 9438 CUBIC", &["flow.cc=cubic-rfc9438"]),
@@ -59,8 +59,8 @@ fn goodput_against_near_loss() {
     insta::assert_snapshot!(table);
 }
 
-/// What `auto`, PACUBIC, and re-injection over the controller that most connections run have to
-/// come to: 10 MiB, as in the paper.
+/// The least goodput of `auto`, of PACUBIC, and of re-injection over the most usual controller: 10
+/// MiB, as in the paper.
 #[test]
 fn loss_before_the_proxy_costs_no_goodput() {
     const SEEDS: u64 = 10;
@@ -81,13 +81,13 @@ fn loss_before_the_proxy_costs_no_goodput() {
     }
 }
 
-/// Losses that come in bursts, five packets long on average, as a radio link has them:
-/// Gilbert-Elliott.
+/// Bursts of losses with five packets on average, as on a radio link: Gilbert-Elliott.
 #[test]
 fn bursts_of_loss_before_the_proxy_cost_little() {
     const SEEDS: u64 = 10;
     for (loss, least) in [(1.0, 9.1), (4.0, 9.0), (15.0, 8.9), (30.0, 8.4)] {
-        // Left with probability 1/5, and entered so often that the mean is `loss`.
+        // A packet leaves the bad state with probability 1/5. The chance to enter it gives a mean
+        // loss of `loss`.
         let enter = format!("near.bad_enter_percent={:.4}", 20.0 * loss / (100.0 - loss));
         let settings =
             ["sidekick.mode=auto", "near.loss_percent=0", "near.bad_leave_percent=20", &enter];
@@ -105,9 +105,9 @@ fn bursts_of_loss_before_the_proxy_cost_little() {
     }
 }
 
-/// Hiding losses from the controller must not take from others: beside a plain flow the shares are
-/// as even as two plain controllers make them, through a bottleneck behind the proxy and through
-/// one before it, whose losses are congestion.
+/// A controller without these losses must not take bandwidth from others. Beside a plain flow, the
+/// shares are as even as those of two plain flows. This holds for a bottleneck behind the proxy. It
+/// also holds for one before the proxy, whose losses mean congestion.
 #[test]
 fn who_is_helped_shares_as_without_help() {
     const SEEDS: u64 = 6;
@@ -144,9 +144,9 @@ fn who_is_helped_shares_as_without_help() {
     }
 }
 
-/// Small uploads are handshakes and tails, where a loss costs a timeout: no more of them than
-/// without help, and far fewer of the long ones. BBR2 paces its first packets, which costs it 3 ms
-/// of 120 beside CUBIC.
+/// Small uploads consist of handshakes and tails, where a loss costs a timeout. There are no more
+/// timeouts than without help, and far fewer long ones. BBR2 paces its first packets. That costs it
+/// 3 ms of 120, compared with CUBIC.
 #[test]
 fn small_uploads_wait_for_fewer_timeouts() {
     const SEEDS: u64 = 200;
@@ -180,7 +180,7 @@ fn small_uploads_wait_for_fewer_timeouts() {
     }
 }
 
-/// A loss on a stream holds up all messages behind it, until somebody notices.
+/// A loss on a stream delays all messages behind it until the sender detects it.
 #[test]
 fn messages_hardly_wait_for_those_lost_before_the_proxy() {
     const SEEDS: u64 = 5;
@@ -192,15 +192,15 @@ fn messages_hardly_wait_for_those_lost_before_the_proxy() {
     };
     let plain = p99(&["flow.cc=bbr2"]);
     assert!(plain > 50.0, "nobody notices within less than a round trip: {plain} ms");
-    // As it is asked for unless somebody chooses, too: then the polls do it.
+    // This also holds with the quACKs of the default schedule, where the polls do the work.
     for frequency in ["sidekick.every_packets=1", "sidekick.every_packets=off"] {
         let helped = p99(&["sidekick.mode=auto", frequency]);
         assert!(helped <= plain / 4.0, "{frequency}: {helped} ms, and {plain} ms without help");
     }
 }
 
-/// A loss-based sender that waits for room for a whole packet sends fewer of them, with help and
-/// without, and is no slower.
+/// A loss-based sender that waits until a whole packet fits its window sends fewer packets. It is
+/// no slower, with help and without.
 #[test]
 fn whole_packets_are_fewer() {
     const SEEDS: u64 = 5;
@@ -226,7 +226,7 @@ fn whole_packets_are_fewer() {
     }
 }
 
-/// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no
+/// A receiver acknowledges every 50 ms if the proxy reports to its sender. The transfer takes no
 /// longer.
 #[test]
 fn acknowledgements_can_be_few() {
@@ -247,18 +247,18 @@ fn acknowledgements_can_be_few() {
         few <= 0.03 * usual && helped >= 0.99 * plain,
         "{few} of {usual}, {helped} of {plain} Mbit/s"
     );
-    // Losses behind the proxy are left to the receiver, and found all the same.
+    // The receiver reports losses behind the proxy, and the sender detects them as before.
     let (_, plain) = run(&["flow.cc=cubic", "far.loss_percent=1"]);
     let (_, helped) = run(&[&seldom[..], &["far.loss_percent=1"]].concat());
     assert!(helped >= plain, "{helped} and {plain} Mbit/s with loss behind the proxy");
-    // Those before it are found by its reports: sooner, so that stock CUBIC takes back fewer of its
-    // reactions to them.
+    // The proxy reports losses before it. The sender detects these sooner, so stock CUBIC undoes
+    // fewer of its reactions.
     let (_, plain) = run(&["flow.cc=cubic", "near.loss_percent=1"]);
     let (_, helped) = run(&[&seldom[..], &["near.loss_percent=1"]].concat());
     assert!(helped >= 0.9 * plain, "{helped} and {plain} Mbit/s with loss before the proxy");
 }
 
-/// A proxy near the sender is of no use to the mode, and does it no harm.
+/// In this mode, a proxy near the sender brings no gain, and costs nothing.
 #[test]
 fn where_acknowledgements_cannot_be_spared_nothing_is_lost_by_it() {
     let run = |mode: &str| {
@@ -290,7 +290,7 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
     }
 }
 
-/// docs/results.md shows where help is no help.
+/// docs/results.md shows the paths where help is slower.
 #[test]
 fn some_help_is_slower_than_none() {
     let median = |path: &[&str], sender: &[&str], seeds| {
@@ -330,7 +330,7 @@ fn some_help_is_slower_than_none() {
     }
 }
 
-/// README has some of the rows, docs/results.md all of them.
+/// README has some of the rows, and docs/results.md has all of them.
 #[test]
 fn the_documents_show_the_table_as_it_is() {
     let snapshot = include_str!("snapshots/tables__goodput_against_near_loss.snap");

@@ -1,7 +1,7 @@
-//! `quic_sidekick::tune` in virtual time, beside every payload and ACK delay of SEC-QUIC's tables.
-//! `docs/results.md` has the figures.
+//! `quic_sidekick::tune` in virtual time, compared with every payload and ACK delay of SEC-QUIC's
+//! tables. `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -15,7 +15,7 @@ use jobs::{job, median_of, run_all};
 
 virtual_time::in_force!();
 
-/// 100 Mbit/s at a round trip of 200 ms, with room for what the path holds.
+/// 100 Mbit/s at a round trip of 200 ms. The queues hold as many bytes as the path does.
 const PATH: [&str; 7] = [
     "sidekick.mode=off",
     "near.delay_ms=5",
@@ -37,7 +37,7 @@ const PAYLOADS: [&[&str]; 3] = [
 ];
 const ACK_DELAYS: [&str; 3] =
     ["flow.ack_delay_ms=15", "flow.ack_delay_ms=25", "flow.ack_delay_ms=35"];
-/// Name, bytes, and how many seeds.
+/// The name, the bytes, and the number of seeds.
 const SIZES: [(&str, &str, u64); 4] = [
     ("1 kB", "flow.bytes=1000", 9),
     ("10 kB", "flow.bytes=10000", 9),
@@ -52,7 +52,7 @@ fn seconds(seeds: u64, settings: &[&[&str]]) -> f64 {
     median_of(&run_all(&jobs), |record| record.time_s)
 }
 
-/// The least time of the nine cells at such ends.
+/// The least time of the nine cells with these endpoints.
 fn best(seeds: u64, size: &[&str], ends: &[&str]) -> f64 {
     let cells = PAYLOADS.iter().flat_map(|payload| ACK_DELAYS.map(|delay| (payload, delay)));
     cells
@@ -61,7 +61,7 @@ fn best(seeds: u64, size: &[&str], ends: &[&str]) -> f64 {
         .unwrap()
 }
 
-/// Seconds: the best cell at each of the ends, `tune`, and its ratio to the best of all.
+/// Seconds: the best cell of each pair of endpoints, `tune`, and its ratio to the best of all.
 #[test]
 fn tune_is_as_fast_as_the_best_cell() {
     let mut table = format!(
@@ -86,7 +86,7 @@ fn tune_is_as_fast_as_the_best_cell() {
     insta::assert_snapshot!(table);
 }
 
-/// The rows of the table in docs/results.md.
+/// Checks the rows of the table in docs/results.md.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
     let results = include_str!("../../docs/results.md");
@@ -104,7 +104,7 @@ fn the_document_shows_the_table_as_it_is() {
     assert_eq!(rows, 8);
 }
 
-/// Without the hint, BBR2 takes its first guess of 333 ms for the path's round trip.
+/// Without the hint, BBR2 uses its first guess of 333 ms as the path's round trip.
 #[test]
 fn a_geostationary_path_is_faster_when_tune_hears_of_it() {
     let seconds = |settings: &[&str]| {
@@ -117,7 +117,8 @@ fn a_geostationary_path_is_faster_when_tune_hears_of_it() {
     assert!(told < 0.8 * blind, "{told} against {blind}");
 }
 
-/// Path MTU discovery finds what passes. The rest of a large object goes in payloads of that size.
+/// Path MTU discovery finds the largest payload that passes. The rest of a large object uses
+/// payloads of that size.
 #[test]
 fn a_narrow_path_gets_payloads_that_pass() {
     let narrow = ["near.mtu_bytes=1380", "near.loss_percent=0", "flow.bytes=20000000"];
@@ -126,6 +127,6 @@ fn a_narrow_path_gets_payloads_that_pass() {
         run_all(&[job("upload-paper", &settings, 1)])[0].packets.sent
     };
     let tuned = sent(&["flow.tune=on"]);
-    // 20 MB in payloads of 1352 bytes at most, and of 1200 while the search lasts.
+    // 20 MB in payloads of at most 1352 bytes, and of 1200 bytes during the search.
     assert!((14_800..16_500).contains(&tuned), "{tuned}");
 }

@@ -1,4 +1,5 @@
-//! The real programs on the emulated path: what a sender makes of a proxy, and of the lack of one.
+//! The real programs on the emulated path: how a sender uses a proxy, and how it uploads without
+//! one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -6,8 +7,8 @@ mod support;
 use serde_json::Value;
 use support::number;
 
-/// A server that is not ours (quinn) offers to be asked for fewer acknowledgements, and is, as long
-/// as there is a proxy.
+/// A server that is not ours (quinn) supports requests for fewer acknowledgements. The sender
+/// requests them as long as a proxy helps.
 #[test]
 fn a_server_that_can_be_asked_acknowledges_seldom() {
     let packets = |settings: &[&str]| {
@@ -23,8 +24,8 @@ fn a_server_that_can_be_asked_acknowledges_seldom() {
     assert!(until_it_dies > 2 * few, "{until_it_dies} packets, and {few} where the proxy stays");
 }
 
-/// Runs the upload with these settings and gives its record. The lab itself fails unless the stored
-/// file is the one sent.
+/// Runs the upload with these settings, and returns its record. The lab fails unless the stored
+/// file equals the sent one.
 fn upload(settings: &[&str]) -> Value {
     support::record("upload-paper", settings)
 }
@@ -46,8 +47,8 @@ fn every_mode_finds_losses_early() {
         assert_eq!(assistance(&record), (true, "assisted by the proxy"));
         let (early, near) =
             (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
-        // The sender's messages to the proxy are lost there as well, and so is what went before the
-        // proxy was found.
+        // The sender's messages to the proxy may be lost, too. So may packets before the discovery
+        // of the proxy.
         assert!(early >= near / 3 && early <= near, "{early} detected early of {near} lost near");
         assert!(number(&record, "/packets/spurious") <= early / 10, "{record}");
     }
@@ -66,7 +67,7 @@ fn without_a_proxy_the_upload_completes_unassisted() {
         let record =
             upload(&["flow.bytes=1000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", proxy]);
         let (assisted, sentence) = assistance(&record);
-        // Some uploads end before the sender gives up the proxy.
+        // Some uploads end before the sender gives up on the proxy.
         let is_plain = ["unassisted: ", "no answer yet from "]
             .iter()
             .any(|beginning| sentence.starts_with(beginning));

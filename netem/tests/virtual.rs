@@ -1,4 +1,4 @@
-//! Backend `sim`: what it promises to whoever reads its figures.
+//! Backend `sim`: the guarantees that readers of its figures need.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -49,7 +49,7 @@ fn a_seed_gives_one_run_on_whatever_thread() {
     }
 }
 
-/// The sender fills the window of the near half, and then waits in silence for credit.
+/// The sender fills the window of the near half. Then it sends nothing until it receives credit.
 #[test]
 fn a_split_proxy_gives_the_sender_credit() {
     let settings = [MEGABYTE, "flow.split=near", "flow.window_bytes=65536"];
@@ -76,10 +76,10 @@ fn five_runs_are_five_lines_and_always_the_same() {
 
 #[test]
 fn a_run_that_cannot_finish_ends_with_its_seed() {
-    // Nothing passes: the connection gives up by itself.
+    // No packet passes, so the connection times out.
     let error = try_run("upload-paper", &["near.loss_percent=100"], 3).unwrap_err().to_string();
     assert!(error.contains("timed out") && error.ends_with("repeat it with --seed 3"), "{error}");
-    // The call goes dead: the talker gives up, or the lab.
+    // The call receives no more packets. The talker gives up, or the lab does.
     let settings =
         ["near.outages_ms=500+60000,60500+60000,120500+60000", "near.loss_from_percent=0"];
     let error = try_run("audio-paper", &settings, 4).unwrap_err().to_string();
@@ -91,7 +91,7 @@ fn packets_are_accounted_for() {
     let record = run("upload-paper", &["sidekick.mode=pacubic", "near.loss_percent=4"], 1);
     let (near, far) = (record.links.near.to_receiver.link, record.links.far.to_receiver.link);
     assert_eq!(record.packets.lost_near, near.lost());
-    // The proxy hands on all but the messages for itself.
+    // The proxy forwards every packet except messages to itself.
     assert!(
         far.packets <= near.delivered
             && far.packets + record.quacks.polls * 2 + 20 >= near.delivered

@@ -1,9 +1,9 @@
-//! Mixtures of what can go wrong with a transfer, and the times of transfers with and without help
-//! under the same faults.
+//! Mixtures of faults for transfers, and the times of transfers with and without help under the
+//! same faults.
 //!
-//! Which packets a link loses depends on what else crosses it. So one run and its twin differ by
-//! chance, and under heavy loss by a lot: a handshake may stall for seconds. So tests compare the
-//! times of groups of runs.
+//! The packets that a link loses depend on the other packets on it. So a run and its twin differ by
+//! chance. Under heavy loss they differ a lot: a handshake may stall for seconds. So tests compare
+//! the times of groups of runs.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -13,7 +13,7 @@ use sidekick_netem::sim;
 
 /// The bytes of each transfer.
 pub(crate) const BYTES: u64 = 1 << 20;
-/// A run is slower than its twin if its time is longer by more than this makes up for.
+/// A run counts as slower than its twin if the ratio of their times is below this.
 const SLOWER: f64 = 0.95;
 
 /// The random choices of a seed.
@@ -34,7 +34,7 @@ impl Draws {
         things[self.index(things.len())]
     }
 
-    /// The index of one of so many things.
+    /// An index below `count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.below(u32::try_from(count).unwrap())).unwrap()
     }
@@ -44,8 +44,8 @@ impl Draws {
         if self.below(4) == 0 { 0 } else { self.below(31) }
     }
 
-    /// Events: some of these faults, each with a share below its limit in percent; perhaps a
-    /// restart of the proxy; perhaps another delay of a segment.
+    /// Events: some of these faults, each with a share below its limit in percent. There may also
+    /// be a restart of the proxy, and another delay of a segment.
     pub(crate) fn events(&mut self, faults: &[(&str, u32)]) -> Vec<String> {
         let mut events = Vec::new();
         for (fault, most) in faults {
@@ -71,7 +71,7 @@ impl Draws {
         events
     }
 
-    /// One of `lies`, or in most runs none.
+    /// One of `lies`. Most runs have none.
     pub(crate) fn lie(&mut self, lies: &[&str]) -> Option<String> {
         (self.below(4) == 0).then(|| {
             let lie = self.one(lies);
@@ -93,13 +93,13 @@ impl Draws {
         ]
     }
 
-    /// How the sender finds the proxy, if not by its address.
+    /// How the sender finds the proxy, if it is not configured with its address.
     pub(crate) fn discovery(&mut self) -> Option<String> {
         (self.below(2) == 0).then(|| "sidekick.proxy=found".to_owned())
     }
 }
 
-/// The record of a run, or a sentence that replays it.
+/// The record of a run, or a sentence with the command that repeats it.
 pub(crate) fn run(name: &str, settings: &[String], seed: u64) -> Result<RunRecord, String> {
     let mut scenario = Scenario::load(name).unwrap();
     scenario.apply(settings).unwrap();
@@ -107,7 +107,7 @@ pub(crate) fn run(name: &str, settings: &[String], seed: u64) -> Result<RunRecor
     record.map_err(|error| format!("seed {seed}, {settings:?}: {error}"))
 }
 
-/// The least loss of the band that a loss belongs to, in percent.
+/// The least loss of the band of `loss_percent`, in percent.
 pub(crate) fn band(loss_percent: u32) -> u32 {
     match loss_percent {
         0 => 0,
@@ -125,13 +125,13 @@ pub(crate) struct Group {
     pub(crate) plain_s: f64,
     /// Runs that took longer with help.
     pub(crate) slower: u32,
-    /// The least ratio of a run, and its seed.
+    /// The lowest ratio of a run, and its seed.
     pub(crate) worst: (f64, u64),
     logarithms: f64,
 }
 
 impl Group {
-    /// Adds a run of this seed. A ratio counts as 100 at most.
+    /// Adds the run of this seed. Its ratio counts as at most 100.
     pub(crate) fn add(&mut self, seed: u64, helped_s: f64, plain_s: f64) {
         self.runs += 1;
         self.helped_s += helped_s;
@@ -150,7 +150,8 @@ impl Group {
     }
 
     /// The geometric mean of the ratios of all runs. A run that takes ten times as long weighs as
-    /// much as one that takes a tenth. In the sums of [`Group::ratio`] it outweighs a small group.
+    /// much as one that takes a tenth. In the sums of [`Group::ratio`], it would outweigh the other
+    /// runs of a small group.
     pub(crate) fn typical(&self) -> f64 {
         (self.logarithms / f64::from(self.runs)).exp()
     }

@@ -1,4 +1,4 @@
-//! A test that does its work inside an enclosure: it starts this program again in there, for itself
+//! A test that works inside an enclosure. It starts this program again in there, for this test
 //! alone.
 
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use sidekick_netem::enclosure;
 
 const ENCLOSED: &str = "SIDEKICK_NETEM_TEST_ENCLOSED";
 
-/// Runs `work` of the test with this name in an enclosure of its own, and tells what it printed.
+/// Runs `work` of the test with this name in its own enclosure, and shows its output.
 pub(crate) fn enclosed(test: &str, work: impl FnOnce()) {
     if std::env::var_os(ENCLOSED).is_some() {
         return work();

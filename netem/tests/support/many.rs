@@ -1,9 +1,9 @@
-//! The same work on many things, on as many threads as there are processors.
+//! Runs the same function on many items, with as many threads as processors.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Does `work` on each of `items`, and returns what it came to in their order.
+/// Calls `work` on each of `items`. Returns the results in the order of the items.
 pub(crate) fn run<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());

@@ -1,18 +1,18 @@
-//! The real programs on the emulated path, run by the lab.
-//! They are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
+//! The real programs on the emulated path, started by the lab. They are in the directory of
+//! `sidekick-lab`, where `cargo build --workspace` puts them.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a scenario with these settings once and gives its record. The lab fails if what arrived is
-/// not what was sent.
+/// Runs a scenario once with these settings, and returns its record. The lab fails if the received
+/// file or media differs from the sent one.
 pub(crate) fn record(scenario: &str, settings: &[&str]) -> Value {
     record_with(scenario, settings, &[])
 }
 
-/// The same with more arguments for the lab.
+/// Like `record`, with more arguments for the lab.
 pub(crate) fn record_with(scenario: &str, settings: &[&str], arguments: &[&OsStr]) -> Value {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
     lab.args(["run", scenario, "--seed", "7", "--backend", "user", "--json"]);

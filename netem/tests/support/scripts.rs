@@ -1,5 +1,5 @@
-//! The program `sidekick-lab` with shell scripts in place of the real programs, and whether
-//! anything is left of it.
+//! The program `sidekick-lab` with shell scripts in place of the real programs, and a check that it
+//! leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,26 +16,26 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// The program.
 pub(crate) const LAB: &str = env!("CARGO_BIN_EXE_sidekick-lab");
-/// Far beyond what any step takes.
+/// A time much longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A proxy that stays.
+/// A proxy that runs until it is killed.
 pub(crate) const PROXY: &str = r#"
 echo "ready: listening on 10.77.1.2:5252, capturing on near"
 read -r never < "${0%/*}/stay"
 "#;
-/// Tells the test that it runs, then stays.
+/// Reports to the test that it runs, and then waits until it is killed.
 pub(crate) const STAY: &str = r#"echo here > "${0%/*}/up"; read -r never < "${0%/*}/stay""#;
 
-/// A directory of programs. Its path is on the command line of every process of a lab, and so marks
-/// them. Those that stay wait for a pipe that nobody writes: a process that becomes another one has
-/// no command line for a moment.
+/// A directory of programs. Its path is on the command line of every process of a lab. So it marks
+/// these processes. Waiting programs read a pipe without a writer. They do not execute another
+/// program, because a process has no command line for a moment during that.
 pub(crate) struct Programs {
     pub(crate) directory: tempfile::TempDir,
 }
 
 impl Programs {
-    /// Programs by their names, each a script of the shell.
+    /// Programs by name. Each is a shell script.
     pub(crate) fn new(scripts: &[(&str, &str)]) -> Self {
         let directory = tempfile::Builder::new().prefix("sidekick-lab-test-").tempdir().unwrap();
         for (name, script) in scripts {
@@ -56,10 +56,10 @@ impl Programs {
         self.directory.path().join("tmp")
     }
 
-    /// The lab with these programs: a command of it and its arguments.
+    /// The lab with these programs, a command, and its arguments.
     pub(crate) fn lab(&self, arguments: &[&str]) -> Command {
         let (command, arguments) = arguments.split_first().unwrap();
-        // A shell starts what runs in its background with SIGINT ignored.
+        // A shell starts background programs with SIGINT ignored.
         let mut lab = Command::new("env");
         lab.args(["--default-signal=INT", LAB]);
         lab.arg(command).arg("--programs").arg(self.directory.path()).args(arguments);
@@ -71,7 +71,7 @@ impl Programs {
         self.lab(arguments).output().unwrap()
     }
 
-    /// Starts a lab in which [`STAY`] runs, and returns once it does.
+    /// Starts a lab in which [`STAY`] runs, and returns once it runs.
     fn start_and_stay(&self, arguments: &[&str]) -> Child {
         let mut lab = self.lab(arguments);
         let lab = lab.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -111,8 +111,8 @@ fn namespaces(pid: i32) -> BTreeSet<PathBuf> {
 }
 
 /// Starts a lab in which [`STAY`] runs, and ends it by a signal to its outer process. Asserts that
-/// its processes are the outer one, unshare, the inner one and so many programs, and that nothing
-/// is left.
+/// its processes are the outer one, unshare, the inner one and `count` programs. Then asserts that
+/// nothing is left behind.
 pub(crate) fn ends_without_a_trace(
     programs: &Programs,
     arguments: &[&str],
@@ -124,8 +124,8 @@ pub(crate) fn ends_without_a_trace(
     let processes = programs.processes();
     assert_eq!(processes.len(), 3 + count, "{processes:?}");
 
-    // A namespace lives as long as somebody is in it or has mounted it. Nobody but these processes
-    // is.
+    // A namespace exists as long as a process is in it, or it is mounted. Only these processes are
+    // in it.
     let own = namespaces(i32::try_from(std::process::id()).unwrap());
     let theirs: BTreeSet<PathBuf> = processes
         .iter()

@@ -1,11 +1,11 @@
-//! What a link lets through, by its model alone.
+//! The packets that pass a link, by its model alone.
 
 use std::time::Duration;
 
 use sidekick_netem::link::{EthernetFrame, Link, Verdict};
 use sidekick_netem::scenario::{Direction, Segment};
 
-/// The numbers of those of `sent` that one more link, made from the model, lets through unharmed.
+/// The numbers of `sent` that pass another link of the model unchanged.
 pub(crate) fn survivors(
     sent: &[u32],
     segment: &Segment,
@@ -17,7 +17,7 @@ pub(crate) fn survivors(
     let mut frame = [0; 34];
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
     let frame = EthernetFrame::from_ip(&frame).unwrap();
-    // Far apart, so that no queue is met.
+    // The packets are far apart, so they meet no queue.
     let mut now = Duration::ZERO;
     sent.iter()
         .copied()

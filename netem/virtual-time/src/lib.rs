@@ -1,10 +1,10 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
-//! quiche reads the clock itself and draws random numbers from BoringSSL. Both go through C
-//! symbols. A program with [`in_force!`] has ours. In a [`World`] the clock stands still until it
-//! is set, and the numbers follow from the world's seed. Each thread has its own world. A thread
-//! without one uses the real clock and real random numbers. This is for simulations and tests,
-//! never for a product.
+//! quiche reads the clock itself, and draws random numbers from BoringSSL. Both call C functions. A
+//! program with [`in_force!`] replaces these functions. In a [`World`], the clock stands still
+//! until it is set, and the numbers follow from the world's seed. Each thread has its own world. A
+//! thread without one uses the real clock and real random numbers. This crate is for simulations
+//! and tests, never for a product.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -36,12 +36,13 @@ thread_local! {
     static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Where virtual time begins, in nanoseconds; quiche subtracts durations from instants.
+/// Where virtual time begins, in nanoseconds. It is above 0, because quiche subtracts durations
+/// from instants.
 const EPOCH: u64 = 1_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A thread's stay in virtual time, which ends when this is dropped; then the thread is where it
-/// was before, in the real world or in another one.
+/// A thread's stay in virtual time. Its drop returns the thread to the earlier time: the real one,
+/// or that of another world.
 #[derive(Debug)]
 pub struct World {
     start: Instant,
@@ -50,7 +51,7 @@ pub struct World {
     _thread: PhantomData<*const ()>,
 }
 
-/// The C library's clock is in force, because the program lacks [`in_force!`].
+/// The C library's clock is still in force, because the program lacks [`in_force!`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("virtual time is not in force: the program has to say `virtual_time::in_force!()`")]
 pub struct NotInForce;
@@ -69,7 +70,7 @@ impl World {
         if moved == Duration::from_nanos(1) { Ok(world) } else { Err(NotInForce) }
     }
 
-    /// Sets the time since the world began; it should not run backwards. Past 580 years it stands
+    /// Sets the time since the world began. It should not run backwards. After 580 years, it stands
     /// still.
     pub fn set(&self, elapsed: Duration) {
         let nanoseconds = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -91,7 +92,8 @@ impl Drop for World {
     }
 }
 
-/// SplitMix64: the next of a sequence of 64-bit numbers. For simulations, not for secrets.
+/// SplitMix64: returns the next number of a sequence of 64-bit numbers. It is for simulations, not
+/// for secrets.
 pub fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -118,21 +120,21 @@ fn real_randomness(bytes: &mut [u8]) {
         let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         match usize::try_from(got) {
             Ok(got) => filled += got,
-            // Interrupted by a signal; nothing else can happen to a valid buffer.
+            // A signal interrupted the call. With a valid buffer, no other error is possible.
             Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
             Err(_) => std::process::abort(),
         }
     }
 }
 
-/// What BoringSSL's `RAND_bytes` does here.
+/// The implementation of BoringSSL's `RAND_bytes`.
 #[doc(hidden)]
 pub fn rand_bytes(bytes: &mut [u8]) {
     fill(bytes);
 }
 
-/// What the C library's `clock_gettime` does here: the time of a virtual clock, if that is asked
-/// for.
+/// The implementation of the C library's `clock_gettime`: the virtual time for the clocks that have
+/// one.
 #[doc(hidden)]
 #[must_use]
 pub fn virtual_clock(clock: libc::clockid_t) -> Option<libc::timespec> {
@@ -149,9 +151,9 @@ pub fn virtual_clock(clock: libc::clockid_t) -> Option<libc::timespec> {
 pub use libc;
 
 /// Puts virtual time in force in a program: defines the C functions `clock_gettime` and
-/// `RAND_bytes`. It stands once in the program's own crate, since only its symbols come before
-/// those of all libraries. Outside a world the clock is then read by a system call, some hundred
-/// nanoseconds where the C library takes twenty.
+/// `RAND_bytes`. Invoke it once, in the program's own crate, because only the program's symbols
+/// come before those of all libraries. Outside a world, a system call then reads the clock. It
+/// takes some hundred nanoseconds, while the C library takes twenty.
 #[macro_export]
 macro_rules! in_force {
     () => {
@@ -159,7 +161,7 @@ macro_rules! in_force {
         mod in_force {
             use $crate::libc;
 
-            /// Stands in for BoringSSL's function of this name.
+            /// Replaces BoringSSL's function of this name.
             ///
             /// # Safety
             /// `out` must be valid for `len` writes.
@@ -172,7 +174,7 @@ macro_rules! in_force {
                 1
             }
 
-            /// Stands in for the C library's function of this name.
+            /// Replaces the C library's function of this name.
             ///
             /// # Safety
             /// `out` must be valid for one write.
