@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_says_how_to_build_it() {
+    fn the_error_of_a_missing_program_states_how_to_build_it() {
         let directory = tempfile::tempdir().unwrap();
         let error = Programs::find(Some(directory.path()))
             .unwrap()

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_which_bytes_they_count() {
+    fn lines_state_which_bytes_they_count() {
         let passed = Duration::from_secs(5);
         assert_eq!(
             on_the_wire(11 << 20, passed),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_on_the_way_is_what_a_file_would_hold() {
+    fn generated_contents_equal_those_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
         for bytes in [1, 65_535, 65_536, 200_001] {

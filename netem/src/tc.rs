@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_are_told_apart_by_their_cause() {
+    fn drops_are_counted_by_their_cause() {
         // From Linux 6.1 with iproute2 6.1, after 401 frames into a link. netem's numbers include
         // those of tbf below it.
         let json = r#"[

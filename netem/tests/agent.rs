@@ -88,7 +88,7 @@ fn number(value: &Value, pointer: &str) -> u64 {
 }
 
 #[test]
-fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
+fn an_agent_repairs_the_losses_of_an_unmodified_upload() {
     let (client, record) = upload(&["--set", "sidekick.mode=auto", "--agent"]);
     assert_eq!(number(&client, "/bytes"), BYTES, "{client}");
     let [lost, resent, sent] =
@@ -105,7 +105,7 @@ fn an_agent_sends_again_what_a_program_that_knows_nothing_of_it_lost() {
 }
 
 #[test]
-fn an_agent_hands_over_what_a_call_lost_on_its_way_here() {
+fn an_agent_repairs_the_losses_of_an_unmodified_listener() {
     let (alone, _) = call(&["--set", "sidekick.mode=off"]);
     let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
     let played = [&alone, &helped].map(|report| number(report, "/played"));

@@ -285,7 +285,7 @@ fn a_poll_when_a_quack_stays_away_spares_the_wait() {
 }
 
 #[test]
-fn heavy_loss_and_bursts_are_hardly_heard_either() {
+fn help_shortens_waits_under_heavy_loss_and_bursts() {
     // The bursts have three packets on average, and as many losses as in the paper.
     let bursts =
         ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];

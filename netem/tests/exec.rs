@@ -122,7 +122,7 @@ fn the_addresses_answer() {
 }
 
 #[test]
-fn what_the_links_lose_is_counted() {
+fn the_record_counts_the_losses_of_the_links() {
     let programs = in_python();
     let (here, seed) = (programs.directory.path().display(), 12);
     let settings = [
@@ -216,7 +216,7 @@ wait"#;
 }
 
 #[test]
-fn programs_that_do_not_last_are_told_of() {
+fn the_lab_reports_programs_that_end_early() {
     let programs = Programs::new(&[("sidekick-proxy", "echo ready: here\nexec > \"${0%/*}/up\"")]);
     // The command waits until the proxy has closed its end of the pipe.
     let script = format!("read -r _ < {}/up; exit 3", programs.directory.path().display());
@@ -284,7 +284,7 @@ fn a_command_that_ignores_a_signal_is_killed() {
 }
 
 #[test]
-fn ctrl_c_is_the_commands_own() {
+fn ctrl_c_reaches_only_the_command() {
     let programs = in_python();
     let here = programs.directory.path().display();
     // The command survives the first Ctrl-C, and ends at the second.
@@ -314,7 +314,7 @@ except KeyboardInterrupt:
 }
 
 #[test]
-fn what_cannot_run_is_told_with_what_to_do() {
+fn errors_state_what_cannot_run_and_how_to_correct_it() {
     let programs = Programs::new(&[]);
     let here = programs.directory.path().display();
     let agent = format!(

@@ -220,7 +220,7 @@ fn far_outage(record: &RunRecord, _faults: &FaultCounts) -> bool {
 }
 
 #[test]
-fn outages_and_changes_of_the_path_are_survived_as_plain_quic_survives_them() {
+fn outages_and_changes_of_the_path_cost_no_more_than_with_plain_quic() {
     let changed = |_: &RunRecord, faults: &FaultCounts| faults.path_changes == 1;
     let rows: &[Row] = &[
         ("near-outage at 1500 for 500", near_outage, [0.8, 0.9, 0.9]),
@@ -319,7 +319,7 @@ fn random_events(state: &mut u64) -> String {
 }
 
 #[test]
-fn any_combination_arrives_or_says_why_not_and_a_seed_repeats_it() {
+fn any_combination_arrives_or_fails_with_a_reason_and_a_seed_repeats_it() {
     let (mut state, mut arrived) = (1, 0);
     for seed in 1..=20 {
         let events = random_events(&mut state);

@@ -78,7 +78,7 @@ fn shards_make_the_same_page_as_the_whole() {
 }
 
 #[test]
-fn a_run_that_fails_takes_no_other_with_it() {
+fn a_failed_run_affects_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let (out, records) = (directory.path().join("out"), directory.path().join("records.jsonl"));
     // Records that another machine may have made. One is of a scenario that exists here. One has a
@@ -103,7 +103,7 @@ fn a_run_that_fails_takes_no_other_with_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before_anything_runs() {
+fn invalid_requests_fail_before_any_run() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
     let sentence = fails(&["--only", "nothing"], &out);
@@ -121,7 +121,7 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
 }
 
 #[test]
-fn nothing_is_left_half_written_by_ctrl_c() {
+fn ctrl_c_leaves_no_partial_file() {
     let directory = tempfile::tempdir().unwrap();
     let mut lab = Command::new(LAB)
         .args(["figures", "--out"])

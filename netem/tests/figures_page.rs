@@ -173,7 +173,7 @@ fn a_browser_shows_every_point_and_asks_for_nothing() {
 }
 
 #[test]
-fn the_browser_would_tell_of_a_request_and_of_an_error() {
+fn the_browser_reports_requests_and_errors() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     // Port 9 is discard. No program listens there.

@@ -249,7 +249,7 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
 }
 
 #[test]
-fn a_proxy_that_does_not_last_is_told_of() {
+fn the_lab_reports_a_proxy_that_ends_early() {
     // The client waits until the proxy has closed its end of the pipe.
     let programs = with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
     let proxy =
@@ -272,7 +272,7 @@ fn a_proxy_that_does_not_last_is_told_of() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_before_anything_starts() {
+fn invalid_commands_fail_before_anything_starts() {
     let nowhere = Path::new("/nonexistent");
     for (arguments, sentence) in [
         (

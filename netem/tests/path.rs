@@ -69,8 +69,8 @@ fn carry(from: &UdpSocket, to: &UdpSocket, count: u32, expected: &[u32]) {
 }
 
 #[test]
-fn what_is_lost_is_what_the_model_loses() {
-    enclosed("what_is_lost_is_what_the_model_loses", || {
+fn the_path_loses_the_packets_of_the_model() {
+    enclosed("the_path_loses_the_packets_of_the_model", || {
         let seed = 42;
         let scenario = scenario(&["near.loss_percent=5", "far.loss_percent=2"]);
         let mut path = Path::build(Backend::User, &scenario, seed).unwrap();
@@ -229,8 +229,8 @@ fn the_kernels_queue_drops_its_tail() {
 }
 
 #[test]
-fn a_kernel_without_netem_is_told_apart() {
-    enclosed("a_kernel_without_netem_is_told_apart", || {
+fn a_kernel_without_netem_is_reported() {
+    enclosed("a_kernel_without_netem_is_reported", || {
         let scenario = Scenario::load("upload-paper").unwrap();
         // If the kernel has netem, the path works. If not, the one sentence states the remedy.
         if let Err(error) = Path::build(Backend::Tc, &scenario, 1) {

@@ -36,8 +36,8 @@ const COUNTED: u64 = 200;
 const AWAY: u64 = 200;
 
 #[test]
-fn senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it() {
-    enclosed("senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it", || {
+fn senders_use_a_restarted_proxy_again_without_false_losses() {
+    enclosed("senders_use_a_restarted_proxy_again_without_false_losses", || {
         let restarts =
             std::env::var("SIDEKICK_RESTARTS").map_or(4, |restarts| restarts.parse().unwrap());
         kill_again_and_again(restarts);

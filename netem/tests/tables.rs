@@ -191,7 +191,7 @@ fn messages_hardly_wait_for_those_lost_before_the_proxy() {
         p99
     };
     let plain = p99(&["flow.cc=bbr2"]);
-    assert!(plain > 50.0, "nobody notices within less than a round trip: {plain} ms");
+    assert!(plain > 50.0, "the sender cannot detect a loss within a round trip: {plain} ms");
     // This also holds with the quACKs of the default schedule, where the polls do the work.
     for frequency in ["sidekick.every_packets=1", "sidekick.every_packets=off"] {
         let helped = p99(&["sidekick.mode=auto", frequency]);
@@ -260,7 +260,7 @@ fn acknowledgements_can_be_few() {
 
 /// In this mode, a proxy near the sender brings no gain, and costs nothing.
 #[test]
-fn where_acknowledgements_cannot_be_spared_nothing_is_lost_by_it() {
+fn ack_reduction_costs_nothing_past_a_near_proxy() {
     let run = |mode: &str| {
         let settings = [mode, "flow.cc=cubic", "flow.bytes=4194304"];
         let jobs: Vec<_> = (1..=10).map(|seed| job("upload-paper", &settings, seed)).collect();

@@ -55,7 +55,7 @@ fn every_mode_finds_losses_early() {
 }
 
 #[test]
-fn without_sidekick_there_is_no_proxy_in_it() {
+fn without_sidekick_no_proxy_helps() {
     let record = upload(&["flow.bytes=500000", "sidekick.mode=off", "flow.cc=bbr2"]);
     assert_eq!(assistance(&record), (false, "off"));
     assert_eq!(number(&record, "/packets/lost_early"), 0);

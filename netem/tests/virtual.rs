@@ -161,7 +161,7 @@ fn ciphers_cost_nothing_in_virtual_time() {
 }
 
 #[test]
-fn two_flows_share_the_path_and_jain_says_how() {
+fn jains_index_measures_how_two_flows_share_the_path() {
     let settings = [
         "flow.bytes=1000000000",
         "flow.seconds=20",
@@ -184,7 +184,7 @@ fn a_capture_holds_what_the_counters_say() {
     scenario.apply(&[MEGABYTE, "near.loss_percent=2"]).unwrap();
     let record = sim::run(&scenario, 1, Some(directory.path()), &mut |_: Duration, _| {}).unwrap();
     let plain = sim::run(&scenario, 1, None, &mut |_: Duration, _| {}).unwrap();
-    assert_eq!(record, plain, "who writes down changes nothing");
+    assert_eq!(record, plain, "a capture does not change the record");
     let (up, down) = (record.links.near.to_receiver.link, record.links.near.to_sender.link);
     let length = std::fs::metadata(directory.path().join("near-delivered.pcap")).unwrap().len();
     let frames = up.delivered + down.delivered;

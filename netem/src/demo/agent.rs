@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_a_proxy_is_told_of() {
+    fn the_text_reports_an_agent_without_a_proxy() {
         let text = print(&demo([1.0, 1.0], [40, 40], AgentRecord::default()));
         assert!(text.contains("call, with the agent: the agent found no proxy"), "{text}");
         assert!(text.contains("1.00 times, FAILED"), "{text}");

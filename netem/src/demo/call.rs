@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fourth_of_the_late_frames_passes() {
+    fn a_quarter_of_the_late_frames_passes() {
         for (plain, helped, passed) in [
             (99, 0, true),
             (99, 24, true),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_to_listen_to() {
+    fn the_output_names_the_files_to_listen_to() {
         let text = print(&demo(99, 0));
         for word in [
             "40.1 ms",

@@ -80,7 +80,7 @@ fn a_check_passes_at_its_bound_and_not_below() {
 }
 
 #[test]
-fn of_several_runs_the_median_is_shown_with_its_range() {
+fn several_runs_show_their_median_with_its_range() {
     let runs = [3.9, 2.0, 2.4].map(|goodput| record(BBR2, goodput, "ab")).to_vec();
     let slow = Row::of(BBR2, runs, &file()).unwrap();
     assert_eq!(

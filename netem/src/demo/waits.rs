@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_distribution_draws_no_curve() {
+    fn an_invalid_distribution_draws_no_curve() {
         let waits =
             Waits::of("none", "Value Percentile\n\n#[Mean = 1, StdDeviation = 2]\nnan 1 2 inf\n");
         assert_eq!(waits.points, []);

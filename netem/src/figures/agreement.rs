@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trusted_is_said() {
+    fn the_verdict_marks_untrusted_runs() {
         let mut slow = record("user", 8.0);
         slow.links.near.to_receiver.overruns = 7;
         slow.goodput_mbit_s = 6.0;

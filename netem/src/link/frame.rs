@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_many_and_cut_ones_of_ipv6_are_not_taken() {
+    fn multicast_and_truncated_ipv6_frames_are_refused() {
         let good = frame_v6(0, &[0; 30]);
         assert_eq!(EthernetFrame::from_ip(&good.as_bytes()[..ETHERNET_HEADER + 39]), None);
         let mut to_many = good.as_bytes().to_vec();

@@ -71,7 +71,7 @@ fn a_wrong_value_names_those_that_are_taken() {
 }
 
 #[test]
-fn names_that_are_not_there_say_so() {
+fn unknown_names_are_errors() {
     let unknown = Scenario::load("uplaod").unwrap_err().to_string();
     assert!(
         unknown.starts_with("there is no scenario `uplaod`: choose one of upload-paper"),

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn only_quacks_come_to_harm_and_are_tallied() {
+    fn faults_of_quacks_affect_and_count_only_quacks() {
         let mut near = near(SenderConfig::of(address()), 0, "quack-loss 100 at 0");
         near.stream(100);
         assert!(near.sender.granted().is_some());

@@ -149,7 +149,7 @@ fn context(cipher: Cipher, role: Role) -> Result<SslContextBuilder, boring::erro
 }
 
 /// Offers and accepts only this cipher suite. The `boring` crate has no function for it.
-#[allow(unsafe_code, reason = "one call of BoringSSL, with its argument")]
+#[allow(unsafe_code, reason = "one call of BoringSSL, with its SAFETY comment")]
 fn choose(context: &mut SslContextBuilder, cipher: Cipher) {
     let suite: u16 = match cipher {
         Cipher::Aes => 0x1301,

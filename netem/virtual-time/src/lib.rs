@@ -23,7 +23,7 @@
 #![cfg(target_os = "linux")]
 #![allow(
     unsafe_code,
-    reason = "it speaks to the system as the two C functions do; each call has its argument"
+    reason = "it makes the system calls of the two C functions; each has a SAFETY comment"
 )]
 
 use std::cell::Cell;
@@ -53,7 +53,7 @@ pub struct World {
 
 /// The C library's clock is still in force, because the program lacks [`in_force!`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("virtual time is not in force: the program has to say `virtual_time::in_force!()`")]
+#[error("virtual time is not in force: the program must invoke `virtual_time::in_force!()`")]
 pub struct NotInForce;
 
 impl World {
@@ -157,7 +157,10 @@ pub use libc;
 #[macro_export]
 macro_rules! in_force {
     () => {
-        #[allow(unsafe_code, reason = "it stands in for two C functions; each has its argument")]
+        #[allow(
+            unsafe_code,
+            reason = "it replaces two C functions; each call has a SAFETY comment"
+        )]
         mod in_force {
             use $crate::libc;
 

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn other_axes_name_what_people_look_for() {
+    fn other_axes_have_labels_at_expected_values() {
         let logarithmic = Axis::logarithmic("", 0);
         assert_eq!(
             labels(&logarithmic, &[100.0, 50_000.0]),

@@ -7,7 +7,7 @@ use crate::figures::model::{Part, Points};
 use crate::figures::plan::Plan;
 
 #[test]
-fn names_are_told_apart_and_serve_as_file_names() {
+fn names_are_unique_and_valid_as_file_names() {
     for scope in [Scope::Quick, Scope::Whole] {
         let mut known = HashSet::new();
         let experiments = all(scope, &[]);

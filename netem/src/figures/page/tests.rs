@@ -51,7 +51,7 @@ fn what_comes_from_outside_is_escaped() {
 }
 
 #[test]
-fn a_failed_run_is_told_with_its_command_line() {
+fn a_failed_run_is_listed_with_its_command_line() {
     let page = rendered();
     assert!(page.contains("1 runs failed"), "{page}");
     let line = "sidekick-lab run bad --backend sim --set near.loss_percent=&lt;b&gt;&amp; --seed 2\n    no progress";

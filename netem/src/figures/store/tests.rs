@@ -97,7 +97,7 @@ fn shards_of_another_list_or_cut_are_refused() {
 }
 
 #[test]
-fn what_is_no_shard_file_is_said_with_its_line() {
+fn an_invalid_shard_file_is_refused_with_its_line() {
     let (plan, directory) = (plan(3), tempfile::tempdir().unwrap());
     let path = write_shard(&plan, "1/1", directory.path());
     let good = fs::read_to_string(&path).unwrap();

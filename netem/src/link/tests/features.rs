@@ -63,7 +63,7 @@ fn a_packet_spared_the_delay_overtakes() {
 }
 
 #[test]
-fn doubled_and_damaged_packets_are_told_apart() {
+fn doubled_and_damaged_packets_are_counted_separately() {
     let doubling =
         LinkConfig { duplicate: share(20.0), corrupt: share(30.0), ..config(1, None, 0.0, 0) };
     let mut link = Link::new(doubling, 8, 0);
@@ -135,7 +135,7 @@ fn a_trace_takes_the_place_of_the_rate() {
 }
 
 #[test]
-fn a_change_of_rate_and_delay_meets_what_has_not_begun() {
+fn a_change_of_rate_and_delay_affects_waiting_packets_only() {
     let mut link = Link::new(config(10, Some(8.0), 0.0, 65_000), 1, 0);
     for number in 0..4 {
         link.push(Duration::ZERO, Packet::new(number, 1000));
@@ -285,7 +285,7 @@ fn history(
 
 proptest! {
     #[test]
-    fn with_all_there_is_nothing_comes_out_of_nowhere_or_goes_there(
+    fn with_all_features_packets_are_conserved(
         first in anything(), second in anything(), packets in traffic(), seed: u64
     ) {
         let (arrived, counters) = history(&first, &second, &packets, seed)?;

@@ -16,7 +16,7 @@ fn percent(value: f64) -> Percent {
 }
 
 #[test]
-fn a_section_that_says_nothing_is_a_wire_without_length() {
+fn an_empty_section_is_a_wire_without_length() {
     assert_eq!(near(&[]).unwrap(), LinkConfig::default());
 }
 

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quack_tells_garbage_when_a_packet_was_renamed_since_the_last() {
+    fn a_quack_counts_as_falsified_after_a_renamed_packet() {
         let (mut lies, _) = lies("proxy-lies garbage at 0");
         let mut falsified = |renamed: usize| {
             (0..renamed).for_each(|_| lies.renamed());

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_is_nothing() {
+    fn a_message_that_is_too_short_is_refused() {
         let bytes = data().encode();
         assert_eq!(bytes.len(), HEADER + INNER + 6);
         for length in 0..HEADER + INNER {
