@@ -22,7 +22,7 @@ help:
 	@echo "make test         every test and check: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
-	@echo "make interop-agent  measure unmodified programs with the agent (more than an hour); prints the tables of docs/agent-results.md"
+	@echo "make interop-agent  measure unmodified programs with the agent (over an hour); prints the tables of docs/agent-results.md"
 	@echo "make measure-pubsub  compare publish and subscribe over HTTP/3 and MQTT, with and without a Sidekick proxy (half an hour)"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (30 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
@@ -33,7 +33,7 @@ help:
 	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-portable  build the quACK, the parity and the protocol for Windows and WebAssembly"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
-	@echo "make deps         install the packages of build and tests (Debian or Ubuntu, as root), or name them"
+	@echo "make deps         install the packages for build and tests (as root on Debian or Ubuntu), or name them"
 
 deps:
 	@.ci/deps test
@@ -80,8 +80,7 @@ demo-satellite: programs
 figures: programs
 	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures
 
-# Times vary on most machines. So these benchmarks alternate each figure with its baseline, on one
-# processor.
+# On most machines, times vary. So each benchmark alternates with its baseline, on one processor.
 bench: build-deps
 	@.ci/deps bench
 	$(CARGO) bench --locked -p sidekick-quack -p sidekick-parity -p sidekick-proxy --benches --no-run
@@ -134,9 +133,8 @@ test-arm64: build-deps
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked -p sidekick-proxy --test replay
 
-# Debian's compiler again. Debian packs the source of its standard library, but builds it for
-# neither target. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP
-# permits.
+# Debian's compiler again. Debian has the source of its standard library, but no builds for these
+# targets. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP permits.
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22 \
@@ -146,8 +144,8 @@ PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown -p sidekick-quack -
 
 # The flag is for getrandom, which only the tests' dependencies use. A module without a host has no
 # random bytes. The self check calls no function of its host. A failure in it is a trap, which ends
-# node with an error. The plugin compiles for Windows without BoringSSL, whose build needs Windows.
-# It is not linked.
+# node with an error. The plugin is only compiled for Windows, without BoringSSL, whose build needs
+# Windows. It is not linked.
 test-portable: build-deps
 	@.ci/deps portable
 	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES) --lib --example self_check
@@ -185,7 +183,7 @@ docs:
 	@test -x $(MDBOOK) || $(CARGO) install --locked --root $(BUILT)/tools mdbook@0.5.4
 	$(MDBOOK) build docs
 
-# Many tests wait for time to pass. The second list compiles meanwhile.
+# Many tests of the first list wait for time to pass. Meanwhile, the second list compiles.
 test: deps format build
 	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
 
@@ -208,7 +206,7 @@ lint: clippy lint-features document package
 clippy: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# The combinations of features that a user can choose. `clippy` checks only the workspace's own one.
+# The combinations of features that a user can choose. `clippy` checks only that of the workspace.
 lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features qlog -- -D warnings
@@ -227,12 +225,12 @@ document: build-deps
 unit: deps build
 	$(CARGO) test --locked --workspace
 
-# quiche's own unit tests, on the hooked sources.
+# quiche's own unit tests, with the hook in its sources.
 upstream: build-deps
 	quic-sidekick/quiche/run-upstream-tests.sh
 
-# The lab over the kernel's queueing disciplines, in a virtual machine. The kernel of this machine
-# may lack them.
+# The lab over the kernel's queueing disciplines, in a virtual machine, because the kernel of this
+# machine may lack them.
 test-netem-vm: deps build
 	@mkdir -p $(BUILT)/vm
 	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
