@@ -276,12 +276,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn the_fixed_form_is_understood() {
+    fn the_options_of_a_run_are_parsed() {
         let line = "sidekick-lab run upload-paper --backend user --seed 7 --runs 3 \
                     --set near.loss_percent=2 --set flow.cc=bbr2 --json";
         let Command::Run(run) = Cli::parse_from(line.split_whitespace()).command else {

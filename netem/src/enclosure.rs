@@ -183,7 +183,7 @@ fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
             caught.store(true, Ordering::SeqCst);
             drop(lifeline);
         }
-        Terminal::Command => tell(lifeline, &signals),
+        Terminal::Command => forward_signals(lifeline, &signals),
     });
     let status = child.wait().map_err(io("wait for the lab to end"))?;
     if interrupted.load(Ordering::SeqCst) {
@@ -193,7 +193,7 @@ fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
 }
 
 /// Writes each signal to the lifeline.
-fn tell(mut lifeline: PipeWriter, signals: &SignalFd) {
+fn forward_signals(mut lifeline: PipeWriter, signals: &SignalFd) {
     loop {
         if let Some(byte) = next(signals) {
             // If the lifeline has no reader, the inner process has ended. Then this process ends

@@ -64,7 +64,8 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     }
     if scenario.competitor.cc.is_some() {
         bail!(
-            "a command has no competitor; set competitor.cc to none, and let COMMAND start both flows"
+            "a command has no competitor; set competitor.cc to none, and let COMMAND start both \
+             flows"
         );
     }
     if scenario.sidekick.proxy == ProxyFate::Dies {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pcap_cannot_hold_is_refused() {
+    fn frames_and_times_beyond_the_limits_of_pcap_are_refused() {
         let mut writer = PcapWriter::new(Vec::new()).unwrap();
         assert!(writer.write(Duration::ZERO, &vec![0; 262_145]).is_err());
         assert!(writer.write(Duration::from_secs(1 << 32), &[0; 60]).is_err());

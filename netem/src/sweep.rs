@@ -1,4 +1,4 @@
-//! `sidekick-lab sweep`: how close `auto` comes to the best sender, over random topologies.
+//! `sidekick-lab sweep`: compares `auto` with the best sender, over random topologies.
 //!
 //! `auto` chooses between repairs. A choice is wrong if a sender that always uses one repair, or
 //! none, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same seeds. The

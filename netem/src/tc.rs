@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reached_an_interface_is_read_from_its_own_line() {
+    fn the_counts_of_an_interface_are_read_from_its_own_line() {
         let table = "Inter-|   Receive                            |  Transmit\n \
                      face |bytes    packets errs drop|bytes    packets errs drop\n    \
                      lo:       1       2    0    0        3       4    0    0\n   \

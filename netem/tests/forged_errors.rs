@@ -163,7 +163,7 @@ fn forged_errors_end_no_upload() {
             start(&ours, "h3-upload", &line, &hosts.sender).wait(PATIENCE).unwrap().unwrap();
         assert!(ended.status.success(), "{}", ended.last_words);
         assert!(forger.stop() > 1);
-        assert_eq!(proxy.ended().unwrap(), None, "the proxy goes on");
-        assert_eq!(serving.ended().unwrap(), None, "the server goes on");
+        assert_eq!(proxy.ended().unwrap(), None, "the proxy still runs");
+        assert_eq!(serving.ended().unwrap(), None, "the server still runs");
     });
 }

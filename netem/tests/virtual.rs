@@ -178,7 +178,7 @@ fn jains_index_measures_how_two_flows_share_the_path() {
 }
 
 #[test]
-fn a_capture_holds_what_the_counters_say() {
+fn a_capture_matches_the_counters() {
     let directory = tempfile::tempdir().unwrap();
     let mut scenario = Scenario::load("upload-paper").unwrap();
     scenario.apply(&[MEGABYTE, "near.loss_percent=2"]).unwrap();

@@ -107,7 +107,7 @@ fn several_runs_show_their_median_with_its_range() {
 }
 
 #[test]
-fn a_spoilt_run_is_not_hidden_by_the_median() {
+fn the_median_does_not_hide_a_changed_file() {
     let runs = vec![record(BBR2, 1.0, "ab"), record(BBR2, 2.0, "ab"), record(BBR2, 3.0, "cd")];
     let rows = [Row::of(BBR2, runs, &file()).unwrap(), row(PATH_AWARE_BBR2, 9.0, "ab")];
     assert!(!check(&rows, BBR2, PATH_AWARE_BBR2, 2.5, &file()).passed);
@@ -149,7 +149,7 @@ fn the_print_shows_failure_and_missing_help() {
 }
 
 #[test]
-fn a_file_too_small_is_refused_beforehand() {
+fn a_file_that_is_too_small_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("small");
     std::fs::write(&path, "small").unwrap();

@@ -216,8 +216,8 @@ impl Other {
         let overruns: u64 = self.records.iter().map(|record| record.links.overruns()).sum();
         if overruns > 0 {
             return Some(format!(
-                "not to be trusted: that machine was too slow for {overruns} packets, which count as \
-                 losses"
+                "not to be trusted: that machine was too slow for {overruns} packets, which count \
+                 as losses"
             ));
         }
         let late = self.records.iter().map(late_percent).fold(0.0, f64::max);

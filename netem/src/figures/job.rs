@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_does_what_it_stands_for() {
+    fn command_lines_repeat_their_runs() {
         let case = Case::of("upload-paper").set("near.loss_percent", 2).seeds(5);
         let all = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 1 --runs 5";
         assert_eq!(case.command(), all);

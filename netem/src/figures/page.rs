@@ -40,7 +40,7 @@ pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<Stri
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // This keeps a browser from requesting anything, whatever the page contains.
+                // With this policy, a browser requests nothing, even if the page links images.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 // Without this link, a browser requests an icon.
@@ -69,10 +69,11 @@ pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<Stri
 fn introduction(plan: &Plan, about: &About) -> Markup {
     html! {
         p {
-            "The lab measured every figure here in virtual time, with the real programs' code over an "
-            "emulated path: sender, near segment, proxy, far segment, receiver. Points are medians of "
-            "runs with different seeds, which count from 1. Bars, and ranges in parentheses, go from "
-            "the least to the most. Dashed curves and open circles are figures that others published."
+            "The lab measured every figure here in virtual time, with the real programs' code over "
+            "an emulated path: sender, near segment, proxy, far segment, receiver. Points are "
+            "medians of runs with different seeds, which count from 1. Bars, and ranges in "
+            "parentheses, go from the least to the most. Dashed curves and open circles are "
+            "figures that others published."
         }
         p.soft {
             (plan.jobs().len()) " runs, list " code { (plan.digest().chars().take(12).collect::<String>()) }

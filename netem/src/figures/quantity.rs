@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_has_no_figure() {
+    fn a_case_that_was_not_run_has_no_figure() {
         assert_eq!(Quantity::Of(Case::of("a"), measures::GOODPUT).summary(&Results::new()), None);
     }
 }

@@ -65,7 +65,7 @@ pub enum Fault {
     /// A NAT between the sender and the near segment forgets its mappings, and assigns a new port
     /// to each socket.
     NatRebinding,
-    /// Chance of each message to the proxy to be lost on arrival. Requests for copies are such
+    /// Chance that a message to the proxy is lost on arrival. Requests for copies are such
     /// messages.
     MessageLoss(Percent),
     /// Chance of each copy to be lost as it leaves the proxy.

@@ -263,7 +263,8 @@ settings! { Flow, value;
         "whether requests may be replayed (GET), and so use early data, or not (POST)" =>
         replayable = switch(value);
     "split", "off, near (the first proxy) or both (those at the ends of the middle segment)",
-        "which proxies terminate the connection and relay its bytes" => split = Split::of_name(value);
+        "which proxies terminate the connection and relay its bytes" =>
+        split = Split::of_name(value);
     "split_cc", CONTROLLERS,
         "the controller between two proxies that split the connection (split both)" =>
         split_cc = CongestionControl::of_name(value).map(Some);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_link_needs_is_asked_for() {
+    fn only_necessary_disciplines_are_requested() {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario
             .apply(&["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"])
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tc_cannot_do_is_named() {
+    fn an_unsupported_setting_is_named() {
         let error = |settings: &[&str]| commands("near", &near(settings)).unwrap_err().to_string();
         assert_eq!(
             error(&["near.outages_ms=5+5"]),

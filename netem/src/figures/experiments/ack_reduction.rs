@@ -40,10 +40,10 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         title: "What rare acknowledgements cost",
         shows: vec![
             "Figure 4c of the Sidekick paper: a slow, long near segment (25 ms, 10 Mbit/s) and a \
-             fast, short far one, without loss. The receiver delays acknowledgements. Without help, \
-             the sender fills its window and waits, and goodput falls. With the published Sidekick, \
-             the proxy's quACKs make room in the window. Ours does the same over stock CUBIC. The \
-             other senders are plain ones.",
+             fast, short far one, without loss. The receiver delays acknowledgements. Without \
+             help, the sender fills its window and waits, and goodput falls. With the published \
+             Sidekick, the proxy's quACKs make room in the window. Ours does the same over stock \
+             CUBIC. The other senders are plain ones.",
         ],
         parts: vec![
             plot(

@@ -87,11 +87,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         title: "Audio over a first hop with 3.6 % loss",
         shows: vec![
             "Figure 4a of the Sidekick paper: small packets at a constant rate. The receiver plays \
-             each packet once all earlier ones have arrived. Without help, a packet lost before the \
-             proxy arrives a whole round trip late. With a Sidekick, the sender sends it again as \
-             soon as a quACK reports the loss. If the proxy sends a quACK for each packet, the sender \
-             polls when a quACK does not arrive. The repair then arrives before the next packet. \
-             The curve shows the share of packets that waited at most so long.",
+             each packet once all earlier ones have arrived. Without help, a packet lost before \
+             the proxy arrives a whole round trip late. With a Sidekick, the sender sends it again \
+             as soon as a quACK reports the loss. If the proxy sends a quACK for each packet, the \
+             sender polls when a quACK does not arrive. The repair then arrives before the next \
+             packet. The curve shows the share of packets that waited at most so long.",
         ],
         parts: vec![plot, table(case)],
     }

@@ -45,9 +45,9 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
         title: "Download of 10 MiB by the loss of the client's hop",
         shows: vec![
             "The path of the Sidekick paper, reversed. The client is behind the fast, short, lossy \
-             near segment. The server, which is unmodified, is behind the slow, long, clean far one. \
-             The client asks the proxy to repeat the packets that the near segment lost. It holds its \
-             acknowledgements until the copy arrives. So the server detects no loss.",
+             near segment. The server, which is unmodified, is behind the slow, long, clean far \
+             one. The client asks the proxy to repeat the packets that the near segment lost. It \
+             holds its acknowledgements until the copy arrives. So the server detects no loss.",
         ],
         parts: vec![plot],
     }
@@ -74,8 +74,8 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
         id: "download-by-size",
         title: "Download by size",
         shows: vec![
-            "The same path. Below a hundred kilobytes, the handshake and slow start decide. The client \
-             also repairs the packets that it sends, as in an upload.",
+            "The same path. Below a hundred kilobytes, the handshake and slow start decide. The \
+             client also repairs the packets that it sends, as in an upload.",
         ],
         parts: vec![plot],
     }

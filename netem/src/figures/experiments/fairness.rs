@@ -69,21 +69,22 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "fairness",
         title: "Beside a plain flow",
         shows: vec![
-            "Figures 5 and 6 of the Sidekick paper: the sender shares both segments with a plain flow, \
-             which has no help. An index of 1 means equal shares. At 0.5, one flow has everything. As \
-             in the paper, both links have RED in queues of 260,000 bytes. The plain flow starts a \
-             second later. If both flows started together, all seeds would give the same run without \
-             loss.",
-            "Without loss, a Sidekick on CUBIC leaves the plain flow exactly as much as CUBIC of RFC \
-             9438 does. Path-aware BBR2 leaves it as much as BBR2 does, within the differences between \
-             seeds. BBR2 takes bandwidth from CUBIC with and without a Sidekick: in 30 s without loss, \
-             the index is 0.68 to 0.72. The queue decides that. In a drop-tail queue of 65,000 bytes \
-             the index is 0.96 to 1.0, while that of two CUBIC flows falls from 1.0 to 0.9.",
-            "With loss, the plain CUBIC flow slows down, and the other sender uses the bandwidth that \
-             this frees. So the index falls. The table shows that the plain flow loses by it: at 1 %, \
-             it has half of what it has beside a plain sender of its own kind. A plain BBR2 flow has \
-             less beside PACUBIC than beside CUBIC, since PACUBIC does not slow down. So that index \
-             rises.",
+            "Figures 5 and 6 of the Sidekick paper: the sender shares both segments with a plain \
+             flow, which has no help. An index of 1 means equal shares. At 0.5, one flow has \
+             everything. As in the paper, both links have RED in queues of 260,000 bytes. The \
+             plain flow starts a second later. If both flows started together, all seeds would \
+             give the same run without loss.",
+            "Without loss, a Sidekick on CUBIC leaves the plain flow exactly as much as CUBIC of \
+             RFC 9438 does. Path-aware BBR2 leaves it as much as BBR2 does, within the differences \
+             between seeds. BBR2 takes bandwidth from CUBIC with and without a Sidekick: in 30 s \
+             without loss, the index is 0.68 to 0.72. The queue decides that. In a drop-tail queue \
+             of 65,000 bytes the index is 0.96 to 1.0, while that of two CUBIC flows falls from \
+             1.0 to 0.9.",
+            "With loss, the plain CUBIC flow slows down, and the other sender uses the bandwidth \
+             that this frees. So the index falls. The table shows that the plain flow loses by it: \
+             at 1 %, it has half of what it has beside a plain sender of its own kind. A plain \
+             BBR2 flow has less beside PACUBIC than beside CUBIC, since PACUBIC does not slow \
+             down. So that index rises.",
         ],
         parts: COMPETITORS.into_iter().map(plot).chain([table]).collect(),
     }

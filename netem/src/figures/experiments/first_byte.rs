@@ -37,9 +37,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "first-byte",
         title: "Time to the first byte, with and without 0-RTT",
         shows: vec![
-            "A client that resumes a session may send its request with its first packet. That saves a \
-             round trip. A request that must not be replayed still has to wait for the handshake (RFC \
-             9001, section 9.2), and gains nothing.",
+            "A client that resumes a session may send its request with its first packet. That \
+             saves a round trip. A request that must not be replayed still has to wait for the \
+             handshake (RFC 9001, section 9.2), and gains nothing.",
         ],
         parts: vec![Part::plot("first-byte-by-rtt", "First byte of the answer", axes, curves)],
     }

@@ -49,9 +49,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         title: "Where a Sidekick is worth it",
         shows: vec![
             "The goodput of a Sidekick sender divided by that of the same controller without a \
-             Sidekick, over size, loss and delay. The maps follow Dissecting Performance of Production \
-             QUIC (WWW '21). A cell shows the median of the ratios of runs with the same seed. White \
-             means no difference.",
+             Sidekick, over size, loss and delay. The maps follow Dissecting Performance of \
+             Production QUIC (WWW '21). A cell shows the median of the ratios of runs with the \
+             same seed. White means no difference.",
         ],
         parts: parts.collect(),
     }

@@ -105,14 +105,14 @@ pub(super) fn experiment(scope: Scope, network: Network) -> Experiment {
         id: network.scenario,
         title: network.title,
         shows: vec![
-            "In Packrat (CoNEXT '26), a proxy repeats the packets that a client lacks. Its curves are \
-             dashed. Its server and client run picoquic with CUBIC or BBRv3. Its split proxy \
+            "In Packrat (CoNEXT '26), a proxy repeats the packets that a client lacks. Its curves \
+             are dashed. Its server and client run picoquic with CUBIC or BBRv3. Its split proxy \
              terminates the connection. Its tunnels send lost packets again over the near segment.",
-            "Our server and client run quiche with CUBIC or BBR2. They download 40 MB in packets of \
-             1440 bytes. CUBIC waits for room for a whole packet. So downloads without help and \
-             without loss are as fast as those of picoquic. A run ends after 30 s, finished or not. \
-             The client has no help, requests missing packets, asks for parity, asks for both, or \
-             chooses by the path.",
+            "Our server and client run quiche with CUBIC or BBR2. They download 40 MB in packets \
+             of 1440 bytes. CUBIC waits for room for a whole packet. So downloads without help and \
+             without loss are as fast as those of picoquic. A run ends after 30 s, finished or \
+             not. The client has no help, requests missing packets, asks for parity, asks for \
+             both, or chooses by the path.",
         ],
         parts: parts.collect(),
     }

@@ -19,9 +19,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         title: "How a proxy repairs downloads best",
         shows: vec![
             "The maps show a download of 10 MB over Packrat's cellular network, by the loss of the \
-             near segment and by its delay one way. The near segment has 50 Mbit/s. The far one has \
-             20 Mbit/s, 30 ms one way, and a queue of 65 kilobytes. The client has no help, requests \
-             missing packets, asks for parity, asks for both, or chooses by the path.",
+             near segment and by its delay one way. The near segment has 50 Mbit/s. The far one \
+             has 20 Mbit/s, 30 ms one way, and a queue of 65 kilobytes. The client has no help, \
+             requests missing packets, asks for parity, asks for both, or chooses by the path.",
         ],
         parts: maps.collect(),
     }

@@ -41,12 +41,12 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "quack-bytes",
         title: "What a quACK costs on the link",
         shows: vec![
-            "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. The first plot shows \
-             the bytes that the proxy sent, and those that echoed identifiers would have needed at the \
-             same times. The window has the packets of the last round trip of an empty path. No window \
-             could be smaller. The threshold is 20 at every interval. A hash of all identifiers is \
-             always small, but the sender would have to guess which packets are missing. The second \
-             plot shows how the interval affects goodput.",
+            "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. The first plot \
+             shows the bytes that the proxy sent, and those that echoed identifiers would have \
+             needed at the same times. The window has the packets of the last round trip of an \
+             empty path. No window could be smaller. The threshold is 20 at every interval. A hash \
+             of all identifiers is always small, but the sender would have to guess which packets \
+             are missing. The second plot shows how the interval affects goodput.",
         ],
         parts: vec![
             plot("quack-bytes-by-interval", "Payload of all quACKs", kilobytes, bytes.collect()),

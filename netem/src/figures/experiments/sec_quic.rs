@@ -90,15 +90,15 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         title: "Payload and acknowledgement delay, and settings by context",
         shows: vec![
             "The questions of SEC-QUIC at a round trip of 200 ms over 100 Mbit/s: does a larger \
-             payload help, and does a shorter delay of acknowledgements? Here the delay alone decides \
-             when the receiver acknowledges. If it also acknowledged every second packet, the delay \
-             would hardly matter. The authors of SEC-QUIC found up to 60 % more throughput with 1400 \
-             bytes, and a best delay of 25 ms. Here the shortest delay is the best. It gains the most \
-             with CUBIC of RFC 9438, for 1 MB and 10 MB at 0.1 %.",
+             payload help, and does a shorter delay of acknowledgements? Here the delay alone \
+             decides when the receiver acknowledges. If it also acknowledged every second packet, \
+             the delay would hardly matter. The authors of SEC-QUIC found up to 60 % more \
+             throughput with 1400 bytes, and a best delay of 25 ms. Here the shortest delay is the \
+             best. It gains the most with CUBIC of RFC 9438, for 1 MB and 10 MB at 0.1 %.",
             "`tune` is one call, `quic_sidekick::tune`, without information about the path. Its \
-             receiver acknowledges every second packet, and each packet within 25 ms. The second table \
-             shows its time beside the best of each nine cells. These are three payloads by three \
-             delays. Path MTU discovery finds the last payload.",
+             receiver acknowledges every second packet, and each packet within 25 ms. The second \
+             table shows its time beside the best of each nine cells. These are three payloads by \
+             three delays. Path MTU discovery finds the last payload.",
             "Virtual time does not model processors, so all ciphers take the same time here. \
              docs/results.md has the cost of each cipher in instructions.",
         ],

@@ -66,12 +66,13 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "smaq",
         title: "A satellite between two proxies",
         shows: vec![
-            "The path of SMAQ-PEP (IFIP Networking 2023): 20 Mbit/s over a lossy satellite segment, \
-             with a proxy on either side of it. Its baseline is NewReno end to end. Its proxies split \
-             the connection and run Hybla-Westwood between them. The published ratio is that of these \
-             proxies. Our split proxies run Hybla, as Hybla's authors published it.",
-            "With a Sidekick, the proxy behind the satellite only observes and repairs. The server is \
-             unmodified, and only the endpoints hold the keys.",
+            "The path of SMAQ-PEP (IFIP Networking 2023): 20 Mbit/s over a lossy satellite \
+             segment, with a proxy on either side of it. Its baseline is NewReno end to end. Its \
+             proxies split the connection and run Hybla-Westwood between them. The published ratio \
+             is that of these proxies. Our split proxies run Hybla, as Hybla's authors published \
+             it.",
+            "With a Sidekick, the proxy behind the satellite only observes and repairs. The server \
+             is unmodified, and only the endpoints hold the keys.",
         ],
         parts: vec![
             bulk(

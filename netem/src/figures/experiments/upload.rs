@@ -63,15 +63,16 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
         shows: vec![
             "A fast, short, lossy near segment (1 ms, 100 Mbit/s) and a slow, long, clean far one \
              (25 ms, 10 Mbit/s), as in the Sidekick paper, whose curves are dashed. A sender that \
-             counts each loss as congestion is slow at 1 % already. BBR2 alone is fast up to a higher \
-             loss, and then slow as well. The question is which senders fill the path at every loss \
-             rate.",
+             counts each loss as congestion is slow at 1 % already. BBR2 alone is fast up to a \
+             higher loss, and then slow as well. The question is which senders fill the path at \
+             every loss rate.",
             "The published Sidekick had a quACK every 30 ms. It identified at most ten missing \
-             packets, and the sender could not request another quACK. Ours identifies twenty, and the \
-             sender may poll. \"PACUBIC, as published\" uses neither. Compare the dashed curve with it.",
+             packets, and the sender could not request another quACK. Ours identifies twenty, and \
+             the sender may poll. \"PACUBIC, as published\" uses neither. Compare the dashed curve \
+             with it.",
             "The split proxy works as a performance-enhancing proxy does. It terminates the \
-             connection, so the endpoints must trust it with their keys. The published split proxy is \
-             one for TCP.",
+             connection, so the endpoints must trust it with their keys. The published split proxy \
+             is one for TCP.",
         ],
         parts: vec![
             plot("upload-by-loss-paper", "Up to 8 %, with the published curves", paper),
@@ -106,12 +107,12 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
         id: "upload-by-size",
         title: "Upload by size",
         shows: vec![
-            "Figure 4b of the Sidekick paper: the same path, without loss and with 1 %. The repairs of \
-             a proxy show from about a megabyte on. Below that, the handshake and slow start decide. \
-             Without loss, a Sidekick must cost nothing.",
+            "Figure 4b of the Sidekick paper: the same path, without loss and with 1 %. The \
+             repairs of a proxy show from about a megabyte on. Below that, the handshake and slow \
+             start decide. Without loss, a Sidekick must cost nothing.",
             "The published uploads of less than two megabytes took far longer than ours, with and \
-             without a proxy. For example, 100 KiB took 1.2 s. Five round trips explain a quarter of \
-             that. We do not know what took the rest.",
+             without a proxy. For example, 100 KiB took 1.2 s. Five round trips explain a quarter \
+             of that. We do not know what took the rest.",
         ],
         parts: vec![plot("0"), plot("1")],
     }

@@ -35,10 +35,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         id: "window",
         title: "The congestion window over time",
         shows: vec![
-            "Figure 9 of the Sidekick paper: one run of each sender at 1 % near loss. The path holds \
-             64 kilobytes in flight, and the queue of the far segment holds 65. A window of less than \
-             64 kilobytes leaves the path idle. A window above the sum overflows the queue. The second \
-             plot shows the bytes that the receiver's application has read by then.",
+            "Figure 9 of the Sidekick paper: one run of each sender at 1 % near loss. The path \
+             holds 64 kilobytes in flight, and the queue of the far segment holds 65. A window of \
+             less than 64 kilobytes leaves the path idle. A window above the sum overflows the \
+             queue. The second plot shows the bytes that the receiver's application has read by \
+             then.",
         ],
         parts: vec![
             plot(

@@ -42,7 +42,7 @@ fn rendered() -> String {
 }
 
 #[test]
-fn what_comes_from_outside_is_escaped() {
+fn text_from_outside_is_escaped() {
     let page = rendered();
     for bad in ["<script", "<b>", "<i>", "An <experiment>", "<loss>", "<seed 2>"] {
         assert!(!page.contains(bad), "{bad} in {page}");

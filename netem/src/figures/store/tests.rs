@@ -36,7 +36,7 @@ fn write_shard(plan: &Plan, text: &str, directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn shards_come_together_to_what_was_run() {
+fn merged_shards_have_the_outcomes_of_all_runs() {
     let (plan, directory) = (plan(10), tempfile::tempdir().unwrap());
     let paths: Vec<_> =
         ["1/3", "2/3", "3/3"].map(|text| write_shard(&plan, text, directory.path())).into();
@@ -49,7 +49,7 @@ fn shards_come_together_to_what_was_run() {
 }
 
 #[test]
-fn more_shards_than_runs_come_together() {
+fn more_shards_than_runs_can_be_merged() {
     let (plan, directory) = (plan(2), tempfile::tempdir().unwrap());
     for text in ["1/4", "2/4", "3/4", "4/4"] {
         write_shard(&plan, text, directory.path());
@@ -62,7 +62,7 @@ fn refused(plan: &Plan, directory: &Path) -> String {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_shards_are_named() {
     let (plan, directory) = (plan(10), tempfile::tempdir().unwrap());
     assert!(refused(&plan, directory.path()).starts_with("there is no shard file in "));
     let whole = write_shard(&plan, "2/4", directory.path());

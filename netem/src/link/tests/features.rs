@@ -87,7 +87,7 @@ fn doubled_and_damaged_packets_are_counted_separately() {
 }
 
 #[test]
-fn what_comes_in_an_outage_or_is_too_large_is_lost() {
+fn packets_in_an_outage_or_too_large_are_lost() {
     let outages = [Outage { from: 10 * MS, length: 5 * MS }].into_iter().collect();
     let mut link =
         Link::new(LinkConfig { outages, mtu_bytes: Some(1400), ..config(1, None, 0.0, 0) }, 1, 0);

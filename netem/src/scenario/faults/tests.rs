@@ -75,7 +75,8 @@ fn an_error_states_the_fault_of_an_event() {
     for (text, expected) in [
         (
             "",
-            "`` is no event for faults.events: an event begins with one of near-outage, middle-outage, far-outage",
+            "`` is no event for faults.events: an event begins with one of near-outage, \
+             middle-outage, far-outage",
         ),
         (
             "proxy-restart at 1; rain at 2",

@@ -78,7 +78,7 @@ fn every_setting_reaches_the_link() {
 }
 
 #[test]
-fn what_was_set_can_be_taken_back() {
+fn settings_can_be_reset() {
     let taken_back = near(&[
         "near.outages_ms=1+1",
         "near.outages_ms=none",
@@ -101,7 +101,8 @@ fn settings_that_contradict_each_other_are_one_sentence() {
         ),
         (
             &["near.bad_enter_percent=1"],
-            "near.bad_enter_percent = 1 does not go with near.bad_leave_percent = 0; set a chance to leave the bad state",
+            "near.bad_enter_percent = 1 does not go with near.bad_leave_percent = 0; set a chance \
+             to leave the bad state",
         ),
         (
             &[
@@ -109,16 +110,18 @@ fn settings_that_contradict_each_other_are_one_sentence() {
                 "near.bad_leave_percent=9",
                 "near.loss_correlation_percent=5",
             ],
-            "near.bad_enter_percent = 1 does not go with near.loss_correlation_percent = 5; set one of them to 0",
+            "near.bad_enter_percent = 1 does not go with near.loss_correlation_percent = 5; set \
+             one of them to 0",
         ),
         (
             &["near.queue=red", "near.queue_bytes=9000"],
-            "near.queue = red does not go with near.queue_bytes = 9000; set the queue to 12000 bytes at least",
+            "near.queue = red does not go with near.queue_bytes = 9000; set the queue to 12000 \
+             bytes at least",
         ),
         (
             &["near.ecn=on"],
-            "near.ecn = on does not go with near.queue = drop-tail; a drop-tail queue marks no packets; \
-             set queue to red or codel",
+            "near.ecn = on does not go with near.queue = drop-tail; a drop-tail queue marks no \
+             packets; set queue to red or codel",
         ),
     ] {
         assert_eq!(near(settings).unwrap_err(), expected);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withheld_is_not_kept_and_what_is_unasked_is_beside_the_rest() {
+    fn withheld_copies_are_missing_and_unasked_copies_are_additional() {
         let (without, counts) = kept("proxy-lies no-copies at 0");
         assert_eq!(without.len() as u64 + counts.copies_withheld, 10_000);
         assert!((2300..2700).contains(&counts.copies_withheld), "{counts:?}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_copies_are_lost_as_said() {
+    fn messages_and_copies_are_lost_as_configured() {
         let events = "message-loss 20 at 0; repeat-loss 40 at 0";
         let (schedule, now) = schedule(&Scenario::load("download-paper").unwrap(), events);
         let mut copies = Copies::new(schedule, 3);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_as_said() {
+    fn shares_are_as_configured() {
         assert_eq!(shares("proxy-restart at 0"), (0, 0));
         for (events, unseen, invented) in [
             ("capture-drops 5 at 0", 450..550, 0..1),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_another_identifier_and_lasts_as_long_as_said() {
+    fn garbage_is_another_identifier_during_its_event() {
         let (mut lies, start) = lies("proxy-lies garbage at 10 for 5");
         let payload: Vec<u8> = (0x40..0x7f).collect();
         let mut renamed =

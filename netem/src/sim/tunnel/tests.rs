@@ -86,7 +86,7 @@ fn first_of(numbers: &[u32]) -> impl FnMut(&Message) -> bool {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_once_a_block_shows_it() {
+fn lost_packets_are_sent_again_once_a_block_shows_them() {
     let mut pair = pair(Tunnel::Unordered);
     pair.send(0..40, first_of(&[3, 20, 21]));
     pair.run(40, |_| false);

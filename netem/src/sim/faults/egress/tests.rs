@@ -42,19 +42,19 @@ fn without_faults_everything_leaves_at_once() {
 }
 
 #[test]
-fn quacks_are_lost_doubled_swapped_and_late_for_as_long_as_said() {
+fn quacks_are_lost_doubled_swapped_and_late_during_the_event() {
     assert_eq!(leaving("quack-loss 100 at 10 for 20", 4).0, [(0, 0), (30, 3)]);
     assert_eq!(
         leaving("quack-duplicate 100 at 10 for 10", 3).0,
         [(0, 0), (10, 1), (10, 1), (20, 2)]
     );
     assert_eq!(leaving("quack-reorder 100 at 0", 4).0, [(10, 1), (10, 0), (30, 3), (30, 2)]);
-    assert_eq!(leaving("quack-reorder 100 at 0", 1).0, [(100, 0)], "nothing comes to overtake it");
+    assert_eq!(leaving("quack-reorder 100 at 0", 1).0, [(100, 0)], "no quACK overtakes it");
     assert_eq!(leaving("quack-delay 25 at 0 for 20", 3).0, [(20, 2), (25, 0), (35, 1)]);
 }
 
 #[test]
-fn shares_are_as_said() {
+fn shares_are_as_configured() {
     let events =
         "quack-loss 20 at 0; quack-duplicate 10 at 0; quack-reorder 10 at 0; quack-corrupt 5 at 0";
     let (mut egress, now) = egress(events, 1);
