@@ -59,7 +59,9 @@ pub struct NotInForce;
 impl World {
     /// Moves this thread to virtual time, at 0, with the random numbers of `seed`.
     ///
-    /// # Errors [`NotInForce`] in a program without [`in_force!`].
+    /// # Errors
+    ///
+    /// [`NotInForce`] in a program without [`in_force!`].
     #[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
     pub fn enter(seed: u64) -> Result<Self, NotInForce> {
         let before = (CLOCK.replace(Some(EPOCH)), RANDOM.replace(Some(seed)));
