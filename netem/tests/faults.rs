@@ -103,8 +103,8 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// quACKs are cumulative, so the loss or delay of some costs little. Only late quACKs slow PACUBIC
-/// down. If the receiver reports a loss first, PACUBIC reacts at CUBIC's own pace, as to a loss
+/// quACKs are cumulative, so the loss or delay of some costs little. Very late quACKs slow down only
+/// PACUBIC. If the receiver reports a loss first, PACUBIC reacts at CUBIC's own pace, as to a loss
 /// behind the proxy. Stock CUBIC undoes reactions by a count of losses. For that reason alone, its
 /// runs differ by a fifth.
 #[test]
@@ -165,8 +165,8 @@ fn a_restarted_proxy_helps_again() {
     });
 }
 
-/// If a proxy omits packets, the receiver's acknowledgements refute its reports. If a proxy counts
-/// packets that no host sent, or reports garbage, the sender declares no packet lost.
+/// If a proxy omits packets, the receiver's acknowledgements refute its reports. A proxy may count
+/// packets that no host sent, or report garbage. Then the sender declares no received packet lost.
 #[test]
 fn a_lying_proxy_is_not_much_worse_than_none() {
     let least = [0.9; 3];

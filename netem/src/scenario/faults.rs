@@ -109,8 +109,8 @@ pub enum Lie {
     Garbage(Percent),
     /// Its copies of the share have wrong bytes. The default share is 100 %.
     WrongCopies(Percent),
-    /// It keeps no copies of the share, as if these packets had not passed. The default share is 25
-    /// %.
+    /// It keeps no copies of the share, as if these packets had not passed. The default share is
+    /// 25 %.
     NoCopies(Percent),
     /// Before each packet of the share, it keeps one more copy, and repeats it with the others. The
     /// copy is of a packet that no host sent, or of an earlier packet. The default share is 25 %.
