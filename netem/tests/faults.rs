@@ -103,10 +103,10 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// quACKs are cumulative, so the loss or delay of some costs little. Very late quACKs slow down only
-/// PACUBIC. If the receiver reports a loss first, PACUBIC reacts at CUBIC's own pace, as to a loss
-/// behind the proxy. Stock CUBIC undoes reactions by a count of losses. For that reason alone, its
-/// runs differ by a fifth.
+/// quACKs are cumulative, so the loss or delay of some costs little. Very late quACKs slow down
+/// only PACUBIC. If the receiver reports a loss first, PACUBIC reacts at CUBIC's own pace, as to a
+/// loss behind the proxy. Stock CUBIC undoes reactions by a count of losses. For that reason alone,
+/// its runs differ by a fifth.
 #[test]
 fn harm_to_quacks_costs_at_most_a_known_share() {
     let rows: &[Row] = &[

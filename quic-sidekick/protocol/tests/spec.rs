@@ -82,6 +82,33 @@ fn every_finding_names_its_tests() {
     }
 }
 
+/// Each note of docs/findings.md has what a report needs, and its commands run tests that exist.
+#[test]
+fn every_finding_is_ready_to_be_reported() {
+    let (_, known) = spec_and_tests();
+    let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
+    let text = fs::read_to_string(findings).unwrap();
+    let notes: Vec<_> = text.split("\n### ").skip(1).collect();
+    assert!(notes.len() >= 20, "{} notes", notes.len());
+    for note in notes {
+        let title = note.lines().next().unwrap_or_default();
+        for field in ["Happens", "Expected", "Effect", "Reproduce", "Here"] {
+            assert!(note.contains(&format!("- *{field}:* ")), "{title}: {field} is missing");
+        }
+        for command in note.split('`').skip(1).step_by(2) {
+            let words: Vec<_> = command.split_whitespace().collect();
+            let name = match words[..] {
+                ["cargo", "test", .., "--test", _, name] | ["cargo", "test", .., "--lib", name] => {
+                    name
+                }
+                [script, name] if script.ends_with("run-upstream-tests.sh") => name,
+                _ => continue,
+            };
+            assert!(known.iter().any(|test| test.contains(name)), "{title}: no test {name}");
+        }
+    }
+}
+
 #[test]
 fn every_must_names_its_tests() {
     let (spec, known) = spec_and_tests();

@@ -18,8 +18,8 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 /// silence.
 const SILENCES: [Duration; 3] =
     [Duration::from_millis(4), Duration::from_millis(16), Duration::from_millis(64)];
-/// Where datagrams are far apart and the near segment lost one of the latest, the proxy sends a TAIL
-/// this soon after each.
+/// Where datagrams are far apart and the near segment loses some, the proxy sends a TAIL this soon
+/// after each.
 const SOON: Duration = Duration::from_millis(1);
 /// A datagram was lost on the near segment if it was requested within this time.
 const LOSSY: Duration = Duration::from_secs(10);

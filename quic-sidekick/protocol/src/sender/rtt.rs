@@ -256,8 +256,8 @@ impl NearRtt {
         Duration::from_nanos((self.rough_nanos() / 2).saturating_add(GRANULARITY))
     }
 
-    /// By how much a message may overtake a packet that leaves before it: the granularity of timers,
-    /// and several times the jitter. `None` until the jitter is known.
+    /// By how much a message may overtake a packet that leaves before it: the granularity of
+    /// timers, and several times the jitter. `None` until the jitter is known.
     pub(super) fn overtaking_by_jitter(&self) -> Option<Duration> {
         let jitters = self.jitter()?.saturating_mul(OVERTAKING_JITTERS);
         Some(Duration::from_nanos(jitters.saturating_add(GRANULARITY)))
