@@ -21,6 +21,9 @@ const SILENCES: [Duration; 3] =
 /// Where datagrams are far apart and the near segment loses some, the proxy sends a TAIL this soon
 /// after each.
 const SOON: Duration = Duration::from_millis(1);
+/// Shorter datagrams draw no such TAIL. Most are acknowledgements alone, and the next one makes up
+/// for them.
+const LEAST_SOON: usize = 80;
 /// A datagram was lost on the near segment if it was requested within this time.
 const LOSSY: Duration = Duration::from_secs(10);
 /// The bytes of copies that a session may send at first, so that the proxy can repair a short flow.
@@ -101,7 +104,8 @@ impl Keeping {
         let least = self.spacing.least_above(SILENCES[0]);
         let usual = SILENCES.iter().take_while(|silence| **silence < least).count();
         self.tails = if self.protection.is_sparse(now) { SILENCES.len() - 1 } else { usual };
-        self.tails_soon = self.tails > 0 && self.requested_at.is_some_and(|at| now < at + LOSSY);
+        let is_lossy = self.requested_at.is_some_and(|at| now < at + LOSSY);
+        self.tails_soon = self.tails > 0 && is_lossy && datagram.len() >= LEAST_SOON;
         let due = now + self.silence().unwrap_or(MAX_AGE);
         if self.tail_due.is_none_or(|earlier| earlier > due) {
             self.tail_due = Some(due);

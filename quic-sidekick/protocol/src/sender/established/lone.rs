@@ -2,6 +2,7 @@
 //! section 7.4).
 
 use super::Established;
+use super::timeouts::SOON;
 use std::time::{Duration, Instant};
 
 /// The near segment is lossy for this time after a packet was declared lost.
@@ -37,7 +38,12 @@ impl Established {
         let latest = self.history.last_sent()?;
         let is_lossy = self.lone.lost_at.is_some_and(|lost| latest < lost + LOSSY);
         let is_lone = self.lone.is_apart && self.history.pending.len() <= MOST;
-        let is_lone = is_lone && !self.epoch.steady.holds();
+        // The proxy reports such packets by itself.
+        let terms = &self.granted;
+        let is_reported = terms.every_packets.is_some_and(|n| usize::from(n.get()) <= MOST)
+            || terms.every.is_some_and(|every| every <= SOON)
+            || self.epoch.steady.holds();
+        let is_lone = is_lone && !is_reported;
         let delay = self.near_rtt.overtaking_by_jitter().filter(|_| is_lossy && is_lone)?;
         Some(delay.min(self.near_rtt.probe_timeout()))
     }

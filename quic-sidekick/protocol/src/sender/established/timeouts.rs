@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// If the proxy's own timer for a quACK is as short, the sender waits for that quACK instead of
 /// polling after each lone packet.
-const SOON: Duration = Duration::from_millis(1);
+pub(super) const SOON: Duration = Duration::from_millis(1);
 
 impl Established {
     /// When [`Established::on_timeout`] is due.

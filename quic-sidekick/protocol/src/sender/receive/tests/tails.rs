@@ -94,6 +94,14 @@ fn a_lost_datagram_is_fetched_before_the_next_passes_once_some_were_lost() {
         let after = pass(&mut download, 100).unwrap();
         assert!(after <= 4 * MS, "{after:?}");
         assert_eq!(download.copies, 2);
+        // An acknowledgement alone draws none.
+        let during = download.proxy.stats().tails_sent;
+        download.len = 79;
+        (0..10).for_each(|_| assert!(pass(&mut download, 0).is_some()));
+        assert_eq!(download.proxy.stats().tails_sent, during);
+        download.len = 80;
+        (0..10).for_each(|_| assert!(pass(&mut download, 0).is_some()));
+        assert_eq!(download.proxy.stats().tails_sent, during + 10);
         // Ten seconds later there are no more.
         (0..550).for_each(|_| assert!(pass(&mut download, 0).is_some()));
         let before = download.proxy.stats().tails_sent;
