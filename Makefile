@@ -9,7 +9,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
 .PHONY: help deps build-deps build programs interop interop-agent measure-pubsub demo demo-agent \
-	demo-audio demo-satellite figures bench fuzz check test test-arm64 without-arm64 test-portable \
+	demo-audio demo-satellite figures tables bench fuzz check test test-arm64 without-arm64 test-portable \
 	without-portable deb test-deb test-netem-vm format lint clippy lint-features document unit \
 	upstream package docs clean
 
@@ -21,6 +21,7 @@ help:
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         every test and check: before a merge"
 	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
+	@echo "make tables       compute the simulated tables of docs/results.md, and accept the new figures (half an hour)"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
 	@echo "make interop-agent  measure unmodified programs with the agent (over an hour); prints the tables of docs/agent-results.md"
 	@echo "make measure-pubsub  compare publish and subscribe over HTTP/3 and MQTT, with and without a Sidekick proxy (half an hour)"
@@ -79,6 +80,13 @@ demo-satellite: programs
 
 figures: programs
 	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures
+
+# The tests compute some figures of each table. This computes all, and accepts those that changed.
+# Then the tests name the first row that docs/results.md lacks.
+TABLES = tables downloads parity calls tune satellites packrat
+tables: build-deps
+	INSTA_UPDATE=always $(CARGO) test --locked -p sidekick-netem $(TABLES:%=--test %) --no-fail-fast
+	@sed -i '/^assertion_line/d' netem/tests/snapshots/*.snap
 
 # On most machines, times vary. So each benchmark alternates with its baseline, on one processor.
 bench: build-deps

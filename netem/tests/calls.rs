@@ -1,6 +1,6 @@
 //! Calls in virtual time: how long packets wait for earlier ones, and the bytes that help costs.
-//! The tests compare both with published figures, and with tables in snapshots. `cargo insta
-//! review` (or `INSTA_UPDATE=always`) accepts a new table.
+//! The tests compare both with published figures, and with tables in snapshots. `make tables`
+//! accepts a new table.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]

@@ -1,19 +1,20 @@
 //! Downloads in virtual time from unmodified servers: the gain by help, and its cost for others.
 //! `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
+//! `make tables` accepts a new table.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
 #[path = "support/jobs.rs"]
 mod jobs;
-
-use std::fmt::Write;
+#[path = "support/table.rs"]
+mod table;
 
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
+use table::Table;
 
 virtual_time::in_force!();
 
@@ -39,31 +40,39 @@ fn copies(record: &RunRecord) -> f64 {
     100.0 * repeats * PAYLOAD / record.bytes.max(1) as f64
 }
 
+const SNAPSHOT: &str =
+    include_str!("snapshots/downloads__goodput_of_downloads_against_near_loss.snap");
+
+/// The rows of the table: whether the client has help, and the server.
+fn rows() -> Vec<(&'static str, &'static str, String)> {
+    let of = |(help, mode)| {
+        SERVERS.into_iter().map(move |(server, cc)| (mode, cc, format!("{help}{server}")))
+    };
+    HELP.into_iter().flat_map(of).collect()
+}
+
+fn table() -> Table {
+    Table {
+        corner: "near loss, percent",
+        columns: LOSSES.map(str::to_owned).to_vec(),
+        rows: rows().into_iter().map(|(.., name)| name).collect(),
+        name: 28,
+        width: 7,
+        every: 7,
+    }
+}
+
 #[test]
 fn goodput_of_downloads_against_near_loss() {
     const SEEDS: u64 = 5;
-    let rows = || HELP.into_iter().flat_map(|help| SERVERS.map(|server| (help, server)));
-    let mut jobs = Vec::new();
-    for ((_, help), (_, server)) in rows() {
-        for loss in LOSSES {
-            let loss = format!("near.loss_percent={loss}");
-            let settings = [help, server, loss.as_str(), "flow.bytes=4194304"];
-            jobs.extend((1..=SEEDS).map(|seed| job("download-paper", &settings, seed)));
-        }
-    }
-    let records = run_all(&jobs);
-    let mut cells = records.chunks(usize::try_from(SEEDS).unwrap());
-    let mut table = format!("{:28}", "near loss, percent");
-    for loss in LOSSES {
-        write!(table, "{loss:>7}").unwrap();
-    }
-    for ((help, _), (server, _)) in rows() {
-        write!(table, "\n{:28}", format!("{help}{server}")).unwrap();
-        for cell in cells.by_ref().take(LOSSES.len()) {
-            write!(table, "{:7.2}", goodput(cell)).unwrap();
-        }
-    }
-    insta::assert_snapshot!(table);
+    let rows = rows();
+    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
+        let (mode, cc, _) = &rows[row];
+        let loss = format!("near.loss_percent={}", LOSSES[column]);
+        let settings = [*mode, *cc, &loss, "flow.bytes=4194304"];
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+        format!("{:.2}", goodput(&run_all(&jobs)))
+    }));
 }
 
 /// Small downloads consist of handshakes and tails, where a loss costs a timeout.
@@ -146,7 +155,7 @@ fn a_long_near_segment_costs_nothing() {
 /// the shares are as even as those of two plain flows, and copies are few.
 #[test]
 fn a_helped_download_shares_a_congested_near_segment() {
-    const SEEDS: u64 = 6;
+    const SEEDS: u64 = 3;
     let path = ["near.loss_percent=0", "near.rate_mbit=10", "far.rate_mbit=100"];
     let run = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
     for cc in ["cubic-rfc9438", "reno", "bbr2"] {
@@ -168,7 +177,6 @@ fn a_helped_download_shares_a_congested_near_segment() {
 /// docs/results.md has the table.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    let snapshot = include_str!("snapshots/downloads__goodput_of_downloads_against_near_loss.snap");
     let results = include_str!("../../docs/results.md");
     for (name, server) in [
         ("CUBIC, stock quiche", "stock CUBIC"),
@@ -180,12 +188,7 @@ fn the_document_shows_the_table_as_it_is() {
         ("**Reno, helped**", "helped, Reno"),
         ("**BBR2, helped**", "helped, BBR2"),
     ] {
-        let row = snapshot.lines().find_map(|line| {
-            let (name, figures) = line.split_at_checked(28)?;
-            (name.trim() == server)
-                .then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
-        });
-        let row = format!("| {name} | {} |\n", row.unwrap());
+        let row = table().markdown(SNAPSHOT, server, name);
         assert!(results.contains(&row), "docs/results.md lacks {row}");
     }
 }

@@ -1,36 +1,51 @@
 //! The networks of Packrat, in virtual time. The tests compare the gain by help for a client with
 //! its alternatives, and with the published figures of Packrat. `docs/results.md` has the figures.
 //!
-//! `sidekick-lab figures` plots more places, of fewer seeds. `INSTA_UPDATE=always` accepts a new
-//! table, as for `tables.rs`.
+//! `sidekick-lab figures` plots more places, of fewer seeds. `make tables` accepts new tables.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
 #[path = "support/many.rs"]
 mod many;
+#[path = "support/table.rs"]
+mod table;
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::Duration;
 
 use sidekick_netem::figures::experiments::{Scope, all};
 use sidekick_netem::figures::job::{Job, Outcome};
 use sidekick_netem::figures::model::{Curve, Part, Plot, Points};
-use sidekick_netem::figures::quantity::{Quantity, Results};
+use sidekick_netem::figures::quantity::Quantity;
 use sidekick_netem::sim;
+use table::Table;
 
 virtual_time::in_force!();
 
 const NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
-/// The servers: the name in plots, and the name in the table.
-const SERVERS: [(&str, &str, &[&str]); 2] = [
-    (
-        "cubic",
-        "CUBIC",
-        &["no help", "split proxy", "tunnel", "tunnel in order", "requests", "parity", "auto"],
-    ),
-    ("bbr2", "BBR2", &["no help", "split proxy", "auto"]),
+
+/// A server: its names in plots and in the table, and the names of its curves.
+struct Server {
+    id: &'static str,
+    name: &'static str,
+    curves: &'static [&'static str],
+}
+
+const SERVERS: [Server; 2] = [
+    Server {
+        id: "cubic",
+        name: "CUBIC",
+        curves: &[
+            "no help",
+            "split proxy",
+            "tunnel",
+            "tunnel in order",
+            "requests",
+            "parity",
+            "auto",
+        ],
+    },
+    Server { id: "bbr2", name: "BBR2", curves: &["no help", "split proxy", "auto"] },
 ];
 /// The columns: the plot, and the x in it.
 const COLUMNS: [(&str, f64); 6] = [
@@ -41,7 +56,6 @@ const COLUMNS: [(&str, f64); 6] = [
     ("bursts", 5.092),
     ("bursts", 22.272),
 ];
-const NAMES: usize = 34;
 /// At 4 % loss, one download in ten with CUBIC and no help is fast.
 const SEEDS: u64 = 7;
 
@@ -76,18 +90,18 @@ fn quantity_at(curve: &Curve, x: f64) -> Option<Quantity> {
     }
 }
 
-fn jobs_at(curve: &Curve, x: f64) -> Vec<Job> {
-    let quantity = quantity_at(curve, x);
-    quantity.iter().flat_map(Quantity::cases).flat_map(|case| case.jobs()).collect()
-}
-
-/// The median of a curve at `x`, if it has one.
-fn at(curve: &Curve, results: &Results, x: f64) -> Option<f64> {
+/// Mbit/s: the median of a curve at `x`, if it has one.
+fn at(curve: &Curve, x: f64) -> Option<f64> {
     match &curve.points {
         Points::Published(points) => {
             points.iter().find(|(at, _)| at.total_cmp(&x).is_eq()).map(|(_, y)| *y)
         }
-        _ => Some(quantity_at(curve, x)?.summary(results)?.median),
+        _ => {
+            let quantity = quantity_at(curve, x)?;
+            let jobs: Vec<_> = quantity.cases().flat_map(|case| case.jobs()).collect();
+            let outcomes = many::run(jobs.iter().collect(), |job| run(job));
+            Some(quantity.summary(&jobs.into_iter().zip(outcomes).collect())?.median)
+        }
     }
 }
 
@@ -97,80 +111,71 @@ fn run(job: &Job) -> Outcome {
     Ok(record.unwrap_or_else(|error| panic!("{}: {error}", job.command())))
 }
 
+/// The rows: a network, a server and the name of a curve.
+fn rows() -> Vec<(&'static str, &'static Server, &'static str)> {
+    let mut rows = Vec::new();
+    for network in NETWORKS {
+        for server in &SERVERS {
+            rows.extend(server.curves.iter().map(|curve| (network, server, *curve)));
+        }
+    }
+    rows
+}
+
+fn table() -> Table {
+    Table {
+        corner: "near loss or mean burst",
+        columns: COLUMNS.iter().map(|(of, x)| format!("{of} {x}")).collect(),
+        rows: rows()
+            .into_iter()
+            .map(|(network, server, curve)| format!("{network}, {}, {curve}", server.name))
+            .collect(),
+        name: 34,
+        width: 15,
+        every: 11,
+    }
+}
+
+const SNAPSHOT: &str = include_str!("snapshots/packrat__goodput_over_the_networks_of_packrat.snap");
+
 /// Our Mbit/s, with the published ones in parentheses. Below the table are the places where
 /// Packrat's are higher than those of `auto`.
 #[test]
 fn goodput_over_the_networks_of_packrat() {
     let plots = plots();
-    let plot = |network: &str, of: &str, server: &str| {
-        let id = format!("packrat-{network}-{of}-{server}");
+    let rows = rows();
+    let plot = |row: usize, column: usize| {
+        let ((network, server, _), (of, _)) = (rows[row], COLUMNS[column]);
+        let id = format!("packrat-{network}-{of}-{}", server.id);
         plots.iter().find(|plot| plot.id == id).unwrap()
     };
-    let mut jobs = BTreeSet::new();
-    for network in NETWORKS {
-        for (server, _, names) in SERVERS {
-            for (of, x) in COLUMNS {
-                let plot = plot(network, of, server);
-                jobs.extend(names.iter().flat_map(|name| jobs_at(curve(plot, name).unwrap(), x)));
-            }
-        }
-    }
-    let outcomes = many::run(jobs.iter().collect(), |job| run(job));
-    let results: Results = jobs.iter().cloned().zip(outcomes).collect();
-
-    let mut table = format!("{:NAMES$}", "near loss or mean burst");
-    for (of, x) in COLUMNS {
-        write!(table, "{:>15}", format!("{of} {x}")).unwrap();
-    }
-    for network in NETWORKS {
-        for (server, server_name, names) in SERVERS {
-            for name in names {
-                write!(table, "\n{:NAMES$}", format!("{network}, {server_name}, {name}")).unwrap();
-                for (of, x) in COLUMNS {
-                    let plot = plot(network, of, server);
-                    let figure = |curve: Option<&Curve>| at(curve?, &results, x);
-                    let theirs = figure(published(plot, name)).map(|y| format!("({y:.2})"));
-                    let ours = figure(curve(plot, name)).map(|y| format!("{y:.2}"));
-                    let both: Vec<_> = [ours, theirs].into_iter().flatten().collect();
-                    let both = if both.is_empty() { "-".to_owned() } else { both.join(" ") };
-                    write!(table, "{both:>15}").unwrap();
-                }
-            }
-        }
-    }
+    let table = table();
+    let mut text = table.text(SNAPSHOT, |row, column| {
+        let (plot, name, x) = (plot(row, column), rows[row].2, COLUMNS[column].1);
+        let figure = |curve: Option<&Curve>| at(curve?, x);
+        let theirs = figure(published(plot, name)).map(|y| format!("({y:.2})"));
+        let ours = figure(curve(plot, name)).map(|y| format!("{y:.2}"));
+        let both: Vec<_> = [ours, theirs].into_iter().flatten().collect();
+        if both.is_empty() { "-".to_owned() } else { both.join(" ") }
+    });
     let mut places = 0;
-    for (network, (server, ..)) in NETWORKS.iter().flat_map(|it| SERVERS.map(|server| (it, server)))
-    {
-        for (of, x) in COLUMNS {
-            let plot = plot(network, of, server);
-            let figure = |curve: Option<&Curve>| at(curve?, &results, x);
-            let (ours, theirs) = (figure(curve(plot, "auto")), figure(published(plot, "auto")));
-            let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+    for (row, figures) in table.figures(&text).into_iter().enumerate() {
+        for (column, figure) in figures.into_iter().enumerate() {
+            let figure = figure.filter(|_| rows[row].2 == "auto").unwrap_or_default();
+            let Some((ours, theirs)) = figure.split_once(" (") else { continue };
+            let theirs = theirs.trim_end_matches(')');
             places += 1;
-            if ours <= theirs {
-                write!(table, "\nbelow: {}, {x}: {ours:.2} ({theirs:.2})", plot.id).unwrap();
+            if ours.parse::<f64>().unwrap() <= theirs.parse::<f64>().unwrap() {
+                let (id, x) = (&plot(row, column).id, COLUMNS[column].1);
+                text.push_str(&format!("\nbelow: {id}, {x}: {ours} ({theirs})"));
             }
         }
     }
-    write!(table, "\n{places} published places").unwrap();
-    insta::assert_snapshot!(table);
+    text.push_str(&format!("\n{places} published places"));
+    insta::assert_snapshot!(text);
 }
 
-/// Checks the rows of the table in docs/results.md.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    let snapshot = include_str!("snapshots/packrat__goodput_over_the_networks_of_packrat.snap");
-    let results = include_str!("../../docs/results.md");
-    let lines = snapshot.lines().filter_map(|line| line.split_at_checked(NAMES));
-    let rows = lines.filter(|(name, _)| NETWORKS.iter().any(|network| name.starts_with(network)));
-    let mut shown = 0;
-    for (name, figures) in rows {
-        let columns = figures.as_bytes().chunks(15);
-        let figures: Vec<_> =
-            columns.map(|column| std::str::from_utf8(column).unwrap().trim()).collect();
-        let row = format!("| {} | {} |\n", name.trim(), figures.join(" | "));
-        assert!(results.contains(&row), "docs/results.md lacks {row}");
-        shown += 1;
-    }
-    assert_eq!(shown, 3 * (7 + 3));
+    table().assert_shown(SNAPSHOT, include_str!("../../docs/results.md"));
 }

@@ -1,18 +1,19 @@
 //! Downloads in virtual time past a proxy that is far away: the gain by parity, and its cost.
 //! `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
+//! `make tables` accepts a new table.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
 #[path = "support/jobs.rs"]
 mod jobs;
-
-use std::fmt::Write;
+#[path = "support/table.rs"]
+mod table;
 
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
+use table::Table;
 
 virtual_time::in_force!();
 
@@ -53,11 +54,15 @@ fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunReco
     run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
 }
 
-/// One table for all networks. At higher loss, runs without help would take minutes.
-#[test]
-fn goodput_past_a_far_proxy() {
-    const SEEDS: u64 = 9;
-    const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
+/// A row: a network and its scenario, the settings of the path, the server and its help.
+struct Row {
+    name: String,
+    scenario: &'static str,
+    settings: Vec<&'static str>,
+}
+
+/// The rows of one table for all networks.
+fn rows() -> Vec<Row> {
     let networks = [
         (
             "cellular",
@@ -68,44 +73,47 @@ fn goodput_past_a_far_proxy() {
         ("satellite", "packrat-satellite", &[], &[("CUBIC", CUBIC), ("BBR2", BBR2)]),
         ("geostationary", "packrat-satellite", &GEO, &[("BBR2", BBR2)]),
     ];
-    let mut table = format!("{:36}", "near loss, percent");
-    for loss in LOSSES {
-        write!(table, "{loss:>7}").unwrap();
-    }
+    let mut rows = Vec::new();
     for (network, scenario, path, servers) in networks {
         for (server, controller) in servers {
-            for (name, help) in HELP {
-                write!(table, "\n{:36}", format!("{network}, {server}, {name}")).unwrap();
-                for loss in LOSSES {
-                    let loss = format!("near.loss_percent={loss}");
-                    let bytes = ["flow.bytes=10000000"];
-                    let settings = [path, help, &[controller, &loss], &bytes[..]];
-                    write!(table, "{:7.2}", goodput(&runs(scenario, SEEDS, &settings))).unwrap();
-                }
+            for (help, mode) in HELP {
+                let name = format!("{network}, {server}, {help}");
+                let settings = [path, mode, &[controller, "flow.bytes=10000000"]].concat();
+                rows.push(Row { name, scenario, settings });
             }
         }
     }
-    insta::assert_snapshot!(table);
+    rows
 }
 
-/// Checks the rows of the table in docs/results.md.
+/// At higher loss, runs without help would take minutes.
+const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
+const SNAPSHOT: &str = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
+
+fn table() -> Table {
+    Table {
+        corner: "near loss, percent",
+        columns: LOSSES.map(str::to_owned).to_vec(),
+        rows: rows().into_iter().map(|row| row.name).collect(),
+        name: 36,
+        width: 7,
+        every: 5,
+    }
+}
+
+#[test]
+fn goodput_past_a_far_proxy() {
+    const SEEDS: u64 = 9;
+    let rows = rows();
+    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
+        let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
+        format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
+    }));
+}
+
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    let snapshot = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
-    let results = include_str!("../../docs/results.md");
-    let lines = snapshot.lines().filter_map(|line| line.split_at_checked(36));
-    let rows: Vec<_> = lines
-        .filter(|(name, _)| name.contains(", "))
-        .filter(|(name, _)| !name.contains("percent"))
-        .map(|(name, figures)| {
-            let figures: Vec<_> = figures.split_whitespace().collect();
-            format!("| {} | {} |\n", name.trim(), figures.join(" | "))
-        })
-        .collect();
-    assert_eq!(rows.len(), 18);
-    for row in rows {
-        assert!(results.contains(&row), "docs/results.md lacks {row}");
-    }
+    table().assert_shown(SNAPSHOT, include_str!("../../docs/results.md"));
 }
 
 /// Downloads of 20 MB through Packrat's networks. At 20 % loss, the proxy reaches its cap on
@@ -169,7 +177,7 @@ fn a_megabyte_over_a_cellular_hop() {
 /// does.
 #[test]
 fn nothing_lost_costs_nothing() {
-    const SEEDS: u64 = 7;
+    const SEEDS: u64 = 3;
     let nothing = ["near.loss_percent=0"];
     const ALL: &[&str] = &[CUBIC, RENO, BBR2];
     for (scenario, more, controllers) in [
@@ -196,7 +204,7 @@ fn nothing_lost_costs_nothing() {
 /// them.
 #[test]
 fn parity_does_not_fill_a_congested_near_segment() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 3;
     let path = ["near.loss_percent=0", "near.rate_mbit=20", "far.rate_mbit=50"];
     let both = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
     for (controller, beside) in

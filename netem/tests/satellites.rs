@@ -1,19 +1,20 @@
 //! A satellite between two proxies, in virtual time: the gain by a Sidekick, compared with proxies
 //! that split the connection. `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
+//! `make tables` accepts new tables.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
 #[path = "support/jobs.rs"]
 mod jobs;
-
-use std::fmt::Write;
+#[path = "support/table.rs"]
+mod table;
 
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
+use table::Table;
 
 virtual_time::in_force!();
 
@@ -50,68 +51,70 @@ fn megabytes(records: &[RunRecord]) -> f64 {
     median_of(records, |record| record.bytes as f64 / 1e6)
 }
 
-/// A table with a row for each orbit and sender, and a column for each loss.
-fn table(
-    losses: &[&str],
-    senders: &[(&str, &[&str])],
-    figures: impl Fn(&'static str, &[&[&str]]) -> String,
-) -> String {
-    let mut table = format!("{:42}", "middle loss, percent");
-    losses.iter().for_each(|loss| write!(table, " {loss:>12}").unwrap());
-    for (orbit, scenario) in ORBITS {
-        for (sender, settings) in senders {
-            write!(table, "\n{:42}", format!("{orbit}, {sender}")).unwrap();
-            for loss in losses {
-                let loss = format!("middle.loss_percent={loss}");
-                write!(table, " {:>12}", figures(scenario, &[settings, &[&loss]])).unwrap();
-            }
+/// The tables: a row for each orbit and sender, and a column for each loss.
+struct Satellites {
+    losses: &'static [&'static str],
+    senders: Vec<(&'static str, &'static [&'static str])>,
+}
+
+impl Satellites {
+    fn megabytes() -> Self {
+        Self { losses: &["0.01", "0.1"], senders: [&DOWNLOADS[..], &UPLOADS].concat() }
+    }
+
+    fn pages() -> Self {
+        Self { losses: &["0.01", "0.1", "1"], senders: DOWNLOADS.to_vec() }
+    }
+
+    fn table(&self) -> Table {
+        let row = |orbit| self.senders.iter().map(move |(sender, _)| format!("{orbit}, {sender}"));
+        Table {
+            corner: "middle loss, percent",
+            columns: self.losses.iter().map(ToString::to_string).collect(),
+            rows: ORBITS.iter().flat_map(|(orbit, _)| row(orbit)).collect(),
+            name: 42,
+            width: 13,
+            every: 5,
         }
     }
-    table
+
+    /// The runs of a row and a column.
+    fn runs(&self, row: usize, column: usize, more: &[&str]) -> Vec<RunRecord> {
+        let (_, scenario) = ORBITS[row / self.senders.len()];
+        let (_, sender) = self.senders[row % self.senders.len()];
+        let loss = format!("middle.loss_percent={}", self.losses[column]);
+        runs(scenario, SEEDS, &[sender, &[&loss], more])
+    }
 }
+
+const MEGABYTES: &str = include_str!("snapshots/satellites__megabytes_in_thirty_seconds.snap");
+const PAGES: &str = include_str!("snapshots/satellites__time_to_load_a_page.snap");
 
 #[test]
 fn megabytes_in_thirty_seconds() {
-    let senders = [&DOWNLOADS[..], &UPLOADS].concat();
-    insta::assert_snapshot!(table(&["0.01", "0.1"], &senders, |scenario, settings| {
-        format!("{:.1}", megabytes(&runs(scenario, SEEDS, settings)))
+    let all = Satellites::megabytes();
+    insta::assert_snapshot!(all.table().text(MEGABYTES, |row, column| {
+        format!("{:.1}", megabytes(&all.runs(row, column, &[])))
     }));
 }
 
 /// Seconds: the median, and the 95th percentile.
 #[test]
 fn time_to_load_a_page() {
+    let all = Satellites::pages();
     let page = ["flow.kind=page", "flow.bytes=2000000", "flow.seconds=600"];
-    insta::assert_snapshot!(table(&["0.01", "0.1", "1"], &DOWNLOADS, |scenario, settings| {
-        let records = runs(scenario, SEEDS, &[settings, &[&page]].concat());
+    insta::assert_snapshot!(all.table().text(PAGES, |row, column| {
+        let records = all.runs(row, column, &page);
         let at = |percent| percentile(records.iter().map(|record| record.time_s), percent).unwrap();
         format!("{:.2}, {:.2}", at(50), at(95))
     }));
 }
 
-/// Checks the rows of the tables in docs/results.md.
 #[test]
 fn the_document_shows_the_tables_as_they_are() {
     let results = include_str!("../../docs/results.md");
-    let mut rows = 0;
-    for snapshot in [
-        include_str!("snapshots/satellites__megabytes_in_thirty_seconds.snap"),
-        include_str!("snapshots/satellites__time_to_load_a_page.snap"),
-    ] {
-        for (name, figures) in snapshot.lines().filter_map(|line| line.split_at_checked(42)) {
-            if !name.starts_with("LEO, ") && !name.starts_with("GEO, ") {
-                continue;
-            }
-            // A column has a space and twelve characters.
-            let columns = figures.as_bytes().chunks(13);
-            let figures: Vec<_> =
-                columns.map(|column| std::str::from_utf8(column).unwrap().trim()).collect();
-            let row = format!("| {} | {} |\n", name.trim(), figures.join(" | "));
-            assert!(results.contains(&row), "docs/results.md lacks {row}");
-            rows += 1;
-        }
-    }
-    assert_eq!(rows, 2 * (10 + 7));
+    Satellites::megabytes().table().assert_shown(MEGABYTES, results);
+    Satellites::pages().table().assert_shown(PAGES, results);
 }
 
 /// Help comes from the proxy behind the satellite, whether the sender is configured with it or

@@ -1,19 +1,19 @@
 //! The goodput of every sender by loss, in virtual time. Snapshots show each change of behaviour as
 //! a difference. Other tests compare the goodput with published figures.
 //!
-//! `cargo insta review` (or `INSTA_UPDATE=always`) accepts a new table. Commit it together with the
-//! change that made it.
+//! `make tables` accepts a new table. Commit it together with the change that made it.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
 #[path = "support/jobs.rs"]
 mod jobs;
-
-use std::fmt::Write;
+#[path = "support/table.rs"]
+mod table;
 
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
+use table::Table;
 
 virtual_time::in_force!();
 
@@ -33,37 +33,35 @@ const SENDERS: [(&str, &[&str]); 11] = [
 ];
 const LOSSES: [&str; 7] = ["0", "1", "2", "4", "8", "15", "30"];
 
+const SNAPSHOT: &str = include_str!("snapshots/tables__goodput_against_near_loss.snap");
+
+fn table() -> Table {
+    Table {
+        corner: "near loss, percent",
+        columns: LOSSES.map(str::to_owned).to_vec(),
+        rows: SENDERS.map(|(name, _)| name.to_owned()).to_vec(),
+        name: 28,
+        width: 7,
+        every: 8,
+    }
+}
+
 #[test]
 fn goodput_against_near_loss() {
     const SEEDS: u64 = 10;
-    let mut jobs = Vec::new();
-    for (_, sender) in SENDERS {
-        for loss in LOSSES {
-            let loss = format!("near.loss_percent={loss}");
-            let settings = [sender, &[loss.as_str(), "flow.bytes=4194304"]].concat();
-            jobs.extend((1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)));
-        }
-    }
-    let records = run_all(&jobs);
-    let mut cells = records.chunks(usize::try_from(SEEDS).unwrap());
-    let mut table = format!("{:28}", "near loss, percent");
-    for loss in LOSSES {
-        write!(table, "{loss:>7}").unwrap();
-    }
-    for (name, _) in SENDERS {
-        write!(table, "\n{name:28}").unwrap();
-        for cell in cells.by_ref().take(LOSSES.len()) {
-            write!(table, "{:7.2}", median_of(cell, |record| record.goodput_mbit_s)).unwrap();
-        }
-    }
-    insta::assert_snapshot!(table);
+    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
+        let loss = format!("near.loss_percent={}", LOSSES[column]);
+        let settings = [SENDERS[row].1, &[&loss, "flow.bytes=4194304"]].concat();
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+        format!("{:.2}", median_of(&run_all(&jobs), |record| record.goodput_mbit_s))
+    }));
 }
 
 /// The least goodput of `auto`, of PACUBIC, and of re-injection over the most usual controller: 10
 /// MiB, as in the paper.
 #[test]
 fn loss_before_the_proxy_costs_no_goodput() {
-    const SEEDS: u64 = 10;
+    const SEEDS: u64 = 5;
     for (sender, least) in [
         (&["sidekick.mode=auto"][..], [9.1, 9.1, 9.1, 9.1, 9.05, 9.0, 8.6]),
         (&["sidekick.mode=pacubic"], [8.9, 8.9, 8.9, 8.8, 7.5, 6.3, 1.2]),
@@ -110,7 +108,7 @@ fn bursts_of_loss_before_the_proxy_cost_little() {
 /// also holds for one before the proxy, whose losses mean congestion.
 #[test]
 fn who_is_helped_shares_as_without_help() {
-    const SEEDS: u64 = 6;
+    const SEEDS: u64 = 3;
     let bottlenecks: [&[&str]; 2] = [
         &["near.loss_percent=0"],
         &["near.loss_percent=0", "near.rate_mbit=10", "far.rate_mbit=100"],
@@ -333,7 +331,6 @@ fn some_help_is_slower_than_none() {
 /// README has some of the rows, and docs/results.md has all of them.
 #[test]
 fn the_documents_show_the_table_as_it_is() {
-    let snapshot = include_str!("snapshots/tables__goodput_against_near_loss.snap");
     let readme = include_str!("../../README.md");
     let results = include_str!("../../docs/results.md");
     let mut in_readme = 0;
@@ -350,12 +347,7 @@ fn the_documents_show_the_table_as_it_is() {
         ("**Sidekick, auto**", "auto"),
         ("split proxy, CUBIC, RFC 9438", "split proxy, RFC 9438 CUBIC"),
     ] {
-        let row = snapshot.lines().find_map(|line| {
-            let (name, figures) = line.split_at_checked(28)?;
-            (name.trim() == sender)
-                .then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
-        });
-        let row = format!("| {name} | {} |\n", row.unwrap());
+        let row = table().markdown(SNAPSHOT, sender, name);
         assert!(results.contains(&row), "docs/results.md lacks {row}");
         if readme.contains(&format!("| {name} |")) {
             assert!(readme.contains(&row), "README.md lacks {row}");

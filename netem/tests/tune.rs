@@ -1,7 +1,7 @@
 //! `quic_sidekick::tune` in virtual time, compared with every payload and ACK delay of SEC-QUIC's
 //! tables. `docs/results.md` has the figures.
 //!
-//! `INSTA_UPDATE=always` accepts a new table, as for `tables.rs`.
+//! `make tables` accepts a new table.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]

@@ -1,71 +1,81 @@
-//! Tables of simulated figures. A snapshot has each, and a document shows its rows.
+//! Tables of simulated figures. A snapshot has each table, and a document shows its rows.
 //!
-//! A whole table takes minutes. So a test computes one figure of each row, in a column that moves
-//! on from row to row, and expects it in the snapshot. The figures are exact, so nearly any change
-//! of behaviour shows. `make tables` computes all of them.
+//! A whole table takes minutes. So a test computes only some figures, and expects them in the
+//! snapshot. The figures are exact, so nearly any change of behaviour changes some. `make tables`
+//! computes all figures, and accepts the new ones.
 
 /// What a table has beside its figures.
-pub(crate) struct Table<'a> {
-    /// What stands above the names of the rows.
-    pub(crate) corner: &'a str,
+pub(crate) struct Table {
+    /// The heading of the rows' names.
+    pub(crate) corner: &'static str,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<String>,
-    /// The width of the names of the rows.
+    /// The width of the rows' names.
     pub(crate) name: usize,
     /// The width of a column.
     pub(crate) width: usize,
+    /// A test computes one figure of so many, row by row. It has no factor in common with the
+    /// number of columns, so the tests compute figures of each column.
+    pub(crate) every: usize,
 }
 
-impl Table<'_> {
+impl Table {
     /// The text of the table. `snapshot` is the file with its figures, and `figure` computes the
-    /// one in a row and a column. Figures that are not computed are those of the snapshot.
+    /// figure in a row and a column. Figures that are not computed are those of the snapshot.
     pub(crate) fn text(
         &self,
         snapshot: &str,
         mut figure: impl FnMut(usize, usize) -> String,
     ) -> String {
         let known = self.figures(snapshot);
-        let is_whole = std::env::var_os("INSTA_UPDATE").is_some() || known.len() < self.rows.len();
-        let mut text = format!("{:1$}", self.corner, self.name);
-        let mut add = |text: &mut String, cell: &str| {
-            text.push_str(&format!("{cell:>0$}", self.width));
-        };
-        self.columns.iter().for_each(|column| add(&mut text, column));
+        let is_whole = std::env::var_os("INSTA_UPDATE").is_some();
+        let mut lines = vec![format!("{:1$}", self.corner, self.name)];
+        lines[0].extend(self.columns.iter().map(|column| format!("{column:>0$}", self.width)));
         for (row, name) in self.rows.iter().enumerate() {
-            text.push_str(&format!("\n{name:0$}", self.name));
+            let mut line = format!("{name:0$}", self.name);
             for column in 0..self.columns.len() {
-                let known = known.get(row).and_then(|figures| figures.get(column));
-                match known {
-                    Some(known) if !is_whole && column != row % self.columns.len() => {
-                        add(&mut text, known);
-                    }
-                    _ => add(&mut text, &figure(row, column)),
-                }
+                let known = known.get(row).and_then(|figures| figures.get(column)?.clone());
+                let is_due = (row * self.columns.len() + column).is_multiple_of(self.every);
+                let known = known.filter(|_| !is_whole && !is_due);
+                let figure = known.unwrap_or_else(|| figure(row, column));
+                line.push_str(&format!("{figure:>0$}", self.width));
             }
+            lines.push(line);
         }
-        text
+        lines.join("\n")
     }
 
-    /// The figures of each row, as a snapshot has them.
-    fn figures(&self, snapshot: &str) -> Vec<Vec<String>> {
-        let line_of = |name: &String| {
-            let split = |line| str::split_at_checked(line, self.name);
-            let mut lines = snapshot.lines().filter_map(split);
-            lines.find(|(start, _)| start.trim_end() == name.as_str())
+    /// The figures of each row in the text of a table. `None` stands for a figure that it lacks.
+    pub(crate) fn figures(&self, text: &str) -> Vec<Vec<Option<String>>> {
+        let lines: Vec<_> =
+            text.lines().filter_map(|line| line.split_at_checked(self.name)).collect();
+        let of_row = |row: &String| {
+            let line = lines.iter().find(|(name, _)| name.trim_end() == row);
+            let mut cells = line.map_or("", |(_, cells)| cells);
+            let mut next = || {
+                let (cell, rest) = cells.split_at_checked(self.width)?;
+                cells = rest;
+                Some(cell.trim().to_owned())
+            };
+            self.columns.iter().map(|_| next()).collect()
         };
-        let columns = |figures: &str| {
-            let cells = figures.as_bytes().chunks(self.width);
-            cells.map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect()
-        };
-        self.rows.iter().filter_map(line_of).map(|(_, figures)| columns(figures)).collect()
+        self.rows.iter().map(of_row).collect()
     }
 
-    /// The rows of the snapshot, as a document in Markdown shows them.
-    pub(crate) fn markdown_rows(&self, snapshot: &str) -> Vec<String> {
-        let figures = self.figures(snapshot);
-        let row = |(name, figures): (&String, Vec<String>)| {
-            format!("| {name} | {} |\n", figures.join(" | "))
-        };
-        self.rows.iter().zip(figures).map(row).collect()
+    /// A row of the snapshot in Markdown, with the name that the document has for it.
+    pub(crate) fn markdown(&self, snapshot: &str, row: &str, name: &str) -> String {
+        let at = self.rows.iter().position(|known| known == row).unwrap();
+        let figures: Vec<_> =
+            self.figures(snapshot)[at].iter().map(|it| it.clone().unwrap_or_default()).collect();
+        format!("| {name} | {} |\n", figures.join(" | "))
+    }
+
+    /// Checks that a document has each row of the snapshot, in Markdown.
+    #[allow(dead_code, reason = "some documents have other names for the rows")]
+    pub(crate) fn assert_shown(&self, snapshot: &str, document: &str) {
+        for name in &self.rows {
+            let row = self.markdown(snapshot, name, name);
+            assert!(document.contains(&row), "the document lacks {row}");
+        }
     }
 }
