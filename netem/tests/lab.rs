@@ -287,7 +287,7 @@ fn invalid_commands_fail_before_anything_starts() {
         (&["demo", "--backend", "sim"], "the demo runs real programs"),
         (
             &["run", "upload-paper", "--set", "near.loss=1"],
-            "there is no setting `near.loss`; the settings are near.",
+            "there is no setting `near.loss`; did you mean near.loss_percent? The section has near.",
         ),
         (
             &["run", "upload-paper", "--backend", "user"],

@@ -90,6 +90,23 @@ fn store<T>(
 
 /// The error for a setting or section that does not exist.
 pub(super) fn unknown(name: &str) -> ScenarioError {
-    let valid = settings().map(|setting| setting.name()).collect::<Vec<_>>().join(", ");
-    ScenarioError::Wrong(format!("there is no setting `{name}`; the settings are {valid}"))
+    fn section(name: &str) -> &str {
+        name.split_once('.').map_or("", |(section, _)| section)
+    }
+    let all: Vec<String> = settings().map(|setting| setting.name()).collect();
+    let of_section: Vec<&str> =
+        all.iter().map(String::as_str).filter(|one| section(one) == section(name)).collect();
+    let likeness = |one: &&&str| strsim::jaro_winkler(one, name);
+    let nearest = of_section.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let advice = match nearest {
+        Some(nearest) => {
+            format!("did you mean {nearest}? The section has {}", of_section.join(", "))
+        }
+        None => {
+            let mut sections: Vec<_> = all.iter().map(|name| section(name)).collect();
+            sections.dedup();
+            format!("the sections are {}", sections.join(", "))
+        }
+    };
+    ScenarioError::Wrong(format!("there is no setting `{name}`; {advice}"))
 }

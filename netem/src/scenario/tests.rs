@@ -99,7 +99,8 @@ fn files_are_held_to_the_same_settings() {
     for (text, start) in [
         (
             "[near]\nlosses = 1",
-            "mine.toml, line 2: there is no setting `near.losses`; the settings are near.delay_ms",
+            "mine.toml, line 2: there is no setting `near.losses`; did you mean \
+             near.loss_percent? The section has near.delay_ms",
         ),
         ("near = 1", "mine.toml, line 1: there is no setting `near`"),
         ("\n\n[near", "mine.toml, line 3: not valid TOML"),
