@@ -181,9 +181,11 @@ test-deb: deb
 # The crates that do not depend on the hooked quiche, which cannot be published.
 PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
 
-# This publishes nothing. It checks the manifests, and lists what cargo would upload.
+# This publishes nothing. It checks the manifests, and lists what cargo would upload. The Debian
+# packages need the licence of each crate, so this also looks for these.
 package:
 	$(CARGO) package --locked --no-verify --allow-dirty $(PUBLISHED)
+	@proxy/packaging/copyright sidekick-proxy https://example.net >$(BUILT)/package/copyright
 
 MDBOOK = $(or $(shell command -v mdbook),$(abspath $(BUILT))/tools/bin/mdbook)
 
