@@ -217,7 +217,10 @@ fn simulate(run: &cli::Run) -> Result<()> {
     summarize(run, &scenario, &records)?;
     match run.runs - records.len() as u64 {
         0 => Ok(()),
-        failed => bail!("{failed} of {} runs failed; the lines above state why", run.runs),
+        failed => bail!(
+            "{failed} of {} runs failed, and the summary leaves them out; the lines above state why",
+            run.runs
+        ),
     }
 }
 
