@@ -171,7 +171,8 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The setting or its value is unknown. The error lists the known ones.
+    /// The setting or its value is unknown. The error names the nearest setting and those of the
+    /// section, or the values that the setting accepts.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ScenarioError> {
         self.set_from(Path::new(""), name, value)
     }

@@ -175,10 +175,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks for settings that contradict each other.
+    /// Checks the settings as a whole.
     ///
     /// # Errors
-    /// [`ConfigError`] says which settings contradict each other.
+    /// [`ConfigError`] states the fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.interfaces.len() {
             0 => return Err(ConfigError::NoInterface),

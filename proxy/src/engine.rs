@@ -77,7 +77,7 @@ pub trait ProtocolEngine: Send + 'static {
     /// Writes the next datagram to send, and returns where to send it.
     fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
 
-    /// Applies limits to sessions and markers from now on.
+    /// Applies limits to future sessions and markers. The memory for copies changes at once.
     ///
     /// # Errors
     /// Why the limits are impossible. Nothing has changed then.

@@ -131,10 +131,10 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Checks for settings that contradict each other.
+    /// Checks the settings as a whole.
     ///
     /// # Errors
-    /// [`AgentConfigError`] says which settings contradict each other.
+    /// [`AgentConfigError`] states the fault.
     pub fn check(&self) -> Result<(), AgentConfigError> {
         match self.interfaces.len() {
             0 => Err(AgentConfigError::NoInterface),

@@ -75,7 +75,7 @@ impl PassingCapture {
 
 /// The program that keeps what may be UDP, in one direction.
 ///
-/// A frame of the agent has no VLAN tag beside its bytes. So the program drops leaving packets with
+/// A frame of the agent has no VLAN tag beside its bytes. So the program hides leaving packets with
 /// such a tag, on the parent of a VLAN. The agent would repair them in another VLAN.
 fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
     let (leaving, arriving) = match direction {

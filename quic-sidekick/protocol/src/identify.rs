@@ -92,8 +92,8 @@ impl Default for Identification {
 }
 
 impl Identification {
-    /// The identifier of a datagram, or `None` if the datagram does not count. Then the filter
-    /// rejects it, it is too short to hold the four bytes, or they are unknown.
+    /// The identifier of a datagram, or `None` if the datagram does not count. It does not count if
+    /// the filter rejects it, if it is too short to hold the four bytes, or if they are unknown.
     #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {

@@ -79,7 +79,7 @@ impl Quack {
     pub fn parse(mut bytes: &[u8]) -> Result<Self, ParseError> {
         let rest = &mut bytes;
         let number = u64::from_le_bytes(take(rest)?);
-        // The parser checks the length before it allocates: the number is hostile.
+        // The parser checks the length before it allocates: the number may be false.
         let len = usize::try_from(number).ok().and_then(|number| number.checked_mul(4));
         let (sums, behind) =
             len.and_then(|len| rest.split_at_checked(len)).ok_or(ParseError::Truncated)?;

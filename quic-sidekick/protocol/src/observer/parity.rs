@@ -110,7 +110,7 @@ impl SentParity {
             self.begun = copies.passed();
             (self.covered, self.listed, self.credit) = (self.begun, self.begun, 0);
         }
-        // A silence under other terms counts from its beginning.
+        // Under other terms, a silence counts from now.
         self.flush_due = None;
         if self.is_on(now) && copies.passed() > self.covered && terms.flush_us > 0 {
             self.flush_due = Some(now + self.flush());
