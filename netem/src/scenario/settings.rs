@@ -88,6 +88,9 @@ fn store<T>(
     })
 }
 
+/// A setting whose name is so much like an unknown one (by Jaro and Winkler) may be meant.
+const LIKE: f64 = 0.9;
+
 /// The error for a setting or section that does not exist.
 pub(super) fn unknown(name: &str) -> ScenarioError {
     fn section(name: &str) -> &str {
@@ -98,10 +101,12 @@ pub(super) fn unknown(name: &str) -> ScenarioError {
         all.iter().map(String::as_str).filter(|one| section(one) == section(name)).collect();
     let likeness = |one: &&&str| strsim::jaro_winkler(one, name);
     let nearest = of_section.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let known = of_section.join(", ");
     let advice = match nearest {
-        Some(nearest) => {
-            format!("did you mean {nearest}? The section has {}", of_section.join(", "))
+        Some(nearest) if likeness(&nearest) > LIKE => {
+            format!("did you mean {nearest}? The section has {known}")
         }
+        Some(_) => format!("the section has {known}"),
         None => {
             let mut sections: Vec<_> = all.iter().map(|name| section(name)).collect();
             sections.dedup();
