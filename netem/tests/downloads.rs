@@ -58,7 +58,7 @@ fn table() -> Table {
         rows: rows().into_iter().map(|(.., name)| name).collect(),
         name: 28,
         width: 7,
-        every: 7,
+        slow: &[],
     }
 }
 

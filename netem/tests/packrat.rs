@@ -132,7 +132,7 @@ fn table() -> Table {
             .collect(),
         name: 34,
         width: 15,
-        every: 11,
+        slow: &["tunnel", "split proxy"],
     }
 }
 

@@ -97,7 +97,7 @@ fn table() -> Table {
         rows: rows().into_iter().map(|row| row.name).collect(),
         name: 36,
         width: 7,
-        every: 5,
+        slow: &["no help"],
     }
 }
 

@@ -74,7 +74,7 @@ impl Satellites {
             rows: ORBITS.iter().flat_map(|(orbit, _)| row(orbit)).collect(),
             name: 42,
             width: 13,
-            every: 5,
+            slow: &["split proxies"],
         }
     }
 

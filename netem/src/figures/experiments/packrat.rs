@@ -90,7 +90,7 @@ const BURST: Axis = Axis::logarithmic("mean length of the bad state, packets", 1
 /// The published losses, in percent.
 const LOSSES: [f64; 17] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0];
-/// The losses of the other curves than those of no help and of `auto`.
+/// The losses of all curves but those of no help and of `auto`.
 const FEWER_LOSSES: [f64; 9] = [0.0, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0, 24.0];
 /// Published lengths of bursts, in packets.
 const LENGTHS: [f64; 8] = [1.0, 1.318, 1.75, 2.605, 5.092, 9.737, 22.272, 55.866];
@@ -144,7 +144,7 @@ pub(super) const NETWORKS: [Network; 3] = [
 impl Network {
     fn case(&self, scope: Scope, server: &Server, sender: &Sender) -> Case {
         let is_tunnel = [TUNNEL.name, TUNNEL_IN_ORDER.name].contains(&sender.name);
-        // Over a tunnel, CUBIC has thousands of packets in flight. A run takes ten times as long.
+        // Over a tunnel, a server has thousands of packets in flight, and a run takes much longer.
         let seeds = scope.pick(1, if is_tunnel { 1 } else { 3 });
         let case = Case::of(self.scenario).with(&TRANSPORT).with(server.settings);
         sender.of(&case.seeds(seeds))
@@ -158,8 +158,8 @@ fn goodput(case: Case) -> Quantity {
 /// Goodput over loss.
 fn by_loss(scope: Scope, network: Network, server: &Server) -> Part {
     let curve = |sender: &Sender| {
-        let is_close = [PLAIN.name, AUTO.name].contains(&sender.name);
-        let whole = if is_close { &LOSSES[..] } else { &FEWER_LOSSES };
+        let has_all_losses = [PLAIN.name, AUTO.name].contains(&sender.name);
+        let whole = if has_all_losses { &LOSSES[..] } else { &FEWER_LOSSES };
         let losses: &[f64] = scope.pick(&[4.0, 16.0], whole);
         let point = |loss: &f64| {
             let case = network.case(scope, server, sender).set("near.loss_percent", loss);
