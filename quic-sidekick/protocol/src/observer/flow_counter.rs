@@ -21,7 +21,7 @@ const WHOLE_FIRST: u8 = 8;
 struct Request {
     /// The token of the poll to answer, or 0.
     token: u16,
-    /// The number of sums, 0 for the threshold.
+    /// The number of sums.
     sums: u8,
     /// When it fell due. The caller sends it right after.
     at: Instant,
@@ -278,10 +278,12 @@ impl FlowCounter {
         (self.missed, self.unasked) = (false, false);
     }
 
-    /// Requests a quACK. Returns true if one waited already, which now answers the newer poll.
+    /// Requests a quACK of `sums` sums, or of the threshold if that is 0. Returns true if one waited
+    /// already, which now answers the newer poll.
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = self.silence_due();
         self.unreported = 0;
+        let sums = if sums == 0 { self.threshold } else { sums };
         let waiting = self.request;
         self.request = Some(match waiting {
             Some(old) => Request {
@@ -305,9 +307,8 @@ impl FlowCounter {
         words: &'a mut [u32; MAX_THRESHOLD],
     ) -> Result<Option<Message<'a>>, Withheld> {
         let Some(request) = self.request.take() else { return Ok(None) };
-        let wanted = if request.sums == 0 { self.threshold } else { request.sums };
         let age = self.last_at.map_or(0, |at| micros(request.at.saturating_duration_since(at)));
-        let wanted = usize::from(wanted).min(self.budget.sums());
+        let wanted = usize::from(request.sums).min(self.budget.sums());
         let wanted = words.get_mut(..wanted).unwrap_or_default();
         let written = self.sums.write_sums(wanted);
         let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST && !self.unasked;

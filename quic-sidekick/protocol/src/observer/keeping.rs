@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_millis(1);
 /// Shorter datagrams draw no such TAIL. Most are acknowledgements alone, and the next one makes up
 /// for them.
 const LEAST_SOON: usize = 80;
-/// A datagram was lost on the near segment if it was requested within this time.
+/// The near segment is lossy for this time after a request with an end named a copy.
 const LOSSY: Duration = Duration::from_secs(10);
 /// The bytes of copies that a session may send at first, so that the proxy can repair a short flow.
 const GRANT: usize = 64 << 10;
@@ -50,12 +50,13 @@ pub(super) struct Keeping {
     pub(super) waiting: Waiting,
     /// When the next TAIL is due.
     tail_due: Option<Instant>,
-    /// The times of [`SILENCES`] that have passed since the latest datagram, or that show nothing.
+    /// The number of [`SILENCES`] that have passed since the latest datagram, or that reveal no
+    /// silence.
     tails: usize,
     /// A TAIL is also due [`SOON`] after the latest datagram.
     tails_soon: bool,
     spacing: Spacing,
-    /// When a request last named a copy.
+    /// When a request with an end last named a copy.
     requested_at: Option<Instant>,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
@@ -119,7 +120,7 @@ impl Keeping {
         if self.tails_soon { Some(SOON) } else { SILENCES.get(self.tails).copied() }
     }
 
-    /// Notes that a request names a copy: the near segment lost a datagram.
+    /// Notes that a request with an end names a copy: the near segment lost a datagram.
     pub(super) fn on_requested(&mut self, now: Instant) {
         self.requested_at = Some(now);
     }

@@ -233,7 +233,10 @@ impl Observer {
                 nothing |= 1 << range;
                 continue;
             }
-            keeping.on_requested(now);
+            // A request without an end may only answer a TAIL that overtook its datagram.
+            if before.is_some() {
+                keeping.on_requested(now);
+            }
             let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
             let number = request.number;
             keeping.waiting.push(Repeats { number, range, first, index: 0, total });

@@ -1,7 +1,7 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
 //! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, `probe` tracks requests without an answer, `lone` hastens them, `steady` and `pace`
+//! deadlines, `probe` tracks requests without an answer, `lone` hastens polls, `steady` and `pace`
 //! ask for fewer reports, and `keeping` fetches copies.
 
 mod keeping;
@@ -191,7 +191,7 @@ impl Established {
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         if self.history.is_empty() {
             // Nothing was unreported until now.
-            self.note_lone(now);
+            self.note_lone(identifier, now);
             self.epoch.probe.progress();
             if self.epoch.tail_declared == 0 {
                 self.epoch.last_progress = now;
@@ -371,7 +371,8 @@ impl Established {
             return None;
         }
         let token = context.numbers.token();
-        let fruitless = self.epoch.probe.sent(token, context.now);
+        let delay = self.poll_delay();
+        let fruitless = self.epoch.probe.sent(token, delay, context.now);
         self.last_spoke = context.now;
         context.stats.polls += 1;
         Some((token, fruitless))
@@ -383,20 +384,22 @@ impl Established {
         if fruitless {
             self.pacing.troubled();
         }
-        let (epoch, sums) = (self.epoch.number, self.sums_to_request());
+        let (epoch, sums) = (self.epoch.number, self.sums_to_request(context.config.poll));
         self.poll_waits = Some(Poll { epoch, token, sums });
     }
 
-    /// The sums that a POLL requests; 0 for the threshold. An answer identifies at most the packets
-    /// of the log, so more sums than these would use up the share of a flow of small packets
-    /// (SPEC.md, section 6.7).
-    fn sums_to_request(&self) -> u8 {
+    /// The sums that a POLL requests; 0 for the threshold. An answer lacks at most the packets of
+    /// the log, and some that leave before it. More sums than these would use up the share of a
+    /// flow of small packets (SPEC.md, section 6.7).
+    fn sums_to_request(&self, polls: bool) -> u8 {
+        const MORE: usize = 2;
         if self.reconciler.awaits_all_sums() {
             return self.kept_sums;
         }
-        let unreported = u8::try_from(self.history.len()).unwrap_or(u8::MAX);
+        let enough = u8::try_from(self.history.len() + MORE).unwrap_or(u8::MAX);
         match self.epoch.wanted_sums {
-            0 if unreported < self.granted.threshold => unreported.max(1),
+            // Without polls for losses, too few sums would cost an epoch.
+            0 if polls && enough < self.granted.threshold => enough,
             wanted => wanted,
         }
     }

@@ -16,11 +16,11 @@ const LAST: usize = 16;
 const INITIAL: Nanos = 100 * GRANULARITY;
 
 /// A queue grows when the latest samples exceed one and a half times the shortest, the time that
-/// follows, and so many times the jitter. A radio that keeps the packets in order delays a fast
+/// follows, and this many times the jitter. A radio that keeps the packets in order delays a fast
 /// flow nearly always by its greatest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
-/// A message overtakes a packet by less than so many times the jitter.
+/// A message overtakes a packet by less than this many times the jitter.
 const OVERTAKING_JITTERS: Nanos = 6;
 
 /// A measurement of the round-trip time.
@@ -259,7 +259,8 @@ impl NearRtt {
     /// By how much a message may overtake a packet that leaves before it: the granularity of
     /// timers, and several times the jitter. `None` until the jitter is known.
     pub(super) fn overtaking_by_jitter(&self) -> Option<Duration> {
-        let jitters = self.jitter()?.saturating_mul(OVERTAKING_JITTERS);
+        let jitter = self.jitter()?.max(self.jitter.mean);
+        let jitters = jitter.saturating_mul(OVERTAKING_JITTERS);
         Some(Duration::from_nanos(jitters.saturating_add(GRANULARITY)))
     }
 

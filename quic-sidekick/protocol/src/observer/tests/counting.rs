@@ -157,6 +157,28 @@ fn quacks_by_number_of_packets() {
     assert_eq!(reports, [None, Some(2), None, Some(4), None, Some(6)]);
 }
 
+/// SPEC.md, section 6.4.
+#[test]
+fn a_poll_for_few_sums_shortens_no_quack_that_is_due() {
+    let mut b = bench(ObserverConfig::default());
+    b.open(1, Terms { every_packets: NonZeroU16::new(2), every: None, ..Terms::default() });
+    let poll = |token, sums| Message::Poll(Poll { epoch: 1, token, sums });
+    let mut identifiers = 0..;
+    let mut quack_of = |packets, polls: &[u8]| {
+        for identifier in identifiers.by_ref().take(packets) {
+            assert_eq!(b.capture(identifier, 0), Observed::Counted);
+        }
+        for (token, sums) in (7..).zip(polls) {
+            b.send(1, poll(token, *sums)).unwrap();
+        }
+        b.with_quack(1, |quack| (quack.token, quack.sums.len())).unwrap()
+    };
+    assert_eq!(quack_of(1, &[1]), (7, 1));
+    assert_eq!(quack_of(2, &[1]), (7, 20), "a quACK was due");
+    assert_eq!(quack_of(1, &[3, 1]), (8, 3));
+    assert_eq!(quack_of(1, &[0, 1]), (8, 20));
+}
+
 /// SPEC.md, section 6.7.
 #[test]
 fn a_session_stays_within_its_budget() {

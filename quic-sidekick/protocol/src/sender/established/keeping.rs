@@ -34,6 +34,9 @@ const MEASURED: u32 = 8;
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
 /// Parity of datagrams that are farther apart comes later than a copy.
 const SPACED: Duration = Duration::from_millis(4);
+/// Where datagrams are farther apart, and a message may overtake one by more than this, a TAIL right
+/// after a datagram shows nothing.
+const CALM: Duration = Duration::from_millis(4);
 /// The reverse flow has datagrams if one arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
 
@@ -262,11 +265,17 @@ impl Established {
     /// Handles a report that the reverse flow is silent.
     pub(super) fn on_tail(&mut self, last: u32, context: &mut Context<'_>) {
         let latest = self.keeping.latest.map(|(_, identifier)| identifier);
-        // Parity of the last datagrams may be on its way, unless they are far apart.
-        let is_spaced = !self.keeping.spacing.least_above(SPACED).is_zero();
-        let waits = self.is_protected() && !is_spaced;
-        let patience = if waits { PARITY_PATIENCE } else { Duration::ZERO };
-        let is_due = self.keeping.latest.is_none_or(|(at, _)| at + patience <= context.now);
+        let spaced = self.keeping.spacing.least_above(SPACED);
+        let is_due = self.keeping.latest.is_none_or(|(at, _)| {
+            if spaced.is_zero() {
+                // Parity of the last datagrams may be on its way.
+                let patience = if self.is_protected() { PARITY_PATIENCE } else { Duration::ZERO };
+                return at + patience <= context.now;
+            }
+            // Jitter may delay the latest datagram by more than the proxy waited.
+            let is_calm = self.near_rtt.overtaking_by_jitter().is_none_or(|time| time <= CALM);
+            is_calm || at + scale(spaced, 3, 2) <= context.now
+        });
         if self.fetches() && is_due && latest != Some(last) {
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);

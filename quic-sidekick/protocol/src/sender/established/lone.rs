@@ -1,5 +1,5 @@
-//! Packets that are far apart: polling soon after each while the near segment loses some (SPEC.md,
-//! section 7.4).
+//! Lone packets: polling soon after a packet that is far from those before, while the near segment
+//! loses some (SPEC.md, section 7.4).
 
 use super::Established;
 use super::timeouts::SOON;
@@ -7,23 +7,27 @@ use std::time::{Duration, Instant};
 
 /// The near segment is lossy for this time after a packet was declared lost.
 const LOSSY: Duration = Duration::from_secs(10);
-/// The most packets of the log among which one is far from the others. A message may take two.
+/// The most packets that count as lone: a message may take two.
 const MOST: usize = 2;
 
-/// Whether the latest packets are far from those before.
+/// The state for lone packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lone {
-    /// The oldest packet of the log left a near RTT or more after the one before.
-    is_apart: bool,
-    /// When a packet was last declared lost.
+    /// The identifier of the latest packet that was sent while the log was empty, if that was a
+    /// near RTT or more after the packet before it.
+    first: Option<u32>,
+    /// When a packet was last declared lost, if none was reported since that had been.
     lost_at: Option<Instant>,
 }
 
 impl Established {
     /// Notes a packet that is being sent while the log is empty.
-    pub(super) fn note_lone(&mut self, now: Instant) {
-        let apart = self.near_rtt.smoothed().zip(self.history.last_sent());
-        self.lone.is_apart = apart.is_some_and(|(near_rtt, sent)| sent + near_rtt <= now);
+    pub(super) fn note_lone(&mut self, identifier: u32, now: Instant) {
+        let near_rtt = self.near_rtt.smoothed().map(|_| self.near_rtt.rough());
+        let is_apart = near_rtt
+            .zip(self.history.last_sent())
+            .is_some_and(|(near_rtt, sent)| sent + near_rtt <= now);
+        self.lone.first = is_apart.then_some(identifier);
     }
 
     /// Notes that a packet was declared lost.
@@ -31,20 +35,28 @@ impl Established {
         self.lone.lost_at = Some(now);
     }
 
-    /// How soon after its latest packet the sender polls, if the log has few packets, they are far
-    /// from those before, and the near segment is lossy. A POLL does not overtake a packet that it
-    /// follows at this distance.
+    /// Notes that a packet was reported although it had been declared lost.
+    pub(super) fn note_false_loss(&mut self) {
+        self.lone.lost_at = None;
+    }
+
+    /// How soon after its latest packet the sender polls, if the packets of the log are lone. A
+    /// POLL does not overtake a packet that it follows at this distance.
     pub(super) fn poll_delay(&self) -> Option<Duration> {
-        let latest = self.history.last_sent()?;
-        let is_lossy = self.lone.lost_at.is_some_and(|lost| latest < lost + LOSSY);
-        let is_lone = self.lone.is_apart && self.history.pending.len() <= MOST;
-        // The proxy reports such packets by itself.
+        let pending = &self.history.pending;
+        let first = pending.front()?.identifier;
+        let is_lossy = self.lone.lost_at.zip(self.history.last_sent());
+        let is_lossy = is_lossy.is_some_and(|(lost, latest)| latest < lost + LOSSY);
+        if !is_lossy || self.lone.first != Some(first) || pending.len() > MOST {
+            return None;
+        }
+        // The proxy reports some packets by itself.
         let terms = &self.granted;
-        let is_reported = terms.every_packets.is_some_and(|n| usize::from(n.get()) <= MOST)
-            || terms.every.is_some_and(|every| every <= SOON)
-            || self.epoch.steady.holds();
-        let is_lone = is_lone && !is_reported;
-        let delay = self.near_rtt.overtaking_by_jitter().filter(|_| is_lossy && is_lone)?;
+        let is_reported =
+            terms.every_packets.is_some_and(|n| usize::from(n.get()) <= pending.len())
+                || terms.every.is_some_and(|every| every <= SOON)
+                || self.epoch.steady.holds();
+        let delay = self.near_rtt.overtaking_by_jitter().filter(|_| !is_reported)?;
         Some(delay.min(self.near_rtt.probe_timeout()))
     }
 }

@@ -36,11 +36,21 @@ const FRUITLESS: u32 = 3;
 /// once.
 const OUTSTANDING: usize = 4;
 
+/// A poll that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    token: u16,
+    pub(super) at: Instant,
+    /// How long before the poll a packet must have left so that the answer shows its loss, if that
+    /// is less than the probe timeout.
+    pub(super) delay: Option<Duration>,
+}
+
 /// The outstanding polls, and how soon the next may follow.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    /// Tokens and times, the latest first.
-    outstanding: [Option<(u16, Instant)>; OUTSTANDING],
+    /// The latest first.
+    outstanding: [Option<Sent>; OUTSTANDING],
     /// When the sender sent the first poll since the proxy's last message.
     pub(super) unheard_since: Option<Instant>,
     pub(super) last_polled: Option<Instant>,
@@ -51,10 +61,10 @@ pub(super) struct Probe {
 
 impl Probe {
     /// Records a poll. Returns whether several in a row brought no progress.
-    pub(super) fn sent(&mut self, token: u16, now: Instant) -> bool {
+    pub(super) fn sent(&mut self, token: u16, delay: Option<Duration>, now: Instant) -> bool {
         self.outstanding.rotate_right(1);
         if let Some(latest) = self.outstanding.first_mut() {
-            *latest = Some((token, now));
+            *latest = Some(Sent { token, at: now, delay });
         }
         self.last_polled = Some(now);
         self.unheard_since.get_or_insert(now);
@@ -68,12 +78,12 @@ impl Probe {
         self.unheard_since = None;
     }
 
-    /// When the sender sent the poll with this token, if it is outstanding.
-    pub(super) fn answer(&mut self, token: u16) -> Option<Instant> {
-        let waiting = |poll: &Option<(u16, Instant)>| poll.filter(|_| token != 0);
-        let is_answered = |poll: &_| waiting(poll).is_some_and(|(waiting, _)| waiting == token);
+    /// The poll with this token, if it is outstanding.
+    pub(super) fn answer(&mut self, token: u16) -> Option<Sent> {
+        let is_answered =
+            |poll: &Option<Sent>| token != 0 && poll.is_some_and(|poll| poll.token == token);
         let place = self.outstanding.iter().position(is_answered)?;
-        let (_, sent) = self.outstanding.get_mut(place)?.take()?;
+        let sent = self.outstanding.get_mut(place)?.take()?;
         // Answers to earlier polls are outdated now.
         self.outstanding.iter_mut().skip(place).for_each(|poll| *poll = None);
         self.unanswered = 0;

@@ -1,6 +1,6 @@
 //! Reading of quACKs (SPEC.md, sections 7.2 to 7.4).
 
-use super::probe::SILENCE;
+use super::probe::{SILENCE, Sent};
 use super::{Established, is_ahead};
 use crate::sender::effects::{Context, Transition};
 use crate::sender::error::HandleError;
@@ -66,8 +66,8 @@ impl Established {
         let answered = self.load(quack, sequence, context)?;
         if quack.count == 0 {
             context.effects.quack = Some(self.reconciler.loaded());
-            if let Some(polled_at) = answered {
-                self.on_empty_answer(polled_at, context);
+            if let Some(poll) = answered {
+                self.on_empty_answer(poll.at, context);
             }
             // A proxy does not report drops before the first packet of a later epoch.
             if quack.epoch == FIRST_EPOCH {
@@ -106,7 +106,7 @@ impl Established {
         quack: &Quack<'_>,
         sequence: u32,
         context: &mut Context<'_>,
-    ) -> Result<Option<Instant>, HandleError> {
+    ) -> Result<Option<Sent>, HandleError> {
         let newer = self.epoch.sequence.is_none_or(|known| sequence > known);
         if quack.epoch != self.epoch.number || self.renewing.is_some() || !newer {
             return Err(HandleError::Outdated);
@@ -122,8 +122,8 @@ impl Established {
         self.last_heard = context.now;
         self.epoch.probe.heard();
         let answered = self.epoch.probe.answer(quack.token);
-        if let Some(polled_at) = answered {
-            let time = context.now.saturating_duration_since(polled_at);
+        if let Some(poll) = answered {
+            let time = context.now.saturating_duration_since(poll.at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
             self.epoch.steady.answered(quack.token);
             self.pacing.answered(quack.token);
@@ -135,7 +135,7 @@ impl Established {
     fn reconcile(
         &mut self,
         quack: &Quack<'_>,
-        answered: Option<Instant>,
+        answered: Option<Sent>,
         grace: Duration,
         context: &mut Context<'_>,
     ) {
@@ -148,7 +148,11 @@ impl Established {
         };
         let received = &mut context.effects.received;
         let outcome = self.reconciler.reconcile(&mut self.history, &window, received, context.now);
-        context.stats.turned_up += self.reconciler.take_turned_up();
+        let turned_up = self.reconciler.take_turned_up();
+        context.stats.turned_up += turned_up;
+        if turned_up > 0 {
+            self.note_false_loss();
+        }
         let settled = self.reconciler.settled_count();
         context.effects.quack = Some(loaded.with(outcome, settled, self.history.suspects));
         match outcome {
@@ -157,7 +161,7 @@ impl Established {
                 self.on_decoded(quack, last_sent, context.now);
                 context.effects.assistance = Some(Assistance::Assisted);
                 match answered {
-                    Some(polled_at) => self.on_answer(polled_at, context),
+                    Some(poll) => self.on_answer(poll, context),
                     None => self.on_silence(quack, context),
                 }
                 let is_suspicious = self.history.suspects > 0;
@@ -250,9 +254,9 @@ impl Established {
     /// Handles an answer to a poll that decoded. Packets that it lacks, although they were sent a
     /// probe timeout before the poll, are lost; if they are lone, somewhat sooner (SPEC.md, section
     /// 7.4).
-    fn on_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
-        let delay = self.poll_delay().unwrap_or_else(|| self.near_rtt.probe_timeout());
-        if let Some(until) = polled_at.checked_sub(delay) {
+    fn on_answer(&mut self, poll: Sent, context: &mut Context<'_>) {
+        let delay = poll.delay.unwrap_or_else(|| self.near_rtt.probe_timeout());
+        if let Some(until) = poll.at.checked_sub(delay) {
             self.declare_tail(until, context);
         }
     }

@@ -43,6 +43,8 @@ struct Download {
     loss_percent: u32,
     /// What the segment adds to its delay.
     queue: Duration,
+    /// What it adds to the delay of the next datagrams alone.
+    late: Duration,
     random: Numbers,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     order: u64,
@@ -108,6 +110,7 @@ impl Download {
             flow,
             loss_percent,
             queue: Duration::ZERO,
+            late: Duration::ZERO,
             random: Numbers::new(key(!seed)),
             events: BinaryHeap::new(),
             order: 0,
@@ -135,7 +138,8 @@ impl Download {
     /// Lets a datagram cross the near segment.
     fn cross(&mut self, event: Event) {
         if self.random.next_u32() % 100 >= self.loss_percent {
-            self.schedule(self.now + DELAY + self.queue, event);
+            let late = if matches!(event, Event::Arrive(_)) { self.late } else { Duration::ZERO };
+            self.schedule(self.now + DELAY + self.queue + late, event);
         }
     }
 

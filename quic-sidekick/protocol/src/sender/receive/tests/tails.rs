@@ -109,3 +109,34 @@ fn a_lost_datagram_is_fetched_before_the_next_passes_once_some_were_lost() {
         assert_eq!(download.proxy.stats().tails_sent, before);
     }
 }
+
+/// A TAIL may overtake its datagram. The request that it draws shows no loss.
+#[test]
+fn jitter_keeps_no_tails_alive() {
+    for jitter in [MS, 3 * MS] {
+        let mut download = Download::new(keeping(), 3, 0);
+        download.run(100 * MS);
+        let mut next = 0;
+        let mut pass = |download: &mut Download, loss_percent| {
+            // Datagrams are late, and TAILs are not.
+            download.late = jitter * (next % 4);
+            download.stream(next, 1, MS, &[]);
+            download.loss_percent = loss_percent;
+            download.run(MS / 2);
+            download.loss_percent = 0;
+            next += 1;
+            download.run(20 * MS - MS / 2);
+        };
+        (0..100).for_each(|_| pass(&mut download, 0));
+        pass(&mut download, 100);
+        (0..10).for_each(|_| pass(&mut download, 0));
+        let before = download.proxy.stats().tails_sent;
+        (0..100).for_each(|_| pass(&mut download, 0));
+        assert_eq!(download.proxy.stats().tails_sent - before, 100);
+        (0..500).for_each(|_| pass(&mut download, 0));
+        let before = download.proxy.stats().tails_sent;
+        (0..100).for_each(|_| pass(&mut download, 0));
+        assert_eq!(download.proxy.stats().tails_sent, before, "ten seconds after the last loss");
+        assert!(download.copies < 400, "{} copies", download.copies);
+    }
+}
