@@ -122,10 +122,7 @@ pub(crate) struct SubscribeCli {
     mut_arg("json", |arg| arg.help("Print JSON on standard output: messages, and at the end a summary")),
     mut_arg("quiet", |arg| arg.help("Show only messages and errors")),
     mut_arg("qlog", |arg| arg.help(QLOG)),
-    mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT)),
-    // A proxy's budget for quACKs is half of the bytes of the flow and of its polls. For small
-    // messages, quACKs of more sums would exceed it.
-    mut_arg("threshold", |arg| arg.default_value("4"))
+    mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT))
 )]
 struct ClientCli {
     /// The broker
@@ -254,15 +251,6 @@ mod tests {
     #[test]
     fn the_certificate_is_always_checked() {
         assert!(publish(&["a", "b", "--insecure"]).unwrap_err().to_string().contains("--ca"));
-    }
-
-    #[test]
-    fn quacks_are_small_unless_the_user_wants_more() {
-        let threshold = |arguments: &[&str]| {
-            let plan = publish(&[&["a", "b", "--sidekick", "auto"], arguments].concat()).unwrap();
-            plan.client.plan.assistance.unwrap().config.threshold
-        };
-        assert_eq!((threshold(&[]), threshold(&["--threshold", "20"])), (4, 20));
     }
 
     #[test]
