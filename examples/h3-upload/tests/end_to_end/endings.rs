@@ -6,7 +6,8 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::Signal;
 use tempfile::tempdir;
 
-use crate::programs::{Server, assert_complains, bytes, file, send};
+use crate::child::send;
+use crate::programs::{Server, assert_complains, bytes, file};
 
 /// Starts an upload that does not end: it reads from a pipe that stays open in the returned child.
 fn unfinished(server: &mut Server) -> Child {

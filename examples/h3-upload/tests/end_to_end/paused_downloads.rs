@@ -11,8 +11,9 @@ use quinn::{Connection, SendStream, TransportConfig, VarInt};
 use tempfile::tempdir;
 use tokio::time::interval;
 
+use crate::child::send;
 use crate::hostile::{Outcome, serve_request};
-use crate::programs::{Server, assert_complains, bytes, download, send};
+use crate::programs::{Server, assert_complains, bytes, download};
 use crate::raw::{DATA, answer, frame};
 
 /// The server's idle timeout. The client keeps the connection alive by PINGs.

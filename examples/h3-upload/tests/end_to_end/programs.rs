@@ -2,20 +2,15 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// Sends `signal` to a program that this test started.
-pub(crate) fn send(child: &Child, signal: Signal) {
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
-}
+use crate::child::{Ends, memory, wait_for_port};
 
 /// A running `h3-upload-server` with a directory of its own.
 pub(crate) struct Server {
-    pub(crate) child: Child,
+    pub(crate) child: Ends,
     log: BufReader<ChildStderr>,
     scratch: TempDir,
     stored: PathBuf,
@@ -71,14 +66,9 @@ impl Server {
         options(&mut command, scratch.path());
         command.env("RUST_LOG", "h3_server=debug,h3_upload_server=debug");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = ready
-            .strip_prefix("ready: listening on ")
-            .unwrap_or_else(|| panic!("the first line is {ready:?}"));
-        let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
+        let port = wait_for_port(&mut child);
         let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, log, scratch, stored, port }
+        Self { child: Ends(child), log, scratch, stored, port }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -95,9 +85,7 @@ impl Server {
 
     /// The value of a line of its `/proc/PID/status`, in KiB.
     pub(crate) fn memory(&self, line: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
-        value.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+        memory(&self.child, line)
     }
 
     /// Everything in the server's directory, hidden files included.
@@ -134,13 +122,6 @@ impl Server {
         let mut command = client(file, &self.url(path));
         command.arg("--cafile").arg(self.ca());
         command
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -9,8 +9,9 @@ use http::StatusCode;
 use nix::sys::signal::Signal;
 use tempfile::tempdir;
 
+use crate::child::send;
 use crate::peer::{Client, answer};
-use crate::programs::{Server, assert_complains, bytes, download, names, send};
+use crate::programs::{Server, assert_complains, bytes, download, names};
 
 #[test]
 fn names_that_the_server_does_not_return() {

@@ -6,8 +6,9 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
+use crate::child::send;
 use crate::programs::{
-    Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client, file, numbered, send,
+    Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client, file, numbered,
 };
 
 #[test]
@@ -44,11 +45,11 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             let kills = signal == Signal::SIGKILL;
             if kills {
                 // The broker no longer acknowledges messages.
-                send(&broker.child.0, Signal::SIGSTOP);
+                send(&broker.child, Signal::SIGSTOP);
                 publisher.say("2");
             }
-            send(&broker.child.0, signal);
-            broker.child.0.wait().unwrap();
+            send(&broker.child, signal);
+            broker.child.wait().unwrap();
             let output = publisher.fail();
             // The first message may be unacknowledged, too: the subscriber receives it before the
             // publisher gets the acknowledgement.
@@ -58,7 +59,7 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             };
             assert_complains(&output, reason);
             assert_complains(&output, numbers);
-            assert_eq!(subscriber.child.0.wait().unwrap().code(), Some(1), "{protocol} {signal}");
+            assert_eq!(subscriber.child.wait().unwrap().code(), Some(1), "{protocol} {signal}");
         }
     }
 }
@@ -96,8 +97,8 @@ fn signals_end_clients_with_their_exit_codes() {
     for protocol in PROTOCOLS {
         for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
             let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
-            send(&subscriber.child.0, signal);
-            assert_eq!(subscriber.child.0.wait().unwrap().code(), Some(code), "{protocol}");
+            send(&subscriber.child, signal);
+            assert_eq!(subscriber.child.wait().unwrap().code(), Some(code), "{protocol}");
             let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "u");
             let mut publisher = Publisher::start(broker.client("publish", protocol), "u");
             publisher.say("1");

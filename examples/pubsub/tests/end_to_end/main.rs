@@ -6,6 +6,9 @@ mod assistance;
 // The path of the uploader's tests, which has a proxy.
 #[path = "../../../h3-upload/tests/end_to_end/relay.rs"]
 mod assisted_path;
+// The children of the uploader's tests.
+#[path = "../../../h3-upload/tests/end_to_end/child.rs"]
+mod child;
 mod endings;
 mod hostile;
 // The client of the uploader's tests.

@@ -4,28 +4,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::child::{Ends, send, wait_for_port};
+
 /// Both protocols.
 pub(crate) const PROTOCOLS: [&str; 2] = ["http3", "mqtt"];
-
-/// Sends `signal` to a program that this test started.
-pub(crate) fn send(child: &Child, signal: Signal) {
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
-}
-
-/// A child that ends with its test.
-pub(crate) struct Ends(pub(crate) Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A certificate for 127.0.0.1 that outlives a broker.
 pub(crate) struct Identity {
@@ -66,28 +52,15 @@ impl Broker {
         command.arg("--key").arg(identity.file("key.pem")).args(options);
         command.stdout(Stdio::piped()).env("RUST_LOG", "error");
         let mut child = command.spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = ready
-            .strip_prefix("ready: listening on ")
-            .unwrap_or_else(|| panic!("the first line is {ready:?}"));
-        let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
+        let port = wait_for_port(&mut child);
         Self { child: Ends(child), identity, port }
     }
 
     /// Stops this broker by `signal`, and starts another at its port.
     pub(crate) fn restart(mut self, signal: Signal, options: &[&str]) -> Self {
-        send(&self.child.0, signal);
-        self.child.0.wait().unwrap();
+        send(&self.child, signal);
+        self.child.wait().unwrap();
         Self::at(self.port, self.identity, options)
-    }
-
-    /// Its memory, in KiB.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id()));
-        let status = status.unwrap();
-        let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        value.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     pub(crate) fn ca(&self) -> PathBuf {

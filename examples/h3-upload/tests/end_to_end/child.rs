@@ -1,0 +1,54 @@
+//! The programs that a test started. The tests of `pubsub` use this, too.
+
+use std::io::{BufRead as _, BufReader};
+use std::ops::{Deref, DerefMut};
+use std::process::Child;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A child that ends with its test.
+pub(crate) struct Ends(pub(crate) Child);
+
+impl Deref for Ends {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Ends {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends `signal` to a program that this test started.
+pub(crate) fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+}
+
+/// Blocks until this server listens. Returns its port.
+pub(crate) fn wait_for_port(server: &mut Child) -> u16 {
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready
+        .strip_prefix("ready: listening on ")
+        .unwrap_or_else(|| panic!("the first line is {ready:?}"));
+    address.trim_end().rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// The value of a line of its `/proc/PID/status`, in KiB.
+pub(crate) fn memory(child: &Child, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+    value.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
