@@ -90,7 +90,7 @@ fn other_content_than_announced() {
     assert_refused(abc(&[("repr-digest", "sha-256=:AA==:")]), "differs from the server's");
     assert_refused(abc(&[("content-length", "4")]), "only 3 of 4 bytes");
     assert_refused(abc(&[("content-length", "2")]), "more than the 2 bytes");
-    assert_refused(abc(&[("content-length", "-3")]), "no number");
+    assert_refused(abc(&[("content-length", "-3")]), "not a number");
     assert_refused(answer(b"200", &[("content-length", "3")]), "only 0 of 3 bytes");
 }
 
