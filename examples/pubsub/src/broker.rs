@@ -5,6 +5,9 @@ mod limits;
 mod mqtt;
 pub(crate) mod topics;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -24,7 +24,8 @@ pub(crate) struct Limits {
     /// Bytes of messages that a topic keeps, with 64 more for each
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_bytes: u32,
-    /// Publishers whose messages a topic recognises if they come again after a reconnection
+    /// Publishers that a topic may have at once, and recognises if they repeat messages after a
+    /// reconnection
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) known_publishers: u32,
     /// Simultaneous connections; the broker refuses further ones in the handshake
@@ -36,8 +37,9 @@ pub(crate) struct Limits {
     /// Simultaneous subscriptions
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_subscribers: u32,
-    /// Simultaneous connections, publishers, and subscriptions of one client
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Simultaneous connections, publishers, and subscriptions of one client: below
+    /// --known-publishers, or one client could keep all others from publishing to a topic
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_per_client: u32,
     /// Simultaneous requests of a connection of HTTP/3, and topics of one of MQTT
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]

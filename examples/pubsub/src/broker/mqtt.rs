@@ -1,20 +1,25 @@
 //! A connection of MQTT: moves bytes between its stream and the session.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use h3_server::quota::Client;
-use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError};
+use quinn::{Connection, ReadError, RecvStream, VarInt};
 use thiserror::Error;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{Broker, PATIENCE};
 use crate::mqtt::ADDED;
 use crate::mqtt::session::{End, Session};
+
+#[cfg(test)]
+mod tests;
 
 /// The most bytes of a read, and of unwritten packets before the broker adds no further message.
 const CHUNK: usize = 16 * 1024;
@@ -26,11 +31,23 @@ enum Broken {
     #[error("{0}")]
     Read(#[from] ReadError),
     #[error("{0}")]
-    Write(#[from] WriteError),
+    Write(#[from] io::Error),
     #[error("the stream ended within a packet")]
     Cut,
     #[error("the client was silent for too long")]
     Silent,
+}
+
+/// The bytes of a client: a stream, or those of a test.
+trait Arrivals: Send {
+    /// The next bytes; `None` at the end. Cancel safe.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, ReadError>> + Send;
+}
+
+impl Arrivals for RecvStream {
+    async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.read_chunk(CHUNK, true).await?.map(|chunk| chunk.bytes))
+    }
 }
 
 /// Serves the one stream of a connection.
@@ -62,8 +79,8 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
 async fn converse(
     session: &mut Session<'_>,
     longest: usize,
-    send: &mut SendStream,
-    receive: &mut RecvStream,
+    send: &mut (impl AsyncWrite + Unpin),
+    receive: &mut impl Arrivals,
 ) -> Result<End, Broken> {
     let mut out = BytesMut::new();
     let mut silence = pin!(sleep(PATIENCE));
@@ -76,11 +93,11 @@ async fn converse(
         let reads = out.len() < 2 * CHUNK + longest;
         tokio::select! {
             written = send.write(&out), if !out.is_empty() => out.advance(written?),
-            chunk = receive.read_chunk(CHUNK, true), if reads => {
-                let Some(chunk) = chunk? else {
+            arrived = receive.next(), if reads => {
+                let Some(bytes) = arrived? else {
                     return if session.may_end() { Ok(End::Left) } else { Err(Broken::Cut) };
                 };
-                if let Err(end) = session.receive(&chunk.bytes, &mut out) {
+                if let Err(end) = session.receive(&bytes, &mut out) {
                     // The client may have stopped reading.
                     let _ = timeout(CLOSE_TIMEOUT, send.write_all(&out)).await;
                     return Ok(end);

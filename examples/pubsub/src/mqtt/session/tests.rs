@@ -2,27 +2,15 @@
 
 use super::*;
 use bytes::Bytes;
-use clap::Parser;
 use mqtt5_protocol::ConnectOptions;
 use mqtt5_protocol::packet::MqttPacket;
 use mqtt5_protocol::packet::pingreq::PingReqPacket;
 
-use crate::broker::Limits;
+use crate::broker::tests::{broker, client};
 use crate::mqtt::client::Client as MqttClient;
 
-#[derive(Debug, Parser)]
-struct Only {
-    #[command(flatten)]
-    limits: Limits,
-}
-
-fn broker(options: &[&str]) -> Broker {
-    let only = Only::parse_from(["broker"].iter().chain(options));
-    Broker::new(only.limits).unwrap()
-}
-
 fn session(broker: &Broker) -> Session<'_> {
-    Session::new(broker, Client::of([127, 0, 0, 1].into()))
+    Session::new(broker, client(1))
 }
 
 fn bytes(packet: &impl MqttPacket) -> Bytes {
