@@ -34,30 +34,31 @@ pub(crate) enum Event {
 
 /// Why a client ends a connection.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// A new connection would fail, too: the broker refuses, or speaks another protocol, or this
-    /// program cannot read its input or write its output.
-    #[error("{0}")]
-    Finally(String),
-    /// The broker has reached a limit. It may not have detected yet that this client's former
-    /// connection is lost.
-    #[error("{0}")]
-    Busy(String),
+#[error("{reason}")]
+pub(crate) struct Refused {
+    reason: String,
+    /// Whether the broker has reached a limit. It may not have detected yet that this client's
+    /// former connection is lost. Otherwise a new connection would fail, too: the broker refuses,
+    /// or speaks another protocol, or this program cannot read its input or write its output.
+    pub(crate) busy: bool,
 }
 
 impl Refused {
+    /// A refusal for this reason. `busy` tells whether the broker has reached a limit.
+    pub(crate) fn new(reason: String, busy: bool) -> Self {
+        Self { reason, busy }
+    }
+
     /// The same refusal in other words.
     pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
-        match self {
-            Self::Finally(reason) => Self::Finally(words(&reason)),
-            Self::Busy(reason) => Self::Busy(words(&reason)),
-        }
+        Self { reason: words(&self.reason), ..self }
     }
 }
 
+/// A refusal of every connection.
 impl From<String> for Refused {
     fn from(reason: String) -> Self {
-        Self::Finally(reason)
+        Self::new(reason, false)
     }
 }
 

@@ -8,12 +8,13 @@ use h3_client::report::Measured;
 use h3_client::tokio_quiche::http3::driver::IncomingH3Headers;
 use h3_client::tokio_quiche::quiche::h3::Header;
 use h3_client::words::sentence;
+use tokio::sync::oneshot;
 
 use super::Stopped;
 use super::codec::{Codec, Event, LONGEST_MESSAGE, Place, Refused};
 use super::pipe::{self, Received, Receiver, Sender};
 use crate::broker::http::{FIRST, INSTANCE};
-use crate::cli::Protocol;
+use crate::cli::{Client, Protocol};
 use crate::frame::Frames;
 use crate::mqtt::client::Client as Mqtt;
 use crate::name::{PublisherName, TopicName};
@@ -41,32 +42,62 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and sends the client's request.
+    /// Connects, and sends the client's request. When `stop` fires, it returns an error: before the
+    /// handshake there is no connection to close.
     pub(crate) async fn open(
-        plan: &Plan,
-        protocol: Protocol,
-        topic: &TopicName,
+        client: &Client,
         name: &PublisherName,
         role: Role,
+        stop: &mut oneshot::Receiver<()>,
     ) -> anyhow::Result<Self> {
+        let Client { plan, topic, .. } = client;
         let mut out = BytesMut::new();
-        let (codec, (link, sender, receiver)) = match protocol {
-            Protocol::Http3 => {
-                let headers = headers(plan, topic, name, role);
-                let publishes = matches!(role, Role::Publisher);
-                let codec = Codec::Http(Frames::new(LONGEST_MESSAGE));
-                (codec, pipe::http(plan, headers, publishes).await?)
-            }
-            Protocol::Mqtt => {
-                let place = match role {
-                    Role::Publisher => None,
-                    Role::Subscriber(place) => Some(place),
-                };
-                let codec = Codec::Mqtt(Mqtt::new(topic, name, place, &mut out));
-                (codec, pipe::mqtt(plan).await?)
-            }
+        let opened = async {
+            anyhow::Ok(match client.protocol {
+                Protocol::Http3 => {
+                    let headers = headers(plan, topic, name, role);
+                    let publishes = matches!(role, Role::Publisher);
+                    let codec = Codec::Http(Frames::new(LONGEST_MESSAGE));
+                    (codec, pipe::http(plan, headers, publishes).await?)
+                }
+                Protocol::Mqtt => {
+                    let place = match role {
+                        Role::Publisher => None,
+                        Role::Subscriber(place) => Some(place),
+                    };
+                    let codec = Codec::Mqtt(Mqtt::new(topic, name, place, &mut out));
+                    (codec, pipe::mqtt(plan).await?)
+                }
+            })
+        };
+        let (codec, (link, sender, receiver)) = tokio::select! {
+            opened = opened => opened?,
+            _ = stop => return Err(Stopped.into()),
         };
         Ok(Self { link, sender, receiver, codec, out, role })
+    }
+
+    /// Lets `exchange` use the connection until it returns or `stop` fires, and closes it. Returns
+    /// its measurements, or why it ended.
+    pub(crate) async fn carry(
+        mut self,
+        exchange: impl AsyncFnOnce(&mut Self) -> anyhow::Result<()>,
+        stop: &mut oneshot::Receiver<()>,
+    ) -> anyhow::Result<Measured> {
+        let ended = tokio::select! {
+            ended = exchange(&mut self) => ended,
+            _ = stop => Err(Stopped.into()),
+        };
+        let ended = ended.map_err(|error| {
+            let exact = error.is::<Refused>() || error.is::<Stopped>();
+            // Before the close, which would replace the broker's own reason.
+            match self.link.ending().filter(|_| !exact) {
+                Some(ending) => anyhow::anyhow!("{ending}"),
+                None => error,
+            }
+        });
+        let measured = self.close().await;
+        ended.map(|()| measured)
     }
 
     /// Adds a message to the unsent bytes.
@@ -118,28 +149,11 @@ impl Connection {
         match self.receiver.text(plan, &mut head).await {
             Ok(text) => {
                 let text = format!("{} (status {status})", sentence(&text));
-                let refused = match &*status {
-                    "429" | "503" => Refused::Busy(text),
-                    _ => Refused::Finally(text),
-                };
-                refused.reworded(broker_refused).into()
+                let busy = matches!(&*status, "429" | "503");
+                Refused::new(broker_refused(&text), busy).into()
             }
             Err(error) => error,
         }
-    }
-
-    /// Closes the connection after `ended`. Returns its measurements, or why it ended.
-    pub(crate) async fn finish(self, ended: anyhow::Result<()>) -> anyhow::Result<Measured> {
-        let ended = ended.map_err(|error| {
-            let exact = error.is::<Refused>() || error.is::<Stopped>();
-            // Before the close, which would replace the broker's own reason.
-            match self.link.ending().filter(|_| !exact) {
-                Some(ending) => anyhow::anyhow!("{ending}"),
-                None => error,
-            }
-        });
-        let measured = self.close().await;
-        ended.map(|()| measured)
     }
 
     async fn close(mut self) -> Measured {

@@ -53,10 +53,9 @@ impl Patience {
     /// # Errors
     /// There is no next attempt: the broker refused, was never reached, or was lost for too long.
     pub(crate) async fn pause(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
-        let again = match error.downcast_ref() {
-            Some(Refused::Finally(_)) => false,
+        let again = match error.downcast_ref::<Refused>() {
             // After its idle timeout the broker drops the lost connection.
-            Some(Refused::Busy(_)) => self.lost.is_some(),
+            Some(refused) => refused.busy && self.lost.is_some(),
             None => self.found,
         };
         if !again {
@@ -93,19 +92,19 @@ mod tests {
         patience
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_limit_ends_only_a_client_that_the_broker_never_lost() {
-        let busy = || anyhow!(Refused::Busy("full".to_owned()));
+        let busy = || anyhow!(Refused::new("full".to_owned(), true));
         let mut patience = patience();
         patience.pause(busy()).await.unwrap_err();
         patience.pause(anyhow!("lost")).await.unwrap();
         patience.pause(busy()).await.unwrap();
-        patience.pause(Refused::Finally("no".to_owned()).into()).await.unwrap_err();
+        patience.pause(Refused::from("no".to_owned()).into()).await.unwrap_err();
         patience.accepted();
         patience.pause(busy()).await.unwrap_err();
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn only_a_broker_that_serves_is_asked_again_at_once() {
         let mut patience = patience();
         patience.pause(anyhow!("lost")).await.unwrap();

@@ -96,26 +96,11 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
 impl Publisher<'_> {
     /// Publishes over one connection until all is acknowledged.
     async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
-        let client = &self.publish.client;
         self.outbox.reconnected();
-        let opened = Connection::open(
-            &client.plan,
-            client.protocol,
-            &client.topic,
-            &self.name,
-            Role::Publisher,
-        );
-        // Before the handshake there is no connection to close.
-        let mut connection = tokio::select! {
-            opened = opened => opened?,
-            _ = &mut *stop => return Err(Stopped.into()),
-        };
+        let client = &self.publish.client;
+        let connection = Connection::open(client, &self.name, Role::Publisher, stop).await?;
         self.patience.found();
-        let ended = tokio::select! {
-            ended = self.exchange(&mut connection) => ended,
-            _ = stop => Err(Stopped.into()),
-        };
-        connection.finish(ended).await
+        connection.carry(async |connection| self.exchange(connection).await, stop).await
     }
 
     async fn exchange(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
@@ -163,7 +148,7 @@ impl Publisher<'_> {
         match message {
             Some(message) => {
                 // A new connection would not bring more input.
-                let message = message.map_err(|error| Refused::Finally(format!("{error:#}")))?;
+                let message = message.map_err(|error| Refused::from(format!("{error:#}")))?;
                 self.outbox.push(message, wall_clock(), now());
             }
             None => self.more = false,

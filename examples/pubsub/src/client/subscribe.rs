@@ -120,24 +120,10 @@ impl Subscriber<'_> {
     /// Receives over one connection until that ends, or enough has arrived.
     async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         let client = &self.subscribe.client;
-        let opened = Connection::open(
-            &client.plan,
-            client.protocol,
-            &client.topic,
-            &self.name,
-            Role::Subscriber(self.place),
-        );
-        // Before the handshake there is no connection to close.
-        let mut connection = tokio::select! {
-            opened = opened => opened?,
-            _ = &mut *stop => return Err(Stopped.into()),
-        };
+        let connection =
+            Connection::open(client, &self.name, Role::Subscriber(self.place), stop).await?;
         self.patience.found();
-        let ended = tokio::select! {
-            ended = self.exchange(&mut connection) => ended,
-            _ = stop => Err(Stopped.into()),
-        };
-        connection.finish(ended).await
+        connection.carry(async |connection| self.exchange(connection).await, stop).await
     }
 
     async fn exchange(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
@@ -148,7 +134,7 @@ impl Subscriber<'_> {
                 turned = connection.turn(&mut events) => turned,
                 failed = self.printer.failed() => {
                     // A new connection would not help.
-                    Err(Refused::Finally(format!("{failed:#}")).into())
+                    Err(Refused::from(format!("{failed:#}")).into())
                 }
             };
             // Messages before an error count, too.

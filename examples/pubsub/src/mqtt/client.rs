@@ -96,16 +96,18 @@ impl Client {
         while let Some(packet) = self.packets.next().map_err(|error| error.to_string())? {
             match packet {
                 Packet::ConnAck(accepted) => {
-                    if accepted.reason_code != ReasonCode::Success {
-                        return Err(refused(&accepted.properties, accepted.reason_code));
+                    let code = accepted.reason_code;
+                    if code != ReasonCode::Success {
+                        return Err(refused(&accepted.properties, code, is_limit(code)));
                     }
                     self.instance = number(&accepted.properties, INSTANCE);
                 }
                 Packet::SubAck(granted) => events.push(self.granted(&granted)?),
                 Packet::Publish(publish) => self.message(publish, out, events),
                 Packet::PubAck(acknowledged) => {
-                    if acknowledged.reason_code as u8 >= ReasonCode::UnspecifiedError as u8 {
-                        return Err(refused(&acknowledged.properties, acknowledged.reason_code));
+                    let code = acknowledged.reason_code;
+                    if code as u8 >= ReasonCode::UnspecifiedError as u8 {
+                        return Err(refused(&acknowledged.properties, code, is_limit(code)));
                     }
                     match self.in_flight.pop_front() {
                         Some((id, own)) if id == acknowledged.packet_id => {
@@ -116,7 +118,10 @@ impl Client {
                         }
                     }
                 }
-                Packet::Disconnect(end) => return Err(refused(&end.properties, end.reason_code)),
+                Packet::Disconnect(end) => {
+                    let code = end.reason_code;
+                    return Err(refused(&end.properties, code, is_limit(code)));
+                }
                 Packet::PingResp => {}
                 other => return Err(format!("it sent {}", other.packet_type_name()).into()),
             }
@@ -130,10 +135,10 @@ impl Client {
                 let first = number(&granted.properties, FIRST);
                 Ok(Event::Began(Place { from: first, instance: self.instance }))
             }
-            [SubAckReasonCode::QuotaExceeded] => {
-                Err(refused(&granted.properties, ReasonCode::QuotaExceeded))
+            codes => {
+                let busy = codes == [SubAckReasonCode::QuotaExceeded];
+                Err(refused(&granted.properties, codes, busy))
             }
-            codes => Err(reason(&granted.properties, codes).into()),
         }
     }
 
@@ -153,19 +158,16 @@ impl Client {
     }
 }
 
-/// An error with the broker's reason code.
-fn refused(properties: &Properties, code: ReasonCode) -> Refused {
-    let reason = reason(properties, code);
-    match code {
-        ReasonCode::QuotaExceeded => Refused::Busy(reason),
-        _ => Refused::Finally(reason),
-    }
+/// Whether the broker has reached a limit.
+fn is_limit(code: ReasonCode) -> bool {
+    code == ReasonCode::QuotaExceeded
 }
 
-/// Why the broker refused: its sentence, or else the code.
-fn reason(properties: &Properties, code: impl std::fmt::Debug) -> String {
-    match properties.get(PropertyId::ReasonString) {
+/// The broker's refusal: its sentence, or else the code.
+fn refused(properties: &Properties, code: impl std::fmt::Debug, busy: bool) -> Refused {
+    let reason = match properties.get(PropertyId::ReasonString) {
         Some(PropertyValue::Utf8String(reason)) => reason.clone(),
         _ => format!("{code:?}"),
-    }
+    };
+    Refused::new(reason, busy)
 }
