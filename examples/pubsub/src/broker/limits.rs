@@ -21,7 +21,7 @@ pub(crate) struct Limits {
     /// Messages that a topic keeps for subscribers that reconnect or are slow
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_messages: u32,
-    /// Bytes of messages that a topic keeps, with 64 more for each
+    /// Bytes of messages that a topic keeps, with 96 more for each
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_bytes: u32,
     /// Publishers that a topic may have at once, and recognises if they repeat messages after a

@@ -170,7 +170,7 @@ fn a_broker_needs_a_certificate_and_consistent_limits() {
     };
     assert_complains(&broker(&[]), "--self-signed");
     let small = ["--self-signed", "localhost", "--history-bytes", "10"];
-    assert_complains(&broker(&small), "--history-bytes 65600");
+    assert_complains(&broker(&small), "--history-bytes 65632");
     file(directory.path(), "junk.pem", "junk");
     assert_complains(&broker(&["--cert", "junk.pem", "--key", "junk.pem"]), "no certificate");
 }
