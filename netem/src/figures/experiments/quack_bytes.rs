@@ -47,6 +47,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              empty path. No window could be smaller. The threshold is 20 at every interval. A hash \
              of all identifiers is always small, but the sender would have to guess which packets \
              are missing. The second plot shows how the interval affects goodput.",
+            "At 5 ms and less, power sums cost more than an echo of every identifier: a quACK has \
+             few new packets to report. From 120 ms on, the interval is longer than two round \
+             trips. The sender then polls, and each poll brings a quACK, so all curves rise.",
         ],
         parts: vec![
             plot("quack-bytes-by-interval", "Payload of all quACKs", kilobytes, bytes.collect()),
