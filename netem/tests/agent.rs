@@ -110,12 +110,10 @@ fn an_agent_repairs_the_losses_of_an_unmodified_listener() {
     let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
     let played = [&alone, &helped].map(|report| number(report, "/played"));
     assert_eq!(played, [500; 2], "seed {SEED}");
-    // A later packet shows a loss to the listener, which sends a NACK to the talker. The agent's
-    // copy arrives before the talker's answer. Then the answer is a duplicate.
-    let repeated = |report: &Value| {
-        2 * number(report, "/packets/duplicates") > number(report, "/nacks/packets")
-    };
-    assert!(repeated(&helped) && !repeated(&alone), "{helped} {alone} {record}");
+    // The proxy reports each packet of a lossy call to the agent. So most copies arrive before a
+    // later packet shows the loss to the listener, which then sends no NACK to the talker.
+    let missing = |report: &Value| number(report, "/nacks/packets");
+    assert!(3 * missing(&helped) < missing(&alone), "{helped} {alone} {record}");
     let [missed, delivered] =
         ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
     // Some packets were lost before the proxy kept copies, and a few were lost behind the proxy.

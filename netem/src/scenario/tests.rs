@@ -42,11 +42,17 @@ fn every_built_in_scenario_loads_and_describes_itself() {
 
 #[test]
 fn an_unknown_setting_names_those_there_are() {
-    let error = upload().apply(&["near.los=3"]).unwrap_err().to_string();
-    assert!(error.contains("`near.los`"), "{error}");
+    let error = upload().apply(&["near.los_percent=3"]).unwrap_err().to_string();
+    assert!(error.contains("`near.los_percent`; did you mean near.loss_percent?"), "{error}");
     for setting in settings() {
-        assert!(error.contains(&setting.name()), "{error}");
+        let is_near = setting.section == "near";
+        assert_eq!(error.contains(&setting.name()), is_near, "{error}");
     }
+    let error = upload().apply(&["close.loss_percent=3"]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("; the sections are near, middle, far, flow, competitor, sidekick, faults"),
+        "{error}"
+    );
     assert!(!error.contains('\n'), "{error}");
 }
 
@@ -99,8 +105,8 @@ fn files_are_held_to_the_same_settings() {
     for (text, start) in [
         (
             "[near]\nlosses = 1",
-            "mine.toml, line 2: there is no setting `near.losses`; did you mean \
-             near.loss_percent? The section has near.delay_ms",
+            "mine.toml, line 2: there is no setting `near.losses`; the section has \
+             near.delay_ms",
         ),
         ("near = 1", "mine.toml, line 1: there is no setting `near`"),
         ("\n\n[near", "mine.toml, line 3: not valid TOML"),

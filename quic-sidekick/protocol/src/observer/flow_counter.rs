@@ -278,8 +278,8 @@ impl FlowCounter {
         (self.missed, self.unasked) = (false, false);
     }
 
-    /// Requests a quACK of `sums` sums, or of the threshold if that is 0. Returns true if one waited
-    /// already, which now answers the newer poll.
+    /// Requests a quACK of `sums` sums, or of the threshold if that is 0. Returns true if one
+    /// waited already, which now answers the newer poll.
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = self.silence_due();
         self.unreported = 0;

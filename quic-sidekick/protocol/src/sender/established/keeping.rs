@@ -34,8 +34,8 @@ const MEASURED: u32 = 8;
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
 /// Parity of datagrams that are farther apart comes later than a copy.
 const SPACED: Duration = Duration::from_millis(4);
-/// Where datagrams are farther apart, and a message may overtake one by more than this, a TAIL right
-/// after a datagram shows nothing.
+/// Where datagrams are farther apart, and a message may overtake one by more than this, a TAIL
+/// right after a datagram shows nothing.
 const CALM: Duration = Duration::from_millis(4);
 /// The reverse flow has datagrams if one arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
