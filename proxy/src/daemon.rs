@@ -32,7 +32,7 @@ use crate::raw_socket::RawSocket;
 use crate::reload::{changes, warn_unapplied};
 use crate::runtime::spawn;
 use crate::signals::Signals;
-use crate::terminal::{notify_manager, print_line};
+use crate::terminal::{interface_names, notify_manager, print_line};
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
 use progress::Progress;
@@ -170,6 +170,9 @@ fn serve<E: ProtocolEngine>(
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
+    let present: Vec<_> = captures.iter().map(|interface| interface.captures.is_ok()).collect();
+    let names = config.interfaces.iter().map(String::as_str);
+    let interfaces = interface_names(names.zip(present));
     let (mut missing, mut rings) = (MissingInterfaces::default(), StuckRings::default());
     for OpenedInterface { number, captures } in captures {
         match captures {
@@ -188,7 +191,6 @@ fn serve<E: ProtocolEngine>(
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
     let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
-    let interfaces = config.interfaces.join(", ");
     print_line(&format!("ready: listening on {address}, capturing on {interfaces}{key}"));
     notify_manager(&[NotifyState::Ready]);
 

@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::libc;
-use sidekick_protocol::{PublicKey, SecretKey};
+use sidekick_protocol::{ParseKeyError, PublicKey, SecretKey};
 
 /// The permissions of group and others. A key file grants none of them.
 const OTHERS: u32 = 0o077;
@@ -28,6 +28,9 @@ pub(crate) fn random() -> Result<[u8; 32]> {
 /// More bytes than a key and a line's end.
 const TOO_LONG: u64 = 66;
 
+/// Why a file may be on a read-only file system only for the service.
+const UNIT: &str = " (the packaged unit lets the proxy write only in /var/lib/sidekick-proxy)";
+
 /// Reads the key in `file`, 64 hexadecimal digits. Creates a file that does not exist, with a new
 /// key and readable only by its owner.
 ///
@@ -44,7 +47,9 @@ pub(crate) fn load(file: &Path) -> Result<SecretKey> {
             read(file)
         }
         Err(error) => {
-            Err(error).with_context(|| format!("cannot create the key file {}", file.display()))
+            let hint = if error.kind() == ErrorKind::ReadOnlyFilesystem { UNIT } else { "" };
+            Err(error)
+                .with_context(|| format!("cannot create the key file {}{hint}", file.display()))
         }
     }
 }
@@ -103,21 +108,21 @@ fn read(file: &Path) -> Result<SecretKey> {
     if !metadata.is_file() {
         bail!(not_regular(file));
     }
+    let mut bytes = Vec::new();
+    opened.take(TOO_LONG).read_to_end(&mut bytes).with_context(unreadable)?;
+    // Secret and public keys have the same text format.
+    let text = String::from_utf8_lossy(&bytes);
+    let PublicKey(key) = text.trim_end().parse().map_err(|error: ParseKeyError| {
+        anyhow!("{name} does not contain a key: {error}; name another file for the key")
+    })?;
+    // After a look at the contents: the file may be none of ours, and others need to read it.
     if metadata.permissions().mode() & OTHERS != 0 {
         bail!(
             "others than the owner of {name} can read or write the key: protect it with \
              `chmod 600 {name}`"
         );
     }
-    let mut text = String::new();
-    opened.take(TOO_LONG).read_to_string(&mut text).with_context(unreadable)?;
-    // Secret and public keys have the same text format.
-    match text.trim_end().parse::<PublicKey>() {
-        Ok(PublicKey(key)) => Ok(SecretKey(key)),
-        Err(error) => {
-            bail!("{name} does not contain a key: {error}; name another file, or remove this one")
-        }
-    }
+    Ok(SecretKey(key))
 }
 
 fn not_regular(file: &Path) -> String {
@@ -162,9 +167,12 @@ mod tests {
         {
             let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-            let error = refusal(&path);
-            assert!(error.contains("does not contain a key"), "{error}");
+            // Whoever may read it: such a file is not ours, and nobody should change its mode.
+            for mode in [0o600, 0o644] {
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+                let error = refusal(&path);
+                assert!(error.contains("does not contain a key"), "{mode:o}: {error}");
+            }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

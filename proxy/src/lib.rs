@@ -10,8 +10,8 @@
 //!    into which the kernel merged several datagrams.
 //! 2. `packet` finds the UDP flow and the payload in it, without copying.
 //! 3. `worker` is the loop of the thread that serves the packet's source. It passes the datagram to
-//!   its own `engine`, a [`sidekick_protocol::Observer`], and sends the messages that this has
-//!   ready.
+//!    its own `engine`, a [`sidekick_protocol::Observer`], and sends the messages that this has
+//!    ready.
 //! 4. `port` is the UDP socket for messages of senders, and for messages to them.
 //!
 //! The state machine in `compat` replaces that engine for the wire format of another proxy.

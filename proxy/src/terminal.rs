@@ -59,6 +59,16 @@ pub(crate) fn print_line(line: &str) {
     }
 }
 
+/// The names of interfaces for a line to the operator. A program starts without some of them.
+pub(crate) fn interface_names<'a>(interfaces: impl Iterator<Item = (&'a str, bool)>) -> String {
+    let (present, absent): (Vec<_>, Vec<_>) = interfaces.partition(|(_, is_present)| *is_present);
+    let names = |of: &[(&str, bool)]| of.iter().map(|of| of.0).collect::<Vec<_>>().join(", ");
+    match &absent[..] {
+        [] => names(&present),
+        absent => format!("{} (there is no {} yet)", names(&present), names(absent)),
+    }
+}
+
 /// Notifies systemd, or another service manager with the same protocol, if there is one.
 pub(crate) fn notify_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
@@ -84,4 +94,17 @@ pub(crate) fn first_sentence(error: &clap::Error) -> Error {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     Error::msg(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_interfaces_are_named_apart() {
+        let names = |of: &[(&str, bool)]| interface_names(of.iter().copied());
+        assert_eq!(names(&[("eth0", true), ("eth1", true)]), "eth0, eth1");
+        let said = "eth1 (there is no eth0, eth2 yet)";
+        assert_eq!(names(&[("eth0", false), ("eth1", true), ("eth2", false)]), said);
+    }
 }

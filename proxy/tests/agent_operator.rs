@@ -50,6 +50,7 @@ fn report(flows: u16) -> Report {
     };
     Report {
         tun: Some("sidekick0".to_owned()),
+        tun_off: false,
         totals: Totals { captured: 9000, resent: 180, ..Totals::default() },
         flows_open: flows.into(),
         flows_assisted: flows.into(),

@@ -74,6 +74,7 @@ fn metrics_agree_with_the_summary() {
             ("sidekick_packets_counted_total", 30.0),
             ("sidekick_sessions", 1.0),
             ("sidekick_sessions_max", 1024.0),
+            ("sidekick_sessions_max_per_source", 64.0),
             ("sidekick_threads", 2.0),
             ("sidekick_threads_answering", 2.0),
             ("sidekick_interface_up{interface=\"lo\"}", 1.0),
@@ -181,7 +182,7 @@ fn status_shows_a_session() {
         for wanted in [
             &peer.key.to_string(),
             "[::]:5252",
-            "1 open, 1024 at most",
+            "1 open, 1024 at most, 64 of one source",
             "counted 20",
             env!("CARGO_PKG_VERSION"),
         ] {

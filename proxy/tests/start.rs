@@ -47,7 +47,8 @@ fn an_error_about_an_unknown_interface_lists_those_that_exist() {
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn an_interface_may_come_later() {
     in_namespace("an_interface_may_come_later", || {
-        let daemon = Daemon::start("-i lo -i late0 --json -v");
+        let daemon = Daemon::start("-i lo -i late0 --json");
+        assert!(daemon.ready.contains("capturing on lo (there is no late0 yet), public key "));
         run("ip link add late0 type veth peer name late1");
         run("ip link set late0 up");
         let begun = Instant::now();

@@ -33,7 +33,8 @@ const EXAMPLES: &str = "\
 Examples:
   A laptop on Wi-Fi, whose access point runs a proxy:
       sidekick-agent --interface wlan0
-  A router in front of a train's network, whose modem is wwan0; the ground station runs a proxy:
+  A router in front of a train's network, whose modem is wwan0; the ground station runs a proxy,
+  which has to grant this router's address as many sessions (--max-sessions-per-source 4096):
       sidekick-agent -i wwan0 --max-flows 4096 --memory 256M
   With a proxy whose address and key are known:
       sidekick-agent -i wwan0 --proxy 192.0.2.1:5252 --proxy-key 9f0c...
@@ -229,6 +230,8 @@ pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileE
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());
+    remarks.extend(config.no_copies());
+    remarks.extend(config.other_device(Path::new("/sys/class/net")));
     Ok((config, remarks))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -104,7 +105,10 @@ pub enum AgentConfigError {
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
     /// The agent creates the TUN device by itself, and helps nothing that leaves by it.
-    #[error("{0} is the agent's own TUN device: name another with --tun, or other interfaces")]
+    #[error(
+        "{0} is named both as an interface to help on and as the agent's TUN device, which the \
+         agent creates: change one of them"
+    )]
     OwnInterface(String),
 }
 
@@ -179,6 +183,31 @@ impl AgentConfig {
         Some(format!("{both} is both in only and in except: the agent does not help these flows"))
     }
 
+    /// A sentence if there is no memory for copies of what leaves.
+    #[must_use]
+    pub fn no_copies(&self) -> Option<String> {
+        (self.memory == Size::default()).then(|| {
+            "memory = 0 leaves no room for copies: the agent repairs no loss of what leaves"
+                .to_owned()
+        })
+    }
+
+    /// A sentence if the TUN device has the name of another kind of interface. `class` is a
+    /// directory like `/sys/class/net`.
+    #[must_use]
+    pub fn other_device(&self, class: &Path) -> Option<String> {
+        let name = self.tun_name();
+        // "off" is a name, too, but no device has it here.
+        let path = class.join(&name);
+        let is_other =
+            self.tun != Some(TunName::Off) && path.exists() && !path.join("tun_flags").exists();
+        is_other.then(|| {
+            format!(
+                "{name} is an interface and no TUN device: name another one for tun, or \"off\""
+            )
+        })
+    }
+
     /// The most mebibytes of waiting packets, of copies, and of flows beside them.
     fn memory(&self) -> [u64; 3] {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
@@ -245,7 +274,8 @@ mod tests {
     fn the_agents_own_device_is_no_interface_to_help_on() {
         let interfaces = vec!["wlan0".to_owned(), DEFAULT_TUN.to_owned()];
         let own = AgentConfig { interfaces, ..AgentConfig::default() };
-        assert!(own.check().unwrap_err().to_string().starts_with("sidekick0 is the agent's own"));
+        let said = own.check().unwrap_err().to_string();
+        assert!(said.starts_with("sidekick0 is named both as an interface"), "{said}");
         for other in ["tun9", "off"] {
             let tun = Some(other.parse().unwrap());
             assert_eq!(AgentConfig { tun, ..own.clone() }.check(), Ok(()), "{other}");
@@ -274,6 +304,22 @@ mod tests {
             with(&["443", "10.0.0.0/8"], &["443"]).contradiction().unwrap(),
             "443 is both in only and in except: the agent does not help these flows"
         );
+    }
+
+    #[test]
+    fn settings_that_prevent_help_are_named() {
+        assert_eq!(AgentConfig::default().no_copies(), None);
+        let none = AgentConfig { memory: Size::default(), ..AgentConfig::default() };
+        assert!(none.no_copies().unwrap().starts_with("memory = 0 "));
+
+        let class = tempfile::tempdir().unwrap();
+        std::fs::create_dir(class.path().join("eth0")).unwrap();
+        std::fs::create_dir_all(class.path().join("tun9").join("tun_flags")).unwrap();
+        for (tun, is_other) in [("eth0", true), ("tun9", false), ("new0", false), ("off", false)] {
+            let tun = tun.parse().ok();
+            let config = AgentConfig { tun, ..AgentConfig::default() };
+            assert_eq!(config.other_device(class.path()).is_some(), is_other, "{:?}", config.tun);
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use sd_notify::NotifyState;
 use sidekick_protocol::SenderConfig;
 use tracing::{error, info, warn};
 
-use super::config::{AT_RESTART, AgentConfig};
+use super::config::{AT_RESTART, AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::frame::Passing;
 use super::host::{self, Host};
@@ -39,7 +39,7 @@ use crate::privileges;
 use crate::reload::{changes, warn_unapplied};
 use crate::runtime::{clock, spawn};
 use crate::signals::Signals;
-use crate::terminal::{notify_manager, print_line};
+use crate::terminal::{interface_names, notify_manager, print_line};
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -184,9 +184,10 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     };
     let arrives =
         agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
+    let present = agent.interfaces.iter().map(|it| (it.name.as_str(), it.captures.is_some()));
     print_line(&format!(
         "ready: helping what leaves by {}{}",
-        config.interfaces.join(", "),
+        interface_names(present),
         arrives.unwrap_or_default()
     ));
     notify_manager(&[NotifyState::Ready]);
@@ -366,7 +367,12 @@ impl Loop<'_> {
                         ended.push((interface.number, cause));
                     }
                 }
-                None => interface.captures = Captures::open(&interface.name, self.started).ok(),
+                None => {
+                    interface.captures = Captures::open(&interface.name, self.started).ok();
+                    if interface.captures.is_some() {
+                        warn!("{} is back", interface.name);
+                    }
+                }
             }
         }
         self.end_captures(ended);
@@ -501,6 +507,7 @@ impl Loop<'_> {
         };
         Report {
             tun: self.tun.as_ref().map(|tun| tun.name.clone()),
+            tun_off: self.started.tun == Some(TunName::Off),
             totals,
             flows_open,
             flows_assisted,
@@ -544,6 +551,12 @@ fn open_interfaces(config: &AgentConfig) -> Result<Vec<Interface>> {
                 missing.get_or_insert(error);
                 None
             }
+            // The proxy needs less.
+            Err(CaptureError::NotPermitted { program }) => bail!(
+                "capturing requires the CAP_NET_RAW capability, and help for what arrives \
+                 CAP_NET_ADMIN: run as root, or grant both once with `setcap \
+                 cap_net_raw,cap_net_admin+ep {program}`"
+            ),
             Err(error) => return Err(error.into()),
         };
         interfaces.push(Interface { number, name: name.clone(), captures });

@@ -600,8 +600,9 @@ impl HelpedFlow {
         self.sender.set_fetching(false);
     }
 
-    /// States for the operator whether the flow is helped, and if not, why.
-    pub(super) fn state(&self, now: Instant) -> String {
+    /// States for the operator whether the flow is helped, and if not, why. `is_pinned` states
+    /// whether the operator has named the proxy's key.
+    pub(super) fn state(&self, is_pinned: bool, now: Instant) -> String {
         if self.rests_until.is_some() {
             return "a queue grew before the proxy for long: without help for a while".to_owned();
         }
@@ -612,6 +613,10 @@ impl HelpedFlow {
             }
             (Assistance::Assisted, Some(Withheld::Far)) => {
                 "the proxy is too far away for a repair in time".to_owned()
+            }
+            // A proxy with another key looks like none.
+            (other @ Assistance::Seeking, _) if is_pinned => {
+                format!("{other}, or its key is not that of proxy-key")
             }
             (other, _) => other.to_string(),
         }

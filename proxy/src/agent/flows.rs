@@ -555,7 +555,7 @@ impl Agent {
             destination: helped.flow.destination,
             interface: name(helped.interface()),
             kind: helped.kind().to_string(),
-            state: helped.state(now),
+            state: helped.state(self.limits.sender.key.is_some(), now),
             assisted: helped.sender.assistance() == Assistance::Assisted,
             proxy: helped.sender.proxy().map(|(address, _)| address),
             near_rtt_ms: helped.sender.near_rtt().map(ms),
@@ -590,7 +590,9 @@ fn on_answer(
         let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
         let is_own = local.contains(&proxy.ip()) && !is_chosen;
         if is_own || is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
-            debug!("{proxy} is not asked, which an answer on the path to {destination} names");
+            debug!(
+                "an answer on the path to {destination} names {proxy}: the agent does not ask it"
+            );
             return;
         }
     }

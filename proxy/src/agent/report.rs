@@ -159,6 +159,9 @@ pub struct Report {
     /// The TUN device by which this host gets copies of datagrams that were lost on their way to
     /// it, if there is one.
     pub tun: Option<String>,
+    /// The operator wants no such device.
+    #[serde(default)]
+    pub tun_off: bool,
     /// Totals since the start.
     pub totals: Totals,
     /// Flows that have enough packets to be helped now.

@@ -29,8 +29,12 @@ pub(super) fn show(status: &AgentStatus) -> String {
     let held = Size::bytes(report.memory_bytes.next_multiple_of(1024));
     let most = Size::bytes(status.memory_max);
     say("copies", format!("{held}, {most} at most"));
-    let arrivals = report.tun.as_ref().map(|name| format!("helped by way of {name}"));
-    say("arrivals", arrivals.unwrap_or_else(|| "not helped: there is no TUN device".to_owned()));
+    let arrivals = match &report.tun {
+        Some(name) => format!("helped by way of {name}"),
+        None if report.tun_off => "not helped: turned off (tun = \"off\")".to_owned(),
+        None => "not helped: there is no TUN device".to_owned(),
+    };
+    say("arrivals", arrivals);
     text += "\n";
     text += &interface_table(report.interfaces.iter());
     if !report.flows.is_empty() {

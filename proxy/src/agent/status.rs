@@ -201,6 +201,7 @@ pub(super) mod tests {
             memory_max: 32 << 20,
             report: Report {
                 tun: Some("sidekick0".to_owned()),
+                tun_off: false,
                 totals,
                 flows_open: 3,
                 flows_assisted: 2,

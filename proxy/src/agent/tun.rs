@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 
+use nix::errno::Errno;
 use thiserror::Error;
 use tracing::warn;
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -15,6 +16,9 @@ use super::config::{DEFAULT_TUN, TunName};
 
 /// A dummy address, for a host that has none (RFC 7600, section 4.8). No host sends to it.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// The device node by which a program creates TUN devices.
+const NODE: &str = "/dev/net/tun";
 
 /// Why the agent cannot open its device.
 #[derive(Debug, Error)]
@@ -28,6 +32,17 @@ pub(crate) enum TunError {
         /// The name of the device.
         name: String,
     },
+    /// The agent must not open the node of TUN devices.
+    #[error(
+        "cannot create the TUN device {name}: cannot open {NODE}: {cause}; grant the agent's user \
+         access to that file, or choose --tun off"
+    )]
+    NoAccess {
+        /// The name of the device.
+        name: String,
+        /// The error of the system.
+        cause: io::Error,
+    },
     /// Another program has it.
     #[error(
         "the interface {name} is in use: stop the program that has it, or name another with --tun"
@@ -38,8 +53,8 @@ pub(crate) enum TunError {
     },
     /// The kernel has no TUN devices.
     #[error(
-        "cannot create the TUN device {name}: there is no /dev/net/tun; load the module tun, or \
-         choose --tun off"
+        "cannot create the TUN device {name}: there is no {NODE}; load the module tun, or choose \
+         --tun off"
     )]
     NoTun {
         /// The name of the device.
@@ -53,6 +68,24 @@ pub(crate) enum TunError {
         /// The error of the system.
         cause: io::Error,
     },
+}
+
+impl TunError {
+    /// Why the system did not create the device called `name`.
+    fn of(name: &str, cause: io::Error) -> Self {
+        let name = name.to_owned();
+        match cause.kind() {
+            // The permissions of the node refuse it. Without CAP_NET_ADMIN the error is EPERM.
+            _ if cause.raw_os_error() == Some(Errno::EACCES as i32) => {
+                Self::NoAccess { name, cause }
+            }
+            ErrorKind::PermissionDenied => Self::NotPermitted { name },
+            ErrorKind::NotFound => Self::NoTun { name },
+            // EINVAL: it is another kind of interface.
+            ErrorKind::ResourceBusy | ErrorKind::InvalidInput => Self::InUse { name },
+            _ => Self::Other { name, cause },
+        }
+    }
 }
 
 /// A TUN device. It disappears with the agent.
@@ -85,16 +118,7 @@ impl Tun {
         let is_off = fs::read_to_string(conf("all")).is_ok_and(|text| text.trim() == "0");
         let builder = DeviceBuilder::new().name(name).enable(false);
         let builder = if is_off { builder } else { builder.ipv4(DUMMY, 32, None) };
-        let device = builder.build_sync().map_err(|cause| {
-            let name = name.to_owned();
-            match cause.kind() {
-                ErrorKind::PermissionDenied => TunError::NotPermitted { name },
-                ErrorKind::NotFound => TunError::NoTun { name },
-                // EINVAL: it is another kind of interface.
-                ErrorKind::ResourceBusy | ErrorKind::InvalidInput => TunError::InUse { name },
-                _ => TunError::Other { name, cause },
-            }
-        })?;
+        let device = builder.build_sync().map_err(|cause| TunError::of(name, cause))?;
         // The device gets no IPv6 address of its own: with one, the kernel would search for routers
         // there. Neither file exists without IPv6.
         let v6 = |key: &str| format!("/proc/sys/net/ipv6/conf/{name}/{key}");
@@ -113,5 +137,25 @@ impl Tun {
     /// When the system does not accept the packet.
     pub(super) fn send(&self, packet: &[u8]) -> io::Result<()> {
         self.device.send(packet).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_what_to_change() {
+        for (errno, wanted) in [
+            (Errno::EACCES, "cannot open /dev/net/tun: Permission denied"),
+            (Errno::EPERM, "CAP_NET_ADMIN"),
+            (Errno::ENOENT, "there is no /dev/net/tun"),
+            (Errno::EBUSY, "is in use"),
+            (Errno::EINVAL, "is in use"),
+            (Errno::ENOMEM, "Cannot allocate memory"),
+        ] {
+            let said = TunError::of("sidekick0", io::Error::from(errno)).to_string();
+            assert!(said.contains("sidekick0") && said.contains(wanted), "{errno}: {said}");
+        }
     }
 }

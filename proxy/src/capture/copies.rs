@@ -120,7 +120,8 @@ impl CopyCapture {
             Side::Leaving => Direction::Leaving,
             Side::LeavingOrForeign | Side::Looped => Direction::Arriving,
         };
-        Ok(Self { capture: Capture::new(&interface, link, direction, source), link, side })
+        let capture = Capture::new(&interface, link, direction, source).silent();
+        Ok(Self { capture, link, side })
     }
 
     /// Shows only the datagrams of these clients from now on.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use pnet_datalink::NetworkInterface;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::counters::Counters;
 use super::deliver::{Datagrams, Whole, count_unsplit, each_whole};
@@ -30,8 +30,10 @@ struct Interface {
     link: Link,
     direction: Direction,
     counters: Counters,
-    /// The interface is down, and this was logged.
+    /// The interface is down.
     down: bool,
+    /// Another capture on the interface logs when it goes down, and when it is up again.
+    silent: bool,
     /// Frames that the source discarded.
     discarded: u64,
     /// The source's drops when the capture last returned that datagrams are missing.
@@ -69,12 +71,21 @@ impl Capture {
             direction,
             counters: Counters::default(),
             down: false,
+            silent: false,
             discarded: 0,
             reported_drops: 0,
             in_gap: false,
             skipped: false,
         };
         Self { source, interface }
+    }
+
+    /// The same capture, if another one on the interface logs when it goes down, and when it is up
+    /// again.
+    #[must_use]
+    pub(super) fn silent(mut self) -> Self {
+        self.interface.silent = true;
+        self
     }
 
     /// The interface's name.
@@ -231,8 +242,9 @@ impl Interface {
     }
 
     fn set_up(&mut self) {
-        if mem::take(&mut self.down) {
-            info!("{} is up again", self.name);
+        if mem::take(&mut self.down) && !self.silent {
+            // As loud as the warning before it. Otherwise an operator would not see its end.
+            warn!("{} is up again", self.name);
         }
     }
 
@@ -255,7 +267,12 @@ impl Interface {
                     Some(interface) if interface.is_up() => self.set_up(),
                     Some(_) if !self.down => {
                         self.down = true;
-                        warn!("{} is down: nothing is captured there until it is up", self.name);
+                        if !self.silent {
+                            warn!(
+                                "{} is down: nothing is captured there until it is up",
+                                self.name
+                            );
+                        }
                     }
                     Some(_) => {}
                 }

@@ -46,10 +46,11 @@ pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, Captu
     if let Some((link, source)) = sources.first() {
         info!("capturing on {name} by {}, whose packets begin with {link}", source.name());
     }
-    let captures = sources.into_iter();
-    Ok(captures
-        .map(|(link, source)| Capture::new(&interface, link, Direction::Arriving, source))
-        .collect())
+    let captures = sources.into_iter().enumerate().map(|(thread, (link, source))| {
+        let capture = Capture::new(&interface, link, Direction::Arriving, source);
+        if thread == 0 { capture } else { capture.silent() }
+    });
+    Ok(captures.collect())
 }
 
 /// A packet socket whose caller sets the filter, with the memory of its queue. It costs the kernel

@@ -45,6 +45,11 @@ impl PassingCapture {
         let ways = unbound.ways()?;
         let (interface, link, source) = unbound.bind()?;
         let capture = Capture::new(&interface, link, direction, source);
+        let capture = match direction {
+            Direction::Leaving => capture,
+            // An agent has a capture for each direction.
+            Direction::Arriving => capture.silent(),
+        };
         let refused = |cause| CaptureError::Filter { name: name.to_owned(), cause };
         socket::filter_by(&capture.as_fd(), &mut filter(link, direction)).map_err(refused)?;
         Ok(Self { capture, vnet_header, link, ways })

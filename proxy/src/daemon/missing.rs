@@ -1,6 +1,6 @@
 //! Interfaces that the proxy does not capture on now.
 
-use tracing::info;
+use tracing::warn;
 
 use super::rings::StuckRings;
 use crate::capture;
@@ -28,7 +28,7 @@ impl MissingInterfaces {
             let Some((_, name)) = name else { return false };
             match capture::open(name, rings.adapt(config.capture(), *number)) {
                 Ok(captures) => {
-                    info!("{name} is back");
+                    warn!("{name} is back");
                     pool.capture(*number, captures);
                     false
                 }

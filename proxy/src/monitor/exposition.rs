@@ -61,6 +61,12 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
     if let Some(open) = status.sessions_open {
         page.one("sidekick_sessions", "gauge", "Open sessions.", open);
         page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
+        page.one(
+            "sidekick_sessions_max_per_source",
+            "gauge",
+            "Most sessions at once for one source address.",
+            status.sessions_max_per_source,
+        );
     }
     if let Some(copies) = &status.copies {
         let Copies { sessions, bytes, max_bytes } = *copies;
@@ -257,6 +263,7 @@ pub(crate) mod tests {
         assert_eq!(number("sidekick_packets_captured_total", &[]), Some(9.0));
         assert_eq!(number("sidekick_sessions", &[]), Some(1.0));
         assert_eq!(number("sidekick_sessions_max", &[]), Some(1024.0));
+        assert_eq!(number("sidekick_sessions_max_per_source", &[]), Some(64.0));
         assert_eq!(number("sidekick_build_info", &[("version", "1.2.3")]), Some(1.0));
         assert_eq!(number("process_start_time_seconds", &[]), Some(1_700_000_000.25));
         assert_eq!(number("process_resident_memory_bytes", &[]), Some(4096.0));

@@ -22,7 +22,8 @@ pub(super) fn show(status: &Status) -> String {
     say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
     say("totals", status.totals.to_string());
     if let Some(open) = status.sessions_open {
-        say("sessions", format!("{open} open, {} at most", status.sessions_max));
+        let (most, of_one) = (status.sessions_max, status.sessions_max_per_source);
+        say("sessions", format!("{open} open, {most} at most, {of_one} of one source"));
     }
     if let Some(copies) = &status.copies {
         let (bytes, most) = (Size::bytes(copies.bytes), Size::bytes(copies.max_bytes));
@@ -97,7 +98,7 @@ address     192.0.2.1:5252
 public key  {key}
 health      ok
 totals      captured 9, counted 5, quACKs 0, bytes sent 0, sessions 0, malformed 0
-sessions    3 open, 1024 at most
+sessions    3 open, 1024 at most, 64 of one source
 copies      64K for 1 sessions, 64M at most
 
 interface  backend  state  captured  dropped

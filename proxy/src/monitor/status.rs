@@ -43,6 +43,9 @@ pub struct Status {
     pub sessions_open: Option<usize>,
     /// Most sessions at once.
     pub sessions_max: u64,
+    /// Most sessions at once for one source address.
+    #[serde(default)]
+    pub sessions_max_per_source: u64,
     /// The copies that the proxy holds, if the wire format has sessions.
     pub copies: Option<Copies>,
     /// As many open sessions as were requested.
@@ -163,6 +166,8 @@ pub struct ProxyInfo {
 pub struct Limits {
     /// Most sessions at once.
     pub max_sessions: AtomicU64,
+    /// Most sessions at once for one source address.
+    pub max_sessions_per_source: AtomicU64,
     /// Most bytes of copies.
     pub keep: AtomicU64,
 }
@@ -179,6 +184,7 @@ impl Limits {
     /// Takes over the limits of a configuration.
     pub(crate) fn set(&self, config: &Config) {
         self.max_sessions.store(config.max_sessions, Ordering::Relaxed);
+        self.max_sessions_per_source.store(config.max_sessions_per_source, Ordering::Relaxed);
         self.keep.store(config.keep().get(), Ordering::Relaxed);
     }
 }
@@ -259,6 +265,11 @@ impl StatusSource for StatusReader {
             totals,
             sessions_open,
             sessions_max: self.info.limits.max_sessions.load(Ordering::Relaxed),
+            sessions_max_per_source: self
+                .info
+                .limits
+                .max_sessions_per_source
+                .load(Ordering::Relaxed),
             copies: sessions_open.map(|_| copies),
             sessions: described.take(sessions).collect(),
         }
@@ -293,6 +304,7 @@ pub(crate) mod tests {
             totals: Summary { captured: 9, counted: 5, ..Summary::default() },
             sessions_open: Some(1),
             sessions_max: 1024,
+            sessions_max_per_source: 64,
             copies: Some(Copies { sessions: 1, bytes: 1 << 16, max_bytes: 64 << 20 }),
             sessions: vec![Session {
                 source: "10.0.0.2:4000".parse().unwrap(),

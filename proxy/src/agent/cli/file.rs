@@ -11,7 +11,7 @@ use sidekick_protocol::{ParseKeyError, PublicKey};
 use crate::agent::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use crate::agent::filter::Selector;
 use crate::capture::settings::Backend;
-use crate::cli::file::types::{Bytes, Interface, Metrics, Number, ValueList, from_text};
+use crate::cli::file::types::{Bytes, Interface, Listed, Metrics, Number, ValueList, from_text};
 use crate::cli::file::{Keys, distinct, put};
 use crate::cli::values::proxy;
 use crate::config::LogLevel;
@@ -107,6 +107,10 @@ impl<'de> Deserialize<'de> for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Selected(Selector);
 
+impl Listed for Selected {
+    const EXAMPLE: &'static str = "443, \"10.0.0.0/8\"";
+}
+
 impl<'de> Deserialize<'de> for Selected {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Destination;
@@ -172,6 +176,11 @@ mod tests {
                 "only = [443, \"10.0.0.1/8\"]",
                 "a.toml:1: only: invalid value \"10.0.0.1/8\": the address has bits behind its \
                  prefix: write 10.0.0.0/8",
+            ),
+            (
+                "only = 443",
+                "a.toml:1: only: invalid type: integer `443`, expected a list, like [443, \
+                 \"10.0.0.0/8\"]",
             ),
             ("except = \"443\"", "a.toml:1: except: a list is needed: write [\"443\"]"),
             (

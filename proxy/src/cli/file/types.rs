@@ -69,19 +69,25 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+/// A value of a list in a file.
+pub(crate) trait Listed {
+    /// A value as a file has it.
+    const EXAMPLE: &'static str;
+}
+
 /// Values in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueList<T>(pub(crate) Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for ValueList<T> {
+impl<'de, T: Deserialize<'de> + Listed> Deserialize<'de> for ValueList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Items<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        impl<'de, T: Deserialize<'de> + Listed> Visitor<'de> for Items<T> {
             type Value = ValueList<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list, like [\"eth0\"]")
+                write!(f, "a list, like [{}]", T::EXAMPLE)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -131,6 +137,10 @@ pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface(pub(crate) String);
 
+impl Listed for Interface {
+    const EXAMPLE: &'static str = "\"eth0\"";
+}
+
 impl<'de> Deserialize<'de> for Interface {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer, "a name in quotes, like \"eth0\"", interface_name).map(Self)
@@ -151,6 +161,10 @@ impl<'de> Deserialize<'de> for Listen {
 /// An address and a port that the proxy can announce to senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announced(pub(crate) SocketAddr);
+
+impl Listed for Announced {
+    const EXAMPLE: &'static str = "\"192.0.2.1:5252\"";
+}
 
 impl<'de> Deserialize<'de> for Announced {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
