@@ -167,7 +167,7 @@ mod tests {
         {
             let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
-            // Whoever may read it: such a file is not ours, and nobody should change its mode.
+            // The error is the same for each mode. A user must not change the mode of another file.
             for mode in [0o600, 0o644] {
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
                 let error = refusal(&path);

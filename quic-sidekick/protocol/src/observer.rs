@@ -130,7 +130,7 @@ impl Observer {
 
     /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
     /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
-    /// once, and the oldest copies beyond it are dropped. If there is none left, call
+    /// once, and the oldest copies beyond it are dropped. If no memory is left, call
     /// [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub(in crate::worker) struct CopySource<S, T> {
 
 #[derive(Debug)]
 enum State<S, T> {
-    /// There is none, and none is requested.
+    /// The worker has no capture, and requests none.
     Closed,
     /// The daemon is opening one. The worker asks again at this time.
     Requested(Instant),
