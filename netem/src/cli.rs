@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use sidekick_netem::figures::plan::Shard;
 
-/// Run transports over an emulated path of two or three segments, with and without a Sidekick
+/// Run transports over an emulated path of two or three segments, with and without a Sidekick proxy
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-lab", version)]
 pub(crate) struct Cli {
@@ -25,18 +25,18 @@ pub(crate) enum Command {
     ///
     /// COMMAND runs on the sender's host, with this terminal. Its environment names the hosts:
     /// SIDEKICK_SENDER_IP and SIDEKICK_RECEIVER_IP, SIDEKICK_SENDER_IPV6 and
-    /// SIDEKICK_RECEIVER_IPV6 if the kernel has IPv6, and SIDEKICK_PROXY_ADDRESS if a proxy runs.
-    /// The hosts have no other network.
+    /// SIDEKICK_RECEIVER_IPV6 if the kernel has IPv6, and SIDEKICK_PROXY_ADDRESS if a proxy runs
+    /// and the sender need not discover it. The hosts have no other network.
     ///
-    /// sidekick-proxy runs between the segments if the scenario's sidekick.mode is not off. The
-    /// scenario's flow does not run.
+    /// sidekick-proxy runs between the segments if the scenario's sidekick.mode is not off. With
+    /// --agent it runs too, unless --set sets that mode. The scenario's flow does not run.
     ///
     /// The exit status is that of COMMAND, or 125 if the lab could not run it. The lab passes a
     /// signal on to COMMAND, which has 5 seconds to end. The terminal sends Ctrl-C directly to
     /// COMMAND, as without a lab.
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(Exec),
-    /// Compare uploads and downloads of one file over a lossy path, with and without a Sidekick
+    /// Upload and download one file over a lossy path, with and without a Sidekick proxy
     Demo(Demo),
     /// Make a call over a lossy path with and without a Sidekick proxy, and keep its sound
     DemoAudio(DemoAudio),
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Sweep(Sweep),
     /// Repeat the runs of other backends in virtual time, and report whether they agree
     ///
-    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, and the
+    /// Goodput agrees within 10 %, the 99th percentile of de-jitter delay within 5 ms, and the
     /// packets lost at random within the limits of chance. A run cannot be trusted if its machine
     /// was too slow. The exit status is 1 if a trusted run does not agree, or if no run can be
     /// trusted.

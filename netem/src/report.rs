@@ -42,7 +42,7 @@ const UPLOAD: [Column<RunRecord>; 4] = [
     ("Mbit/s", |run| format!("{:.2}", run.goodput_mbit_s)),
     ("packets sent", |run| run.packets.sent.to_string()),
 ];
-/// Head-of-line delay of messages, de-jitter latency of calls.
+/// Head-of-line delay of messages, de-jitter delay of calls.
 const WAITS: [Column<RunRecord>; 7] = [
     ("seed", |run| run.seed.to_string()),
     ("p50 ms", |run| format!("{:.1}", waits(run).p50)),
@@ -124,7 +124,7 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
 /// The result of one run, in a few words.
 pub fn outcome(record: &RunRecord) -> String {
     let what = match (record.audio, record.head_of_line_ms) {
-        (Some(_), _) => "de-jitter latency",
+        (Some(_), _) => "de-jitter delay",
         (None, Some(_)) => "head-of-line delay",
         (None, None) => {
             return format!("{:.2} Mbit/s in {}", record.goodput_mbit_s, seconds(record.time_s));

@@ -4,7 +4,7 @@
 //! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order. When a later packet
 //! arrives, it requests a missing one by a NACK (RFC 4585), and the talker retransmits it (RFC
 //! 4588). So a packet behind a lost one waits for about a round trip, end to end. This wait is the
-//! *de-jitter latency*: from a packet's arrival until all before it have arrived.
+//! *de-jitter delay*: from a packet's arrival until all before it have arrived.
 //!
 //! With a Sidekick proxy on the path, the talker learns from quACKs what the near segment lost. It
 //! re-injects exactly those datagrams, often before the listener can miss them. NACKs repair what

@@ -502,7 +502,7 @@ impl Listener {
         self.finished
     }
 
-    /// The de-jitter latencies of the packets played, in microseconds.
+    /// The de-jitter delays of the packets played, in microseconds.
     #[must_use]
     pub fn waits(&self) -> &Histogram<u64> {
         &self.dejitter.waits_us

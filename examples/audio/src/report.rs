@@ -116,7 +116,7 @@ pub struct ParityReport {
     pub near_rtt_ms: Option<f64>,
 }
 
-/// The de-jitter latency of the packets played, in milliseconds: from a packet's arrival until
+/// The de-jitter delay of the packets played, in milliseconds: from a packet's arrival until
 /// every earlier one arrived or was given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DejitterMs {

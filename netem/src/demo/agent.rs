@@ -206,7 +206,7 @@ const CALLS: [Column<Conversation>; 6] = [
     ("call: packets played", |run| run.audio().played.to_string()),
     ("packets missed", |run| run.missed().to_string()),
     ("NACKs", |run| run.nacks.to_string()),
-    ("p99 de-jitter latency", |run| format!("{:.1} ms", run.audio().dejitter_ms.p99)),
+    ("p99 de-jitter delay", |run| format!("{:.1} ms", run.audio().dejitter_ms.p99)),
     ("lost near", |run| run.record.packets.lost_near.to_string()),
     ("sent again by the agent", |run| of_agent(&run.record, |agent| agent.resent)),
 ];

@@ -33,7 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   A laptop on Wi-Fi, whose access point runs a proxy:
       sidekick-agent --interface wlan0
-  A router in front of a train's network, whose modem is wwan0; the ground station runs a proxy,
+  A router in front of a train's network, whose modem is wwan0; the base station runs a proxy,
   which has to grant this router's address as many sessions (--max-sessions-per-source 4096):
       sidekick-agent -i wwan0 --max-flows 4096 --memory 256M
   With a proxy whose address and key are known:
@@ -48,8 +48,8 @@ Examples:
 
 Name the interfaces of the lossy link. A proxy (sidekick-proxy) runs at the other end of that link.
 The agent delays and alters no packet. To the destinations of flows it sends copies of packets that
-were lost before the proxy, and markers that search for a proxy. To proxies it sends messages. It
-helps no flow to a multicast or broadcast address. It helps DNS, DHCP, NTP, SSDP, multicast DNS and
+were lost before the proxy, and of some that were not. It also sends them markers, which search for
+a proxy. To proxies it sends messages. It helps no flow to a multicast or broadcast address. It helps DNS, DHCP, NTP, SSDP, multicast DNS and
 the messages of other programs to proxies only if --only names their ports.
 
 A SELECTOR is a destination of flows:
@@ -83,7 +83,8 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Read this file (TOML). Its keys are the names of the flags, and flags override it
+    /// Read this file (TOML). Its keys are the names of the flags, except `interfaces` and `log`.
+    /// Flags override it
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 

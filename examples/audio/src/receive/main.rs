@@ -222,7 +222,7 @@ fn summary(report: &ListenerReport) -> String {
     let waits = &report.dejitter_ms;
     let mut text = format!(
         "{} packets played, {} too late; {} NACKs; {} datagrams rejected, {} of them forged\n\
-         de-jitter latency: p50 {:.1} ms, p90 {:.1}, p95 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms\n",
+         de-jitter delay: p50 {:.1} ms, p90 {:.1}, p95 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms\n",
         report.played,
         report.late,
         report.nacks.packets,

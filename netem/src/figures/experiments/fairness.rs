@@ -74,9 +74,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              everything. As in the paper, both links have RED in queues of 260,000 bytes. The \
              plain flow starts a second later. If both flows started together, all seeds would \
              give the same run without loss.",
-            "Without loss, a Sidekick on CUBIC leaves the plain flow exactly as much as CUBIC of \
+            "Without loss, help for CUBIC leaves the plain flow exactly as much as CUBIC of \
              RFC 9438 does. Path-aware BBR2 leaves it as much as BBR2 does, within the differences \
-             between seeds. BBR2 takes bandwidth from CUBIC with and without a Sidekick: in 30 s \
+             between seeds. BBR2 takes bandwidth from CUBIC with and without help: in 30 s \
              without loss, the index is 0.68 to 0.72. The queue decides that. In a drop-tail queue \
              of 65,000 bytes the index is 0.96 to 1.0, while that of two CUBIC flows falls from \
              1.0 to 0.9.",
