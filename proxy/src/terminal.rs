@@ -1,12 +1,16 @@
 //! The logs, the output and the end of this crate's programs.
 
+use std::fmt;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result};
 use sd_notify::NotifyState;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::config::LogLevel;
 
@@ -20,6 +24,7 @@ pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
+        .with_timer(Timestamps { omitted: is_journal() })
         // An internal error also goes to stderr, and the write would panic on a full disk. That is
         // no reason to end.
         .log_internal_errors(false)
@@ -40,6 +45,26 @@ pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
         }
         Ok(())
     }
+}
+
+/// The time at the beginning of a line.
+struct Timestamps {
+    omitted: bool,
+}
+
+impl FormatTime for Timestamps {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        if self.omitted { Ok(()) } else { SystemTime.format_time(line) }
+    }
+}
+
+/// Whether standard error goes to the journal, which gives each line a time of its own. Then
+/// `JOURNAL_STREAM` is its device and inode (systemd.exec(5)). A redirected program inherits the
+/// variable, too.
+fn is_journal() -> bool {
+    let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    std::fs::metadata("/proc/self/fd/2")
+        .is_ok_and(|stderr| journal == format!("{}:{}", stderr.dev(), stderr.ino()))
 }
 
 /// Prints text to standard output.

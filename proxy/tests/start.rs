@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::File;
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Instant;
@@ -22,6 +23,28 @@ fn too_little_memory_for_copies_is_logged() {
         let ended = Daemon::start("-i lo --keep-per-session 9K").stop();
         assert!(ended.stderr.contains("keep-per-session = 9K is less than 64K"), "{ended:?}");
         assert_eq!(Daemon::start("-i lo --keep 0").stop().stderr, "");
+    });
+}
+
+/// The journal gives each line a time. A file does not, even if the daemon's parent has a journal.
+#[test]
+fn a_line_for_the_journal_has_no_time() {
+    in_namespace("a_line_for_the_journal_has_no_time", || {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let script = r#"JOURNAL_STREAM="$1"; export JOURNAL_STREAM; shift; exec "$@" 2>"$0""#;
+        let begins_with = |journal: &str| {
+            let daemon = proxy("-i lo --keep-per-session 9K");
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(script).arg(file.path()).arg(journal);
+            command.arg(daemon.get_program()).args(daemon.get_args());
+            Daemon::begin(&mut command).stop();
+            let log = std::fs::read_to_string(file.path()).unwrap();
+            log.split_whitespace().next().unwrap().to_owned()
+        };
+        let is = file.as_file().metadata().unwrap();
+        assert_eq!(begins_with(&format!("{}:{}", is.dev(), is.ino())), "WARN");
+        let dated = begins_with("1:1");
+        assert!(dated.starts_with("20") && dated.ends_with('Z'), "{dated}");
     });
 }
 
