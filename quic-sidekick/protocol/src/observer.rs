@@ -43,7 +43,7 @@ pub use addresses::Addresses;
 use answers::Answered;
 use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-pub use error::HandleError;
+pub use error::{HandleError, RefusalCause};
 use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};

@@ -1,6 +1,6 @@
 //! Why the observer rejects a datagram.
 
-use crate::wire::ParseError;
+use crate::wire::{ParseError, Refusal};
 use thiserror::Error;
 
 /// Why a datagram at the proxy's port changed nothing.
@@ -40,8 +40,41 @@ pub enum HandleError {
     /// The session runs another epoch.
     #[error("another epoch")]
     WrongEpoch,
-    /// It exceeds a limit of [`ObserverConfig`](super::ObserverConfig), or requests terms that
-    /// cannot be granted. The observer answers REFUSE.
-    #[error("refused")]
-    Refused,
+    /// It is a HELLO that the observer answers by REFUSE.
+    #[error("refused: {0}")]
+    Refused(#[from] RefusalCause),
+}
+
+/// Why the observer refuses a session. REFUSE itself does not tell a stranger which limit it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// There are [`ObserverConfig::max_sessions`](super::ObserverConfig::max_sessions).
+    #[error("all sessions are in use")]
+    Sessions,
+    /// The flow's source has
+    /// [`ObserverConfig::max_sessions_per_source`](super::ObserverConfig::max_sessions_per_source).
+    #[error("the flow's source address has as many sessions as one address may have")]
+    SessionsOfSource,
+    /// The terms ask for no quACKs at all, or for more than the limits allow. Or the flow's two
+    /// addresses are of different IP versions.
+    #[error("the terms cannot be granted")]
+    Terms,
+    /// Another sender has the flow, and its proof is stronger, or its session keeps copies.
+    #[error("another sender has the flow")]
+    Taken,
+    /// The HELLO proves an address, but the flow has another one.
+    #[error("the flow has another source address than the one that is proven")]
+    OtherSource,
+}
+
+impl RefusalCause {
+    /// What REFUSE says.
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Self::Sessions | Self::SessionsOfSource => Refusal::Full,
+            Self::Terms => Refusal::Terms,
+            Self::Taken | Self::OtherSource => Refusal::Taken,
+        }
+    }
 }

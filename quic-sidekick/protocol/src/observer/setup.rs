@@ -2,7 +2,7 @@
 
 use super::Observer;
 use super::config::PROOF_TIMEOUT;
-use super::error::HandleError;
+use super::error::{HandleError, RefusalCause};
 use super::outgoing::{Bare, Outgoing};
 use super::peer::Peer;
 use super::session::{Agreement, Session};
@@ -11,7 +11,7 @@ use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::keys::{HandshakeError, Responder, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, ECHO_LEN, Hello, Refusal, SessionNumber};
+use crate::wire::{Accept, ECHO_LEN, Hello, SessionNumber};
 use std::time::Instant;
 
 /// A sender's request for a flow.
@@ -51,13 +51,14 @@ impl Observer {
             return Err(HandleError::Unproven);
         }
         // A proven address covers only flows from that address.
-        if !path_proven && flow.source.ip() != from.address.ip().to_canonical()
-            || self.table.is_taken(&Key::of(&flow), path_proven, from.address)
-        {
-            return Err(self.refuse(from, hello, Refusal::Taken));
+        if !path_proven && flow.source.ip() != from.address.ip().to_canonical() {
+            return Err(self.refuse(from, hello, RefusalCause::OtherSource));
+        }
+        if self.table.is_taken(&Key::of(&flow), path_proven, from.address) {
+            return Err(self.refuse(from, hello, RefusalCause::Taken));
         }
         if flow.source.is_ipv4() != flow.destination.is_ipv4() {
-            return Err(self.refuse(from, hello, Refusal::Terms));
+            return Err(self.refuse(from, hello, RefusalCause::Terms));
         }
         if let Some(index) = self.table.by_peer(from.address, hello.session)
             && let Some(session) = self.table.get_mut(index)
@@ -75,13 +76,15 @@ impl Observer {
         }
         // Senders behind the same address cannot exclude one with a stronger proof. An unconfirmed
         // session gives way to others.
-        let has_room = if self.is_source_full(&flow) {
-            path_proven && self.table.has_unproven(flow.source.ip())
+        let (has_room, limit) = if self.is_source_full(&flow) {
+            let has_room = path_proven && self.table.has_unproven(flow.source.ip());
+            (has_room, RefusalCause::SessionsOfSource)
         } else {
-            self.table.len() < self.config.max_sessions || self.table.has_half_open()
+            let has_room = self.table.len() < self.config.max_sessions;
+            (has_room || self.table.has_half_open(), RefusalCause::Sessions)
         };
         if !has_room {
-            return Err(self.refuse(from, hello, Refusal::Full));
+            return Err(self.refuse(from, hello, limit));
         }
         if !self.handshakes.admit(flow.source.ip(), usize::from(path_proven), now) {
             // The sender retransmits the HELLO.
@@ -110,12 +113,14 @@ impl Observer {
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();
-        if self.table.find(&Key::of(&flow)).is_some()
-            || self.table.len() >= self.config.max_sessions
-            || terms.threshold > self.config.max_threshold
-            || no_quack
-        {
-            return Err(HandleError::Refused);
+        if self.table.find(&Key::of(&flow)).is_some() {
+            return Err(RefusalCause::Taken.into());
+        }
+        if self.table.len() >= self.config.max_sessions {
+            return Err(RefusalCause::Sessions.into());
+        }
+        if terms.threshold > self.config.max_threshold || no_quack {
+            return Err(RefusalCause::Terms.into());
         }
         let request = SessionRequest {
             peer: flow.source.into(),
@@ -152,7 +157,7 @@ impl Observer {
         let (responder, requested) = read.map_err(|error| self.failed(error))?;
         let from = request.peer;
         if requested.every.is_none() && requested.every_packets.is_none() {
-            return Err(self.refuse(from, hello, Refusal::Terms));
+            return Err(self.refuse(from, hello, RefusalCause::Terms));
         }
         let terms = Terms {
             threshold: requested.threshold.min(self.config.max_threshold),
@@ -168,7 +173,7 @@ impl Observer {
                 self.queue(Outgoing::Accept(number));
                 Ok(())
             }
-            Err(HandleError::Refused) => Err(self.refuse(from, hello, Refusal::Terms)),
+            Err(HandleError::Refused(cause)) => Err(self.refuse(from, hello, cause)),
             Err(error) => Err(error),
         }
     }
@@ -198,7 +203,7 @@ impl Observer {
             echo,
             answer,
         };
-        let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
+        let mut session = Session::new(agreed, now).ok_or(RefusalCause::Terms)?;
         session.local_ip = peer.local_ip;
         if path_proven && self.is_source_full(&flow) {
             self.table.evict_unproven(flow.source.ip());
@@ -222,9 +227,10 @@ impl Observer {
         }
     }
 
-    fn refuse(&mut self, to: Peer, hello: &Hello<'_>, why: Refusal) -> HandleError {
+    fn refuse(&mut self, to: Peer, hello: &Hello<'_>, cause: RefusalCause) -> HandleError {
         self.stats.refused += 1;
-        self.queue(Outgoing::Bare(to, Bare::Refuse(hello.session, hello.echo(), why)));
-        HandleError::Refused
+        let refuse = Bare::Refuse(hello.session, hello.echo(), cause.refusal());
+        self.queue(Outgoing::Bare(to, refuse));
+        cause.into()
     }
 }

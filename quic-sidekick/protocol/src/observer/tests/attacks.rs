@@ -91,7 +91,10 @@ fn a_cookie_opens_no_session_for_another_flow() {
     let mut b = bench(ObserverConfig::default());
     let own = "203.0.113.66:6666".parse().unwrap();
     // The attacker's cookie and our flow.
-    assert_eq!(b.hello_of(own, 1, Terms::default()), Err(HandleError::Refused));
+    assert_eq!(
+        b.hello_of(own, 1, Terms::default()),
+        Err(HandleError::Refused(RefusalCause::OtherSource))
+    );
     let (_, bytes) = b.next_sent().unwrap();
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::Refuse { why: Refusal::Taken, .. })));
     // The attacker's cookie and our address.
@@ -118,7 +121,10 @@ fn a_shared_address_takes_no_flow_whose_path_was_proven() {
     assert!(b.next_sent().is_some());
 
     let neighbour = "192.0.2.1:6000".parse().unwrap();
-    assert_eq!(b.hello_of(neighbour, 2, Terms::default()), Err(HandleError::Refused));
+    assert_eq!(
+        b.hello_of(neighbour, 2, Terms::default()),
+        Err(HandleError::Refused(RefusalCause::Taken))
+    );
     while b.next_sent().is_some() {}
     b.capture(7, 0);
     b.poll(1, 1, 2).unwrap();
@@ -248,7 +254,7 @@ fn a_sender_with_a_proven_path_displaces_one_without() {
     b.flow.source.set_port(4000);
     assert_eq!(
         b.hello(1, Terms::default()).map(drop),
-        Err(HandleError::Refused),
+        Err(HandleError::Refused(RefusalCause::SessionsOfSource)),
         "no stronger proof than the sender's"
     );
     while b.next_sent().is_some() {}
@@ -264,7 +270,11 @@ fn a_sender_with_a_proven_path_displaces_one_without() {
     });
     assert_eq!(stayed.count(), 0);
     b.flow.source.set_port(4999);
-    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those have an equal proof");
+    assert_eq!(
+        b.hello_along_path(99),
+        Err(HandleError::Refused(RefusalCause::SessionsOfSource)),
+        "those have an equal proof"
+    );
 }
 
 /// The sender with the proven path is still unconfirmed: its first sealed message is in flight.
@@ -282,7 +292,10 @@ fn an_unconfirmed_session_with_a_proven_path_keeps_its_flow() {
         if before {
             b.send_from(neighbour, 2, poll).unwrap();
         } else {
-            assert_eq!(b.hello_of(neighbour, 2, Terms::default()), Err(HandleError::Refused));
+            assert_eq!(
+                b.hello_of(neighbour, 2, Terms::default()),
+                Err(HandleError::Refused(RefusalCause::Taken))
+            );
         }
         b.observer.table.check();
         while b.next_sent().is_some() {}

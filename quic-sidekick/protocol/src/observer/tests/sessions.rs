@@ -68,13 +68,16 @@ fn new_limits_apply_to_new_sessions() {
     let mut b = bench(ObserverConfig { max_sessions: 1, ..ObserverConfig::default() });
     let key = b.observer.public_key();
     b.open(1, Terms { every_packets: NonZeroU16::new(1), ..Terms::default() });
-    assert_eq!(b.hello(2, Terms::default()).unwrap_err(), HandleError::Refused);
+    assert_eq!(
+        b.hello(2, Terms::default()).unwrap_err(),
+        HandleError::Refused(RefusalCause::Sessions)
+    );
     b.next_sent();
     let wrong = ObserverConfig { max_sessions: 2, max_threshold: 0, ..ObserverConfig::default() };
     assert_eq!(b.observer.reconfigure(wrong), Err(ConfigError::Threshold));
     assert_eq!(
         b.hello(2, Terms::default()).unwrap_err(),
-        HandleError::Refused,
+        HandleError::Refused(RefusalCause::Sessions),
         "the limits are unchanged"
     );
     b.next_sent();
@@ -135,7 +138,7 @@ fn terms_are_lowered_to_the_limits() {
     assert_eq!((accept.terms.threshold, accept.terms.every), (40, Some(Duration::from_millis(1))));
     assert_eq!(accept.kept_sums, 128);
     let never = Terms { every: None, ..Terms::default() };
-    assert_eq!(b.hello(2, never), Err(HandleError::Refused));
+    assert_eq!(b.hello(2, never), Err(HandleError::Refused(RefusalCause::Terms)));
     let (_, bytes) = b.next_sent().unwrap();
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::Refuse { why: Refusal::Terms, .. })));
 }

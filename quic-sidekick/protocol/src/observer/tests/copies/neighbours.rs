@@ -18,7 +18,7 @@ pub(super) fn intrude(b: &mut Bench) -> Result<(), HandleError> {
 fn a_shared_address_takes_no_flow_that_is_kept() {
     let mut b = bench(keeping());
     b.open_keeping(1);
-    assert_eq!(intrude(&mut b), Err(HandleError::Refused));
+    assert_eq!(intrude(&mut b), Err(HandleError::Refused(RefusalCause::Taken)));
     while b.next_sent().is_some() {}
     assert_eq!(b.pass(100..110), 10);
     b.request(1, &[between(103, 105)]).unwrap();
@@ -26,7 +26,7 @@ fn a_shared_address_takes_no_flow_that_is_kept() {
     // Nor does it end the session to make room, whatever it proves of its own flows.
     b.observer.reconfigure(ObserverConfig { max_sessions_per_source: 1, ..keeping() }).unwrap();
     b.flow.source.set_port(4001);
-    assert_eq!(b.hello_along_path(3), Err(HandleError::Refused));
+    assert_eq!(b.hello_along_path(3), Err(HandleError::Refused(RefusalCause::SessionsOfSource)));
     assert_eq!(b.observer.sessions(), 1);
     b.observer.table.check();
 }

@@ -34,7 +34,7 @@ fn without_memory_sessions_end_copies_and_inform_senders() {
     b.observer.table.check();
 
     // The sender still receives the flow, and a neighbour does not.
-    assert_eq!(intrude(&mut b), Err(HandleError::Refused));
+    assert_eq!(intrude(&mut b), Err(HandleError::Refused(RefusalCause::Taken)));
     while b.next_sent().is_some() {}
     b.observer.reconfigure(keeping()).unwrap();
     assert_eq!((b.pass(0..10), b.next_sent()), (0, None), "no session asked");
