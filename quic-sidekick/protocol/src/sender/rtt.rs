@@ -1,5 +1,6 @@
 //! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ const GRANULARITY: Nanos = 1_000_000;
 const RECENT: Duration = Duration::from_secs(10);
 /// The number of samples that distinguish a queue from jitter.
 const LAST: usize = 16;
+/// The number of samples that a single delayed packet does not explain.
+const OF_LATE: usize = 3;
 /// The assumed value before the first measurement.
 const INITIAL: Nanos = 100 * GRANULARITY;
 
@@ -20,6 +23,11 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 /// flow nearly always by its greatest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
+/// On a long path, even a full queue delays packets by less. So a queue also grows when its delay
+/// is three quarters of the greatest recent one. That one has to exceed the shortest sample divided
+/// by this number, the time above, and the jitters. A queue that overflows is that long, and random
+/// losses also hit shorter ones.
+const FULL_PART: Nanos = 8;
 /// A message overtakes a packet by less than this many times the jitter.
 const OVERTAKING_JITTERS: Nanos = 6;
 
@@ -71,6 +79,8 @@ pub(super) struct NearRtt {
     last: VecDeque<Nanos>,
     /// The least of them.
     least_of_last: Nanos,
+    /// The greatest recent value that no single delayed packet explains.
+    recent_most: Recent<Reverse<Nanos>>,
     jitter: Jitter,
 }
 
@@ -96,23 +106,29 @@ impl Jitter {
 }
 
 /// The least value of the last ten to twenty seconds, because a path may become longer for good.
-#[derive(Debug, Default)]
-struct Recent {
+#[derive(Debug)]
+struct Recent<T = Nanos> {
     /// When `current` becomes `before`.
     until: Option<Instant>,
-    before: Option<Nanos>,
-    current: Option<Nanos>,
+    before: Option<T>,
+    current: Option<T>,
 }
 
-impl Recent {
-    fn note(&mut self, sample: Nanos, now: Instant) {
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { until: None, before: None, current: None }
+    }
+}
+
+impl<T: Copy + Ord> Recent<T> {
+    fn note(&mut self, sample: T, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
             (self.until, self.before, self.current) = (Some(now + RECENT), self.current, None);
         }
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
     }
 
-    fn least(&self) -> Option<Nanos> {
+    fn least(&self) -> Option<T> {
         match (self.before, self.current) {
             (Some(before), Some(current)) => Some(before.min(current)),
             (before, current) => before.or(current),
@@ -144,6 +160,9 @@ impl NearRtt {
                 self.jitter.note(*before, sample, now);
             }
             self.note_last(sample);
+            if let Some(late) = self.of_late().filter(|_| self.last.len() >= OF_LATE) {
+                self.recent_most.note(Reverse(late), now);
+            }
         }
         self.smoothed = Some(match self.smoothed {
             None => {
@@ -203,9 +222,9 @@ impl NearRtt {
         Some(Duration::from_nanos(latest.saturating_sub(least)))
     }
 
-    /// The least of the last three samples: what no single delayed packet explains.
+    /// The least of the latest samples: what no single delayed packet explains.
     fn of_late(&self) -> Option<Nanos> {
-        self.last.iter().take(3).min().copied()
+        self.last.iter().take(OF_LATE).min().copied()
     }
 
     /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
@@ -215,10 +234,17 @@ impl NearRtt {
 
     /// Whether a queue grows (SPEC.md, section 7.10).
     pub(super) fn queue_grows(&self) -> bool {
-        let Some(least) = self.recent.least() else { return false };
+        let (Some(least), Some(late)) = (self.recent.least(), self.of_late()) else {
+            return false;
+        };
         let jitters = QUEUE_JITTERS.saturating_mul(self.jitter().unwrap_or_default());
-        let most = scale(least, 3, 2).saturating_add(QUEUE_MORE).saturating_add(jitters);
-        self.of_late().is_some_and(|late| late > most)
+        let unexplained = QUEUE_MORE.saturating_add(jitters);
+        let delay = late.saturating_sub(least);
+        if delay > (least / 2).saturating_add(unexplained) {
+            return true;
+        }
+        let most = self.recent_most.least().map_or(0, |most| most.0.saturating_sub(least));
+        most > (least / FULL_PART).saturating_add(unexplained) && delay >= scale(most, 3, 4)
     }
 
     fn bound(&self) -> Nanos {

@@ -106,24 +106,47 @@ fn a_queue_adds_nothing_to_the_jitter_for_long() {
     assert!((2 * MS..=5 * MS).contains(&radio), "{radio:?}");
 }
 
-#[test]
+/// Whether a queue grows after these samples, in milliseconds.
 #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn grows(samples: &[u32]) -> bool {
+    let (mut now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
+    for ms in samples {
+        now += 10 * MS;
+        rtt.sample(Sample::Answer(*ms * MS), now);
+    }
+    rtt.queue_grows()
+}
+
+#[test]
 fn a_queue_grows_beyond_half_the_near_rtt_and_the_jitter() {
-    let grows = |samples: &[u32]| {
-        let (mut now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
-        for ms in samples {
-            now += 10 * MS;
-            rtt.sample(Sample::Answer(*ms * MS), now);
-        }
-        rtt.queue_grows()
-    };
+    // A longer queue stood there before, so neither of these fills it.
+    let full = [100; 3];
     let steady = [20; 40];
     for (late, expected) in [([34, 34, 34], false), ([35, 35, 35], true), ([35, 20, 35], false)] {
-        assert_eq!(grows(&[&steady[..], &late].concat()), expected, "{late:?}");
+        assert_eq!(grows(&[&steady[..], &full, &steady, &late].concat()), expected, "{late:?}");
     }
     // A radio that delays the packets by 0 to 8 ms, in no order.
     let radio: Vec<u32> = (0..400).map(|i| 20 + i * 7 % 9).collect();
     for (late, expected) in [([44, 44, 44], false), ([60, 60, 60], true)] {
-        assert_eq!(grows(&[&radio[..], &late].concat()), expected, "{late:?}");
+        assert_eq!(grows(&[&full[..], &radio, &late].concat()), expected, "{late:?}");
     }
+}
+
+/// On a long path, even a full queue adds less than half of the round trip.
+#[test]
+fn a_queue_grows_near_its_recent_most() {
+    let filled: Vec<u32> = (60..=84).chain([84; 20]).collect();
+    for (late, expected) in [([84; 3], true), ([78; 3], true), ([77; 3], false), ([60; 3], false)] {
+        let samples = [&[60; 40], &filled[..], &late].concat();
+        assert_eq!(grows(&samples), expected, "{late:?}");
+    }
+    // A single delayed packet is no queue. Nor are delays within 4 ms and an eighth.
+    assert!(!grows(&[&[60; 40][..], &[60, 60, 84]].concat()));
+    for (most, expected) in [(71, false), (72, true)] {
+        let samples = [&[60; 40][..], &[most; 3]].concat();
+        assert_eq!(grows(&samples), expected, "{most} ms");
+    }
+    // A radio that delays the packets by 0 to 8 ms, in no order.
+    let radio: Vec<u32> = (0..400).map(|i| 60 + i * 7 % 9).collect();
+    assert!((0..400).all(|until| !grows(&radio[..until])));
 }
