@@ -2,8 +2,8 @@
 //! blocks of 30 in one process, so that a busy or slow machine slows both. `make bench` writes the
 //! results to `target/bench.json`.
 
-#[path = "../../../quack/benches/quack/beside.rs"]
-mod beside;
+#[path = "../../../quack/benches/quack/alternate.rs"]
+mod alternate;
 mod blocks;
 #[path = "../../../quack/benches/quack/figures.rs"]
 mod figures;

@@ -1,7 +1,7 @@
 //! The cost of sums and decoder, alternating with the textbook code in one process, so that a busy
 //! or slow machine slows both. `make bench` writes the results to `target/bench.json`.
 
-mod beside;
+mod alternate;
 mod figures;
 mod work;
 
