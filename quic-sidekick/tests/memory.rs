@@ -30,7 +30,7 @@ mod held;
 mod help;
 
 use allocator::{unwatched, watched};
-use help::{Direction, Link, ProxySays, Trouble};
+use help::{Direction, Fault, Link, ProxyOutput};
 
 /// The most KiB that help adds at 10 Mbit/s, and at 1,000.
 const USUAL: [usize; 2] = [384, 1024];
@@ -47,13 +47,13 @@ fn help_adds_no_more_memory_than_the_notes_state() {
     for ((rate, link), usual) in held::LINKS.into_iter().zip(USUAL) {
         let stock = held::by_stock_quiche(link);
         let (usual, most) = (usual << 10, MOST << 20);
-        for (trouble, bound) in
-            [(Trouble::None, usual), (Trouble::Deaf, most), (Trouble::Forgotten, most)]
+        for (fault, bound) in
+            [(Fault::None, usual), (Fault::BlindProxy, most), (Fault::IdlePlugin, most)]
         {
-            let helped = held::with_help(link, trouble);
-            println!("{rate} Mbit/s, {trouble:?}: {helped} bytes, stock quiche {stock}");
+            let helped = held::with_help(link, fault);
+            println!("{rate} Mbit/s, {fault:?}: {helped} bytes, stock quiche {stock}");
             assert!(helped > stock + (100 << 10), "the instrument works: help takes memory");
-            assert!(helped - stock <= bound, "{rate} Mbit/s, {trouble:?}: {helped}, {stock}");
+            assert!(helped - stock <= bound, "{rate} Mbit/s, {fault:?}: {helped}, {stock}");
         }
     }
     let [slow, fast] = USUAL;

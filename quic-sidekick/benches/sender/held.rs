@@ -2,7 +2,7 @@
 //! BoringSSL's.
 
 use crate::allocator::peak_of;
-use crate::help::{Certificate, Direction, Helped, Link, Nobody, Trouble};
+use crate::help::{Certificate, Direction, Fault, Helped, Link, NoHelp};
 use crate::{hooked, stock};
 use quic_sidekick::{Driver, Mode, quiche};
 
@@ -31,11 +31,11 @@ const fn link(rate: u32, bytes: usize, loses_every: Option<u64>) -> (u32, Link) 
 }
 
 /// The most bytes that a sender holds at a time for a connection with help.
-pub(crate) fn with_help(link: Link, trouble: Trouble) -> usize {
+pub(crate) fn with_help(link: Link, fault: Fault) -> usize {
     let certificate = Certificate::new();
     let (cert, key) = certificate.files();
     let (helped, peak) = peak_of(|| {
-        let mut helped = Helped::new(MODE, None).with(trouble);
+        let mut helped = Helped::new(MODE, None).with(fault);
         hooked::transfer::transfer(link, CONTROLLER, (&cert, &key), &mut helped);
         helped
     });
@@ -51,7 +51,7 @@ pub(crate) fn by_stock_quiche(link: Link) -> usize {
     let (cert, key) = certificate.files();
     let files = (cert.as_str(), key.as_str());
     let ((), peak) = peak_of(|| {
-        stock::transfer::transfer(link, CONTROLLER, files, &mut Nobody);
+        stock::transfer::transfer(link, CONTROLLER, files, &mut NoHelp);
     });
     peak.cast_unsigned() + size_of::<pristine::Connection>()
 }

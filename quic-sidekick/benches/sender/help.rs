@@ -58,16 +58,16 @@ impl Certificate {
     }
 }
 
-/// The route of a message of the proxy.
+/// The datagrams that the proxy sends, by route.
 #[derive(Default)]
-pub(crate) struct ProxySays {
+pub(crate) struct ProxyOutput {
     /// To the adjacent socket.
     pub(crate) messages: Vec<Vec<u8>>,
     /// Along the path, in the server's name.
     pub(crate) on_path: Vec<Vec<u8>>,
 }
 
-impl ProxySays {
+impl ProxyOutput {
     pub(crate) fn extend(&mut self, more: Self) {
         self.messages.extend(more.messages);
         self.on_path.extend(more.on_path);
@@ -75,11 +75,11 @@ impl ProxySays {
 }
 
 /// No proxy, no plugin.
-pub(crate) struct Nobody;
+pub(crate) struct NoHelp;
 
-macro_rules! nobody {
+macro_rules! no_help {
     ($upload:path, $connection:ty) => {
-        impl $upload for Nobody {
+        impl $upload for NoHelp {
             fn attach(&mut self, _: &mut $connection) {}
             fn receive(&mut self, _: &mut $connection, _: Option<Vec<u8>>) -> bool {
                 false
@@ -88,11 +88,11 @@ macro_rules! nobody {
             fn next_timeout(&self) -> Option<Instant> {
                 None
             }
-            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> ProxySays {
-                ProxySays::default()
+            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> ProxyOutput {
+                ProxyOutput::default()
             }
-            fn keep(&mut self, _: &[u8]) -> ProxySays {
-                ProxySays::default()
+            fn keep(&mut self, _: &[u8]) -> ProxyOutput {
+                ProxyOutput::default()
             }
             fn proxy_deadline(&self) -> Option<Instant> {
                 None
@@ -101,20 +101,20 @@ macro_rules! nobody {
     };
 }
 
-nobody!(hooked::transfer::Help, quiche::Connection);
-nobody!(stock::transfer::Help, pristine::Connection);
+no_help!(hooked::transfer::Help, quiche::Connection);
+no_help!(stock::transfer::Help, pristine::Connection);
 
 /// A fault after a thousand packets, so that the plugin must keep more than usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "the benchmark of instructions has no faults")]
-pub(crate) enum Trouble {
+pub(crate) enum Fault {
     None,
     /// The proxy sees no more packets.
-    Deaf,
-    /// The application sends without a call of the plugin.
-    Forgotten,
+    BlindProxy,
+    /// The application no longer calls the plugin.
+    IdlePlugin,
     /// There is no proxy, from the first packet on.
-    Absent,
+    NoProxy,
 }
 
 /// The proxy's address.
@@ -122,7 +122,7 @@ const PROXY: &str = "192.0.2.254:5252";
 
 /// The plugin and its proxy.
 pub(crate) struct Helped {
-    trouble: Trouble,
+    fault: Fault,
     /// The packets that reached the proxy.
     packets: u64,
     driver: Driver<Memory>,
@@ -179,7 +179,7 @@ impl Helped {
     #[allow(dead_code, reason = "its memory is not measured")]
     pub(crate) fn without_proxy(mode: Mode) -> Self {
         let helped = Self::of(Config::discover(mode), ObserverConfig::default());
-        Self { trouble: Trouble::Absent, ..helped }
+        Self { fault: Fault::NoProxy, ..helped }
     }
 
     fn of(config: Config, observer: ObserverConfig) -> Self {
@@ -187,7 +187,7 @@ impl Helped {
             ["192.0.2.1:4000", "198.51.100.7:443", PROXY, "192.0.2.1:5000"]
                 .map(|address| address.parse::<SocketAddr>().unwrap());
         Self {
-            trouble: Trouble::None,
+            fault: Fault::None,
             packets: 0,
             driver: watched(|| Driver::with_seed(config, [7; 32])),
             observer: Observer::new(observer, [3; 32]).unwrap(),
@@ -198,29 +198,29 @@ impl Helped {
     }
 
     #[allow(dead_code, reason = "the benchmark of instructions has no faults")]
-    pub(crate) fn with(self, trouble: Trouble) -> Self {
-        Self { trouble, ..self }
+    pub(crate) fn with(self, fault: Fault) -> Self {
+        Self { fault, ..self }
     }
 
     pub(crate) fn status(&self) -> Status {
         self.driver.status()
     }
 
-    fn says(&mut self) -> ProxySays {
+    fn output(&mut self) -> ProxyOutput {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let mut says = ProxySays::default();
+        let mut output = ProxyOutput::default();
         while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
-            let said = buffer[..transmit.size].to_vec();
+            let datagram = buffer[..transmit.size].to_vec();
             match transmit.route {
-                Route::Path { .. } => says.on_path.push(said),
-                Route::Session | Route::Stranger { .. } => says.messages.push(said),
+                Route::Path { .. } => output.on_path.push(datagram),
+                Route::Session | Route::Stranger { .. } => output.messages.push(datagram),
             }
         }
-        says
+        output
     }
 
-    fn suffers(&self, trouble: Trouble) -> bool {
-        self.trouble == trouble && self.packets > 1000
+    fn has_fault(&self, fault: Fault) -> bool {
+        self.fault == fault && self.packets > 1000
     }
 }
 
@@ -237,7 +237,7 @@ impl hooked::transfer::Help for Helped {
     }
 
     fn receive(&mut self, client: &mut quiche::Connection, message: Option<Vec<u8>>) -> bool {
-        if self.suffers(Trouble::Forgotten) {
+        if self.has_fault(Fault::IdlePlugin) {
             unwatched(|| drop(message));
             return false;
         }
@@ -246,7 +246,7 @@ impl hooked::transfer::Help for Helped {
     }
 
     fn on_sent(&mut self, client: &mut quiche::Connection, messages: &mut Vec<Vec<u8>>) {
-        if self.suffers(Trouble::Forgotten) {
+        if self.has_fault(Fault::IdlePlugin) {
             return;
         }
         self.driver.on_sent(client, now());
@@ -255,23 +255,23 @@ impl hooked::transfer::Help for Helped {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        if self.suffers(Trouble::Forgotten) {
+        if self.has_fault(Fault::IdlePlugin) {
             return None;
         }
         self.driver.poll_timeout()
     }
 
-    fn keep(&mut self, datagram: &[u8]) -> ProxySays {
+    fn keep(&mut self, datagram: &[u8]) -> ProxyOutput {
         self.observer.keep(&self.flow.reversed(), 0, datagram, now());
-        self.says()
+        self.output()
     }
 
-    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> ProxySays {
-        if self.trouble == Trouble::Absent {
-            return ProxySays::default();
+    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> ProxyOutput {
+        if self.fault == Fault::NoProxy {
+            return ProxyOutput::default();
         }
         self.packets += u64::from(datagram.is_some());
-        if let Some(datagram) = datagram.filter(|_| !self.suffers(Trouble::Deaf)) {
+        if let Some(datagram) = datagram.filter(|_| !self.has_fault(Fault::BlindProxy)) {
             self.observer.observe(&self.flow, 0, Payload::whole(datagram), now());
         }
         for message in messages {
@@ -279,7 +279,7 @@ impl hooked::transfer::Help for Helped {
             let _ = self.observer.handle_input(self.adjacent, message, now());
         }
         self.observer.on_timeout(now());
-        self.says()
+        self.output()
     }
 
     fn proxy_deadline(&self) -> Option<Instant> {

@@ -31,7 +31,7 @@ mod figures;
 mod help;
 
 use figures::Figures;
-use help::{Direction, Helped, Link, Nobody, ProxySays};
+use help::{Direction, Helped, Link, NoHelp, ProxyOutput};
 use quic_sidekick::{Mode, ReceiveRepair, ReceiveState};
 use std::num::NonZeroU16;
 use std::process::{Command, ExitCode};
@@ -149,8 +149,8 @@ fn run(controller: &str, help: &str) -> u64 {
         None => (UPLOAD, help),
     };
     let mut helped = match help {
-        "stock" => return stock::transfer::transfer(link, controller, files, &mut Nobody),
-        "none" => return hooked::transfer::transfer(link, controller, files, &mut Nobody),
+        "stock" => return stock::transfer::transfer(link, controller, files, &mut NoHelp),
+        "none" => return hooked::transfer::transfer(link, controller, files, &mut NoHelp),
         COPIES => Helped::receiving(ReceiveRepair::Requests),
         PARITY => Helped::receiving(ReceiveRepair::Parity),
         WITHOUT_PROXY => Helped::without_proxy(Mode::Auto),

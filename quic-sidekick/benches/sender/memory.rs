@@ -31,13 +31,13 @@ mod help;
 
 use allocator::{unwatched, watched};
 use figures::Figures;
-use help::{Direction, Link, ProxySays, Trouble};
+use help::{Direction, Fault, Link, ProxyOutput};
 
 #[allow(clippy::cast_precision_loss, reason = "a few megabytes")]
 fn main() {
     let mut figures = Figures::begin().unwrap();
     for (rate, link) in held::LINKS {
-        let ours = held::with_help(link, Trouble::None) as f64;
+        let ours = held::with_help(link, Fault::None) as f64;
         let stock = held::by_stock_quiche(link) as f64;
         figures.add(&format!("sender/memory/{rate}-mbit"), "bytes", (ours, stock), stock / ours);
     }

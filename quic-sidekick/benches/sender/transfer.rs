@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::{Direction, Link, ProxySays, watched};
+use crate::{Direction, Link, ProxyOutput, watched};
 
 use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
 use virtual_time::World;
@@ -31,9 +31,9 @@ pub(crate) trait Help {
     /// The client's timeout.
     fn next_timeout(&self) -> Option<Instant>;
     /// The proxy's work on a datagram that the client sent, or on a message.
-    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> ProxySays;
+    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> ProxyOutput;
     /// The proxy's work on a datagram for the client.
-    fn keep(&mut self, datagram: &[u8]) -> ProxySays;
+    fn keep(&mut self, datagram: &[u8]) -> ProxyOutput;
     /// The proxy's timeout.
     fn proxy_deadline(&self) -> Option<Instant>;
 }
@@ -194,7 +194,7 @@ pub(crate) fn transfer(
         world.set(next - world.start());
         let is_due = |queue: &VecDeque<(Instant, Vec<u8>)>| due(queue).is_some_and(|at| at <= next);
 
-        let mut proxy_says = ProxySays::default();
+        let mut proxy_output = ProxyOutput::default();
         let mut event = None;
         if is_due(&to_server) {
             let (_, mut datagram) = to_server.pop_front().unwrap();
@@ -206,7 +206,7 @@ pub(crate) fn transfer(
             }
         } else if is_due(&to_proxy) {
             let (_, datagram) = to_proxy.pop_front().unwrap();
-            proxy_says.extend(help.keep(&datagram));
+            proxy_output.extend(help.keep(&datagram));
             to_client.push_back((next + NEAR, datagram));
         } else if is_due(&to_client) {
             packets += u64::from(!up);
@@ -217,7 +217,7 @@ pub(crate) fn transfer(
             event = Some(Event::Time);
         } else {
             server.on_timeout();
-            proxy_says.extend(help.proxy(None, &[]));
+            proxy_output.extend(help.proxy(None, &[]));
         }
         if let Some(event) = event {
             let mut out = Output { release, ..Output::default() };
@@ -227,13 +227,13 @@ pub(crate) fn transfer(
             let work = if packets < WARM_UP { work } else { counted_work };
             work(&mut client, help, &mut body, event, &mut out);
             release = out.release;
-            proxy_says.extend(help.proxy(None, &out.messages));
+            proxy_output.extend(help.proxy(None, &out.messages));
             for datagram in out.datagrams {
                 packets += u64::from(up);
                 if up && link.loses_every.is_some_and(|every| packets % every == 0) {
                     continue;
                 }
-                proxy_says.extend(help.proxy(Some(&datagram), &[]));
+                proxy_output.extend(help.proxy(Some(&datagram), &[]));
                 let left = if up { bottleneck.pass(datagram.len()) } else { Some(next) };
                 // The server drops markers: they are not QUIC.
                 let is_quic = datagram[0] & 0xc0 != 0;
@@ -242,8 +242,9 @@ pub(crate) fn transfer(
                 }
             }
         }
-        messages.extend(proxy_says.messages.into_iter().map(|said| (next + 2 * NEAR, said)));
-        let on_path = proxy_says.on_path.into_iter().map(|said| (next + NEAR, said));
+        messages
+            .extend(proxy_output.messages.into_iter().map(|datagram| (next + 2 * NEAR, datagram)));
+        let on_path = proxy_output.on_path.into_iter().map(|datagram| (next + NEAR, datagram));
         to_client.extend(on_path);
         if !up && server.stream_finished(0) {
             let end = link.bytes.min(body.read + link.ahead);
