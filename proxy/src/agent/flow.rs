@@ -215,14 +215,14 @@ pub(super) struct HelpedFlow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sighting {
     /// A datagram of the program.
-    Sent,
+    FromProgram,
     /// A duplicate: the flow's own interface shows it, too.
-    Twice,
+    Duplicate,
     /// A repair or a marker of the agent.
-    Own,
+    FromAgent,
     /// The agent must leave the flow alone. The program has a sender of its own, or its packets now
     /// have headers that the agent does not write.
-    Alone,
+    Excluded,
 }
 
 /// Why lost packets are not sent again.
@@ -346,25 +346,25 @@ impl HelpedFlow {
     ) -> Sighting {
         let is_marker = Sender::is_marker(payload);
         if is_marker && self.under_way.is_marker(payload) {
-            return Sighting::Own;
+            return Sighting::FromAgent;
         }
         if leaving.interface != self.interface() {
             if self.under_way.is_repair(payload) {
-                return Sighting::Own;
+                return Sighting::FromAgent;
             }
             if self.seen.is_some_and(|seen| now < seen + MOVED) {
-                return Sighting::Twice;
+                return Sighting::Duplicate;
             }
-            let Some(template) = Template::of(leaving) else { return Sighting::Alone };
+            let Some(template) = Template::of(leaving) else { return Sighting::Excluded };
             self.go_by(template, now);
         }
         if is_marker {
-            return Sighting::Alone;
+            return Sighting::Excluded;
         }
         if let Some(tag) = self.under_way.take_repair(payload) {
             // The proxy counts it as another packet, behind those that left the local queue before.
             self.sender.on_sent(tag, Payload::whole(payload), now);
-            return Sighting::Own;
+            return Sighting::FromAgent;
         }
         self.template.update(leaving);
         self.seen = Some(now);
@@ -391,7 +391,7 @@ impl HelpedFlow {
             self.uncounted.push(self.next_tag);
         }
         self.next_tag += 1;
-        Sighting::Sent
+        Sighting::FromProgram
     }
 
     /// Continues on another interface. That path has another proxy, and earlier measurements do not

@@ -121,14 +121,14 @@ impl Work {
             let before = helped.memory();
             let sighting = helped.on_leaving(leaving, payload, self.memory < most, now);
             self.memory = (self.memory + helped.memory()).saturating_sub(before);
-            if sighting != Sighting::Own {
+            if sighting != Sighting::FromAgent {
                 self.count(payload);
             }
             match sighting {
-                Sighting::Sent => self.totals.sent += 1,
-                Sighting::Twice => self.totals.seen_twice += 1,
-                Sighting::Own => {}
-                Sighting::Alone => return false,
+                Sighting::FromProgram => self.totals.sent += 1,
+                Sighting::Duplicate => self.totals.seen_twice += 1,
+                Sighting::FromAgent => {}
+                Sighting::Excluded => return false,
             }
         }
         self.settle(helped, now);
@@ -409,7 +409,7 @@ impl Agent {
         };
         // An error changes only the sender's counters.
         if let Ok(copy) = helped.sender.handle_input(from, message, now) {
-            self.named.on_heard(from, now);
+            self.named.on_answer(from, now);
             if let Some(copy) = copy.and_then(|copy| message.get(copy)) {
                 helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
             }

@@ -12,9 +12,9 @@ use crate::packet_info::is_unicast;
 
 /// Sessions that all flows together request from an address that has not answered. A session sends
 /// at most seven messages before it gives up.
-const MOST_UNHEARD: u32 = 4;
+const MOST_REQUESTS: u32 = 4;
 /// After this time, the agent may request as many more.
-const UNHEARD_TIME: Duration = Duration::from_secs(60);
+const REQUEST_PERIOD: Duration = Duration::from_secs(60);
 /// Most addresses that the agent remembers.
 const MOST: usize = 64;
 /// Most of them that have not answered, so that these displace no proxy for long.
@@ -23,10 +23,10 @@ const MOST_STRANGERS: usize = 32;
 /// The state of an address.
 #[derive(Clone, Copy, Debug)]
 enum Known {
-    /// It has answered as a proxy, at this time last.
+    /// It has answered as a proxy, most recently at this time.
     Proxy(Instant),
-    /// The agent requested this many sessions from it since this time, and got no answer.
-    Unheard(u32, Instant),
+    /// The agent requested this many sessions from it since this time. It has not answered.
+    Silent(u32, Instant),
 }
 
 /// The addresses that answers have named.
@@ -56,15 +56,15 @@ impl Named {
     fn has_room(&mut self, proxy: SocketAddr, now: Instant) -> bool {
         match self.0.get(&proxy) {
             Some(Known::Proxy(_)) => true,
-            Some(Known::Unheard(asked, since)) => {
-                *asked < MOST_UNHEARD || now >= *since + UNHEARD_TIME
+            Some(Known::Silent(asked, since)) => {
+                *asked < MOST_REQUESTS || now >= *since + REQUEST_PERIOD
             }
             None => {
                 self.0.retain(|_, known| match known {
                     Known::Proxy(_) => true,
-                    Known::Unheard(_, since) => now < *since + UNHEARD_TIME,
+                    Known::Silent(_, since) => now < *since + REQUEST_PERIOD,
                 });
-                let strangers = self.0.values().filter(|it| matches!(it, Known::Unheard(..)));
+                let strangers = self.0.values().filter(|it| matches!(it, Known::Silent(..)));
                 strangers.count() < MOST_STRANGERS
             }
         }
@@ -73,15 +73,15 @@ impl Named {
     /// Notes that a session was requested from an address.
     pub(super) fn on_asked(&mut self, proxy: SocketAddr, now: Instant) {
         self.make_room(proxy);
-        match self.0.entry(proxy).or_insert(Known::Unheard(0, now)) {
+        match self.0.entry(proxy).or_insert(Known::Silent(0, now)) {
             Known::Proxy(_) => {}
-            Known::Unheard(asked, since) if now < *since + UNHEARD_TIME => *asked += 1,
-            unheard @ Known::Unheard(..) => *unheard = Known::Unheard(1, now),
+            Known::Silent(asked, since) if now < *since + REQUEST_PERIOD => *asked += 1,
+            silent @ Known::Silent(..) => *silent = Known::Silent(1, now),
         }
     }
 
     /// Notes that a proxy answered from an address.
-    pub(super) fn on_heard(&mut self, proxy: SocketAddr, now: Instant) {
+    pub(super) fn on_answer(&mut self, proxy: SocketAddr, now: Instant) {
         self.make_room(proxy);
         self.0.insert(proxy, Known::Proxy(now));
     }
@@ -94,7 +94,7 @@ impl Named {
         }
         let proxies = self.0.iter().filter_map(|(address, known)| match known {
             Known::Proxy(at) => Some((*at, *address)),
-            Known::Unheard(..) => None,
+            Known::Silent(..) => None,
         });
         if let Some((_, oldest)) = proxies.min() {
             self.0.remove(&oldest);
@@ -184,14 +184,14 @@ mod tests {
                 }
             }
             if second == 300 {
-                assert_eq!(asked[0], 6 * MOST_UNHEARD);
-                named.on_heard(proxy(0), now);
+                assert_eq!(asked[0], 6 * MOST_REQUESTS);
+                named.on_answer(proxy(0), now);
             }
             now += Duration::from_secs(1);
         }
-        assert_eq!(asked[0], 6 * MOST_UNHEARD + 299 * 1000);
+        assert_eq!(asked[0], 6 * MOST_REQUESTS + 299 * 1000);
         let rounds = 600 / 60;
-        assert!((1..=rounds * 32 * MOST_UNHEARD).contains(&asked[1]), "{asked:?}");
+        assert!((1..=rounds * 32 * MOST_REQUESTS).contains(&asked[1]), "{asked:?}");
         assert!(named.0.len() <= MOST);
     }
 
@@ -203,7 +203,7 @@ mod tests {
         for number in 0..1000 {
             let proxy = address(0x0909_0000 + number);
             assert!(named.admits(proxy, source, false, now), "{number}");
-            named.on_heard(proxy, now + Duration::from_millis(number.into()));
+            named.on_answer(proxy, now + Duration::from_millis(number.into()));
             assert!(named.0.len() <= MOST);
         }
     }

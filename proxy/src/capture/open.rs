@@ -65,13 +65,13 @@ impl Filtered {
     }
 
     /// Where it sends packets of IPv4, and of IPv6. Call it before [`Filtered::bind`].
-    pub(super) fn ways(&self) -> Result<[SockaddrStorage; 2], CaptureError> {
+    pub(super) fn link_addresses(&self) -> Result<[SockaddrStorage; 2], CaptureError> {
         let Unbound { interface, socket, .. } = &self.0;
-        let way = |ethertype| {
-            let way = socket::way(socket, interface, ethertype);
-            way.map_err(|cause| Refused::System(cause).on(&interface.name))
+        let address_for = |ethertype| {
+            let address = socket::link_address(socket, interface, ethertype);
+            address.map_err(|cause| Refused::System(cause).on(&interface.name))
         };
-        Ok([way(IPV4)?, way(IPV6)?])
+        Ok([address_for(IPV4)?, address_for(IPV6)?])
     }
 
     /// Opens one for the interface called `name`. That takes the kernel milliseconds.

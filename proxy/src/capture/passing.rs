@@ -27,7 +27,7 @@ pub(crate) struct PassingCapture {
     vnet_header: bool,
     link: Link,
     /// Where packets of IPv4 and of IPv6 go.
-    ways: [SockaddrStorage; 2],
+    link_addresses: [SockaddrStorage; 2],
 }
 
 impl PassingCapture {
@@ -42,7 +42,7 @@ impl PassingCapture {
     ) -> Result<Self, CaptureError> {
         let unbound = Filtered::open(name, settings, Purpose::Passing(direction))?;
         let vnet_header = unbound.has_vnet_header();
-        let ways = unbound.ways()?;
+        let link_addresses = unbound.link_addresses()?;
         let (interface, link, source) = unbound.bind()?;
         let capture = Capture::new(&interface, link, direction, source);
         let capture = match direction {
@@ -52,7 +52,7 @@ impl PassingCapture {
         };
         let refused = |cause| CaptureError::Filter { name: name.to_owned(), cause };
         socket::filter_by(&capture.as_fd(), &mut filter(link, direction)).map_err(refused)?;
-        Ok(Self { capture, vnet_header, link, ways })
+        Ok(Self { capture, vnet_header, link, link_addresses })
     }
 
     /// Sends a frame by the interface, as it is. Never blocks.
@@ -65,15 +65,15 @@ impl PassingCapture {
         let header = header.get(..if self.vnet_header { HEADER_LEN } else { 0 });
         let parts = [IoSlice::new(header.unwrap_or_default()), IoSlice::new(frame)];
         let fd = self.capture.as_fd().as_raw_fd();
-        let [v4, v6] = &self.ways;
+        let [v4, v6] = &self.link_addresses;
         // A frame contains its protocol number. For a bare packet the caller passes it to the
         // kernel: a PPP device drops a packet without one.
-        let way = match (self.link, frame.first()) {
+        let link_address = match (self.link, frame.first()) {
             (Link::Ethernet, _) => None,
             (Link::Ip, Some(first)) if first >> 4 == 4 => Some(v4),
             (Link::Ip, _) => Some(v6),
         };
-        sendmsg(fd, &parts, &[], MsgFlags::MSG_DONTWAIT, way)?;
+        sendmsg(fd, &parts, &[], MsgFlags::MSG_DONTWAIT, link_address)?;
         Ok(())
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn bind(
 /// The address to which a socket sends packets of this EtherType by this interface. The kernel
 /// reports it only for a socket bound to that EtherType. So this binds the socket, and the caller
 /// must bind it again.
-pub(super) fn way(
+pub(super) fn link_address(
     fd: &OwnedFd,
     interface: &NetworkInterface,
     ethertype: u16,
