@@ -132,7 +132,7 @@ impl Proxy {
         if self.lies.sees(now) {
             match another_name {
                 Some(head) if observe(Payload::cut(&head, length)) == Observed::Counted => {
-                    self.lies.renamed();
+                    self.lies.on_renamed();
                 }
                 Some(_) => {}
                 None => {
@@ -176,7 +176,7 @@ impl Proxy {
             } else if after.0 == quacks {
                 leave(packet);
             } else {
-                self.lies.told();
+                self.lies.on_quack();
                 self.tally.sent(transmit.size, now);
                 self.egress.push(packet, now, leave);
             }

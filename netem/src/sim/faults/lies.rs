@@ -22,8 +22,8 @@ pub(in crate::sim) struct Lies {
     invention: Chance,
     garbage: Chance,
     garbling: Chance,
-    /// Whether a packet was renamed since the last quACK.
-    unsaid: bool,
+    /// Whether the observer counted a packet by another identifier since the last quACK.
+    is_falsified: bool,
     /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
@@ -40,7 +40,7 @@ impl Lies {
             invention: chance(11),
             garbage: chance(12),
             garbling: chance(13),
-            unsaid: false,
+            is_falsified: false,
             counts: FaultCounts::default(),
         }
     }
@@ -96,14 +96,14 @@ impl Lies {
         Some(head)
     }
 
-    /// Notes that the observer counted a packet by another identifier.
-    pub(in crate::sim) fn renamed(&mut self) {
-        self.unsaid = true;
+    /// Records that the observer counted a packet by another identifier.
+    pub(in crate::sim) fn on_renamed(&mut self) {
+        self.is_falsified = true;
     }
 
-    /// Notes that the observer sent a quACK.
-    pub(in crate::sim) fn told(&mut self) {
-        self.counts.quacks_falsified += u64::from(std::mem::take(&mut self.unsaid));
+    /// Records that the observer sent a quACK.
+    pub(in crate::sim) fn on_quack(&mut self) {
+        self.counts.quacks_falsified += u64::from(std::mem::take(&mut self.is_falsified));
     }
 
     fn lie(&self, now: Instant) -> Option<Lie> {
@@ -166,8 +166,8 @@ mod tests {
     fn a_quack_counts_as_falsified_after_a_renamed_packet() {
         let (mut lies, _) = lies("proxy-lies garbage at 0");
         let mut falsified = |renamed: usize| {
-            (0..renamed).for_each(|_| lies.renamed());
-            lies.told();
+            (0..renamed).for_each(|_| lies.on_renamed());
+            lies.on_quack();
             lies.counts.quacks_falsified
         };
         assert_eq!([0, 1, 0, 5, 0].map(&mut falsified), [0, 1, 1, 2, 2]);
