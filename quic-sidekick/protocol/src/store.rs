@@ -1,4 +1,4 @@
-//! The last datagrams sent, for re-injection: sending them again unchanged.
+//! The latest datagrams sent, for re-injection: the sender sends them again unchanged.
 
 use crate::allowance::Allowance;
 use std::collections::VecDeque;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 /// The largest budget, in bytes.
 const MAX_ALLOWANCE: usize = 256 * 1024;
 
-/// Datagrams by tag, up to a number of bytes. The oldest are evicted first.
+/// Datagrams by tag, up to a number of bytes. The store evicts the oldest first.
 ///
-/// An [`Allowance`] bounds what is sent again; it saves up at most 256 KiB.
+/// An [`Allowance`] bounds the retransmitted bytes. It saves up at most 256 KiB.
 ///
 /// # Re-injection
 /// A datagram that was lost before the proxy can cross the near segment a second time. It is the
 /// sender's own ciphertext, byte for byte, and the proxy need not decrypt it. So a
 /// [`Sender`](crate::Sender) and a store serve any UDP sender whose receiver drops duplicates, such
-/// as SRTP or WireGuard. The receiver must detect them up to the age at which the store still
-/// returns datagrams.
+/// as SRTP or WireGuard. The receiver must detect duplicates up to the maximum age of the store's
+/// datagrams.
 ///
 /// It suits flows with a rate of their own, such as calls. A flow that slows down after losses,
 /// such as a VPN that carries TCP, would not detect a full queue on the near segment.
@@ -79,7 +79,7 @@ struct Kept {
 }
 
 impl Store {
-    /// A store of at most `max_bytes`. Datagrams older than `max_age` are not sent again.
+    /// A store of at most `max_bytes`. It does not return datagrams older than `max_age`.
     #[must_use]
     pub fn new(max_bytes: usize, max_age: Duration) -> Self {
         Self {
@@ -92,8 +92,8 @@ impl Store {
         }
     }
 
-    /// Keeps a datagram that was sent for the first time. Tags must increase; a datagram with a tag
-    /// that does not, and an empty one, are ignored.
+    /// Keeps a datagram that the caller sent for the first time. Tags must increase. The store
+    /// ignores a datagram whose tag does not increase, and an empty one.
     pub fn push(&mut self, tag: u64, datagram: Vec<u8>, now: Instant) {
         if datagram.is_empty() || self.kept.back().is_some_and(|last| last.tag >= tag) {
             return;
@@ -108,8 +108,9 @@ impl Store {
         }
     }
 
-    /// As [`Store::push`], with a copy of `datagram`. Removes the oldest one if it is too old to be
-    /// sent again. So this allocates only until the store is full, or the first are too old.
+    /// As [`Store::push`], with a copy of `datagram`. Removes the oldest datagram if it is too old
+    /// to be sent again. So this allocates only until the store is full, or its first datagrams are
+    /// too old.
     pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
         self.expire_at_most(1, now);
         let mut copy = std::mem::take(&mut self.spare);
@@ -118,8 +119,8 @@ impl Store {
         self.push(tag, copy, now);
     }
 
-    /// The datagram with this tag, to be sent again. Returns `None` if it is not kept, is too old,
-    /// or exceeds the budget.
+    /// The datagram with this tag, to be sent again. Returns `None` if the store does not keep it,
+    /// or it is too old or exceeds the budget.
     pub fn get_for_resend(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
         let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
         let kept = self.kept.get(index)?;
@@ -130,7 +131,7 @@ impl Store {
     }
 
     /// Returns `len` bytes to the budget, which [`Store::get_for_resend`] spent on a datagram that
-    /// was not sent.
+    /// the caller did not send.
     pub fn refund(&mut self, len: usize) {
         self.allowance.refund(len);
     }
@@ -159,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Removes the datagrams with tags below `tag`, because they are not to be sent again.
+    /// Removes the datagrams with tags below `tag`, which the caller will not send again.
     pub fn remove_before(&mut self, tag: u64) {
         while let Some(oldest) = self.kept.front()
             && oldest.tag < tag
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_takes_the_place_of_one_that_is_too_old() {
+    fn a_copy_replaces_one_that_is_too_old() {
         let ms = Duration::from_millis(1);
         let (begin, mut store) = (start(), Store::new(1 << 20, AGE));
         for number in 0..1000 {
@@ -233,7 +234,7 @@ mod tests {
             let kept = usize::try_from(number + 1).unwrap().min(101);
             assert_eq!(store.bytes(), 1000 * kept);
         }
-        // Several that are too old make way one by one.
+        // The store removes several old datagrams one by one.
         let now = begin + 1099 * ms + Duration::from_nanos(1);
         for number in 0..200_u64 {
             store.push_copy(1000 + number, &[7; 1000], now);
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn old_datagrams_and_those_of_another_flow_are_not_sent_again() {
-        // The sender detects a loss after some milliseconds at the earliest.
+        // The sender needs at least some milliseconds to detect a loss.
         let s = reinjected(Duration::ZERO, 1000);
         assert!(s.sender.stats().early_lost > 50);
         assert_eq!(s.resent, 0);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near {
     pub(crate) delay: Duration,
-    /// Extra delay, uniform from 0 to this. More than the packets' spacing reorders them.
+    /// Extra delay, uniform from 0 to this. It reorders packets if it exceeds their spacing.
     pub(crate) jitter: Duration,
     pub(crate) loss_percent: u64,
 }
@@ -28,8 +28,8 @@ enum Arrival {
     AlongPath(Vec<u8>),
 }
 
-/// The length of a sealed STEADY. No other datagram of a sender is as long.
-const STEADY_LEN: usize = SEAL_LEN + 11;
+/// The length of a sealed STEADY, and of a sealed PACE. No other datagram of a sender is as long.
+const STEADY_OR_PACE_LEN: usize = SEAL_LEN + 11;
 
 /// No tag, for comparisons.
 pub(crate) const NONE: [u64; 0] = [];
@@ -55,7 +55,7 @@ pub(crate) struct Simulation {
     pub(crate) translated: Option<Flow>,
     /// Whether the adjacent socket receives from the proxy before it sends there.
     pub(crate) open: bool,
-    /// The adjacent socket has sent to the proxy, so a firewall admits answers.
+    /// The adjacent socket has sent to the proxy, so a firewall admits the proxy's answers.
     sent_to_proxy: bool,
     random: Numbers,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
@@ -64,12 +64,12 @@ pub(crate) struct Simulation {
     /// The length of each packet, 29 bytes or more.
     pub(crate) packet_len: usize,
     /// Tags of packets that the near segment dropped, and of those that crossed it.
-    pub(crate) swallowed: BTreeSet<u64>,
+    pub(crate) dropped: BTreeSet<u64>,
     pub(crate) arrived: BTreeSet<u64>,
     /// When the proxy counted each packet.
     pub(crate) counted: BTreeMap<u64, Instant>,
-    /// The percentage of datagrams, data and messages alike, that are duplicated, or that arrive
-    /// with a wrong bit. Data with a wrong bit is lost.
+    /// The percentage of datagrams that arrive twice, and of those that arrive with a wrong bit. It
+    /// applies to data and messages alike. Data with a wrong bit is lost.
     pub(crate) duplicate_percent: u64,
     pub(crate) damage_percent: u64,
     /// Tags that the sender declared lost, each with the time since the packet was sent.
@@ -77,14 +77,14 @@ pub(crate) struct Simulation {
     /// Tags that quACKs reported.
     pub(crate) received: BTreeSet<u64>,
     pub(crate) sent_at: Vec<Instant>,
-    /// If set, data that the sender declares lost is sent again from it.
+    /// If set, the sender retransmits from it the data that it declares lost.
     pub(crate) store: Option<Store>,
     pub(crate) resent: u64,
-    /// The number of these that are lost.
+    /// The near segment drops this many of the next retransmissions.
     pub(crate) lost_repairs: u32,
-    /// The proxy does not support STEADY.
+    /// The proxy supports neither STEADY nor PACE.
     pub(crate) is_old: bool,
-    /// Data that arrived although a copy had arrived before.
+    /// Datagrams that arrived again after an earlier transmission had arrived.
     pub(crate) repeated: u64,
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn configured() -> SenderConfig {
     SenderConfig::of(PROXY.parse().unwrap())
 }
 
-/// Exchanges all waiting messages, at one instant.
-pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
+/// Exchanges all waiting messages at one instant.
+pub(crate) fn exchange(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     while let Some(transmit) = sender.poll_transmit(&mut buffer) {
         let message = &buffer[..transmit.size];
@@ -152,7 +152,7 @@ impl Simulation {
             order: 0,
             next_tag: 0,
             packet_len: 300,
-            swallowed: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             arrived: BTreeSet::new(),
             counted: BTreeMap::new(),
             duplicate_percent: 0,
@@ -217,7 +217,7 @@ impl Simulation {
                 let proxy = transmit.destination;
                 self.launch(match transmit.route {
                     Route::Session if proxy == PROXY.parse().unwrap() => Arrival::ToProxy(bytes),
-                    // The answer was damaged on its way.
+                    // The answer to the marker was damaged, so it names another proxy.
                     Route::Session if self.damage_percent > 0 => continue,
                     Route::Path { source, .. } => {
                         assert_eq!(self.flow, Flow { source, destination: transmit.destination });
@@ -259,15 +259,16 @@ impl Simulation {
             let again = self.store.as_mut().and_then(|store| store.get_for_resend(tag, self.now));
             if let Some(datagram) = again.map(<[u8]>::to_vec) {
                 self.resent += 1;
-                let swallow = self.lost_repairs > 0;
-                self.lost_repairs -= u32::from(swallow);
-                self.transmit(tag, datagram, swallow.then_some(true));
+                let is_dropped = self.lost_repairs > 0;
+                self.lost_repairs -= u32::from(is_dropped);
+                self.transmit(tag, datagram, is_dropped.then_some(true));
             }
         }
     }
 
-    /// Sends a data packet. `swallow` decides whether it is lost; if `None`, chance does.
-    pub(crate) fn send(&mut self, swallow: Option<bool>) -> u64 {
+    /// Sends a data packet. `is_dropped` states whether the near segment drops it. If `None`,
+    /// chance decides.
+    pub(crate) fn send(&mut self, is_dropped: Option<bool>) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
         let mut datagram = vec![0x40; self.packet_len];
@@ -278,16 +279,16 @@ impl Simulation {
         if let Some(store) = &mut self.store {
             store.push_copy(tag, &datagram, self.now);
         }
-        self.transmit(tag, datagram, swallow);
+        self.transmit(tag, datagram, is_dropped);
         self.drain();
         tag
     }
 
-    fn transmit(&mut self, tag: u64, datagram: Vec<u8>, swallow: Option<bool>) {
+    fn transmit(&mut self, tag: u64, datagram: Vec<u8>, is_dropped: Option<bool>) {
         self.sender.on_sent(tag, Payload::whole(&datagram), self.now);
         let chance = self.lost();
-        if swallow.unwrap_or(chance) {
-            self.swallowed.insert(tag);
+        if is_dropped.unwrap_or(chance) {
+            self.dropped.insert(tag);
         } else {
             self.launch(Arrival::Data(tag, datagram));
         }
@@ -314,13 +315,13 @@ impl Simulation {
             self.drain();
             assert!(
                 self.sender.poll_timeout().is_none_or(|at| at > self.now),
-                "the sender would spin"
+                "the sender's timeout does not advance"
             );
         }
         self.now = end;
     }
 
-    /// The proxy's outcome for a datagram of the flow, if the flow passes a proxy.
+    /// The proxy's result for a datagram of the flow, if the flow passes a proxy.
     fn observe(&mut self, datagram: &[u8]) -> Option<Observed> {
         let flow = self.translated.unwrap_or(self.flow);
         let proxy = self.proxy.as_mut().filter(|_| self.on_path)?;
@@ -341,7 +342,7 @@ impl Simulation {
                     seen.is_none_or(|seen| seen == Observed::Marker) || self.damage_percent > 0
                 );
             }
-            Arrival::ToProxy(datagram) if self.is_old && datagram.len() == STEADY_LEN => {}
+            Arrival::ToProxy(datagram) if self.is_old && datagram.len() == STEADY_OR_PACE_LEN => {}
             Arrival::ToProxy(datagram) => {
                 self.sent_to_proxy = true;
                 if let Some(proxy) = &mut self.proxy {
@@ -373,6 +374,6 @@ impl Simulation {
     /// Lost packets from `from` on that the sender did not declare lost.
     pub(crate) fn overlooked(&self, from: u64) -> Vec<u64> {
         let declared: BTreeSet<u64> = self.declared.iter().map(|(tag, _)| *tag).collect();
-        self.swallowed.range(from..).filter(|tag| !declared.contains(tag)).copied().collect()
+        self.dropped.range(from..).filter(|tag| !declared.contains(tag)).copied().collect()
     }
 }

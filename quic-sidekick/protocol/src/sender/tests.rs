@@ -38,7 +38,7 @@ impl Sender {
         }
     }
 
-    /// The packets that the session has not settled.
+    /// The session's history.
     fn history(&mut self) -> &mut history::History {
         match &mut self.sessions[0].state {
             State::Closed => panic!("the session is closed"),
@@ -115,7 +115,7 @@ fn a_lossless_flow_is_assisted_without_declared_losses() {
     assert_eq!(s.declared, []);
     assert_eq!(s.sender.stats().undecodable, 0);
     assert!(s.sender.history().is_empty(), "every packet was reported");
-    // Except the packets that passed before the first epoch.
+    // The packets that passed before the first epoch are exceptions.
     let known = s.received.len();
     assert!(
         (950..=1000).contains(&known) && s.received.contains(&999),
@@ -181,7 +181,7 @@ fn a_lost_last_packet_is_detected_after_two_near_rtts() {
 }
 
 #[test]
-fn a_proxy_that_does_not_answer_takes_little_memory() {
+fn a_proxy_that_does_not_answer_costs_little_memory() {
     for (wanted, most) in [(0, 1), (300, 300), (8192, 8192), (9000, 8192)] {
         let config = SenderConfig { unanswered: wanted, ..configured() };
         let mut s = simulation(near(0), 4);
@@ -191,7 +191,8 @@ fn a_proxy_that_does_not_answer_takes_little_memory() {
         s.stream(10_000, MS / 100);
         assert_eq!(s.sender.history().pending.len(), most);
         assert!(s.sender.history().pending.capacity() <= most.next_power_of_two().max(4));
-        // The sender sends HELLOs ever more seldom, and forgets what an epoch cannot begin with.
+        // The sender sends HELLOs less and less often. It forgets packets that an epoch cannot
+        // begin with.
         s.run(Duration::from_secs(600));
         assert_eq!(s.sender.history().pending.capacity(), 0);
         s.near.loss_percent = 0;
@@ -256,7 +257,7 @@ fn strong_reordering_causes_some_false_alarms_but_ends_no_session() {
         s.run(1000 * MS);
         let share = s.false_alarms().len();
         assert!(share < 100, "seed {seed}: {share} of 1000 packets");
-        // All of these arrived, and a few too late to be recognised.
+        // All of these arrived, a few of them too late for the sender to recognise.
         let turned_up = usize::try_from(s.sender.stats().turned_up).unwrap();
         assert!(turned_up <= share && turned_up + 4 >= share, "seed {seed}: {turned_up} {share}");
         assert!(s.overlooked(from).len() < 10, "seed {seed}: {:?}", s.overlooked(from));
@@ -307,7 +308,7 @@ fn quacks_by_number_of_packets() {
 }
 
 #[test]
-fn no_proxy_answers() {
+fn the_sender_reports_that_no_proxy_answers() {
     let mut s = simulation(near(0), 13);
     s.proxy = None;
     s.stream(8000, MS);
@@ -355,7 +356,7 @@ fn a_dead_proxy_is_detected_and_a_returning_one_assists() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// However long its absence, within half a minute, and whether it is configured or discovered.
+/// The proxy is absent for up to half a minute. It is configured or discovered.
 #[test]
 fn a_returning_proxy_assists_within_a_second() {
     for (seed, config) in
@@ -432,21 +433,21 @@ fn malformed_and_foreign_datagrams_change_nothing() {
     let stats = s.sender.stats();
     let now = s.now;
     let proxy = PROXY.parse().unwrap();
-    let mut hear = |from, datagram: &[u8]| s.sender.handle_input(from, datagram, now);
+    let mut handle = |from, datagram: &[u8]| s.sender.handle_input(from, datagram, now);
     assert!(matches!(
-        hear(proxy, b"nonsense"),
+        handle(proxy, b"nonsense"),
         Err(HandleError::Malformed(ParseError::Version(6)))
     ));
     assert!(matches!(
-        hear(proxy, &[0x1f, 0, 0, 0, 0]),
+        handle(proxy, &[0x1f, 0, 0, 0, 0]),
         Err(HandleError::Malformed(ParseError::Type(15)))
     ));
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let unknown = Datagram::UnknownSession { session: crate::wire::SessionNumber(7) };
     let len = unknown.emit(&mut buffer).unwrap();
-    assert_eq!(hear(proxy, &buffer[..len]), Err(HandleError::OtherSession));
+    assert_eq!(handle(proxy, &buffer[..len]), Err(HandleError::OtherSession));
     assert_eq!(
-        hear("192.0.2.254:5253".parse().unwrap(), &buffer[..len]),
+        handle("192.0.2.254:5253".parse().unwrap(), &buffer[..len]),
         Err(HandleError::Stranger)
     );
     let expected = SenderStats {
@@ -458,7 +459,7 @@ fn malformed_and_foreign_datagrams_change_nothing() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// Whatever a proxy seals, in any state, nothing panics and memory stays bounded.
+/// The proxy seals any message in any state. Nothing panics, and memory stays bounded.
 #[test]
 fn a_hostile_proxy_cannot_break_the_sender() {
     for seed in 0..200 {

@@ -1,5 +1,5 @@
-//! Which ranges are requested, and again.
-#![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+//! Which ranges the fetcher requests, and when it repeats them.
+#![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 
 use super::*;
 use crate::wire::SessionNumber;
@@ -29,11 +29,11 @@ fn repeat(fetcher: &mut Fetcher, place: (u8, u8, u8), identifier: u32, now: Inst
 }
 
 #[test]
-fn a_range_is_requested_until_its_copies_are_there() {
+fn a_range_is_requested_until_its_copies_arrive() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     fetcher.want(Some(7), range(10, 13), now);
     assert_eq!(asked(&mut fetcher, now), [range(10, 13)]);
-    assert_eq!(asked(&mut fetcher, now), [], "it waits for the copies");
+    assert_eq!(asked(&mut fetcher, now), [], "the fetcher waits for the copies");
     let later = now + RETRY;
     assert_eq!(fetcher.poll_timeout(), Some(later));
     assert_eq!(asked(&mut fetcher, later), [range(10, 13)], "the request or the copies were lost");
@@ -51,7 +51,7 @@ fn a_gap_that_stays_open_is_requested_twice() {
     let mut twice = |at: Instant| fetcher.poll_request(RETRY, at).unwrap().again().is_some();
     assert_eq!([now, now + RETRY].map(&mut twice), [false, false]);
     assert!(twice(now + 2 * RETRY));
-    // What is left of the gap has been wanted for as long.
+    // The receiver has wanted the rest of the gap for as long.
     assert!(repeat(&mut fetcher, (0, 1, 2), 12, now + 2 * RETRY));
     let rest = fetcher.poll_request(RETRY, now + 2 * RETRY).expect("a copy was skipped");
     assert_eq!((rest.ranges()[0], rest.again().is_some()), (range(10, 12), true));
@@ -63,7 +63,7 @@ fn only_gaps_that_stay_open_are_requested_twice() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     let later = now + 2 * RETRY;
     for gap in 0..20 {
-        // Every fifth is late.
+        // Every fifth gap is late.
         let since = if gap % 5 == 4 { now } else { later };
         let after = u32::try_from(gap).unwrap() * 10;
         fetcher.want_since(since, Some(gap), range(after, after + 3), later);
@@ -91,7 +91,7 @@ fn a_copy_that_is_skipped_is_requested_at_once() {
     // The rest of the first request arrives under its own number.
     fetcher.number -= 1;
     assert!(repeat(&mut fetcher, (0, 4, 5), 15, now));
-    assert!(repeat(&mut fetcher, (0, 2, 5), 13, now), "late, and welcome");
+    assert!(repeat(&mut fetcher, (0, 2, 5), 13, now), "late, but accepted");
     fetcher.number += 1;
     assert!(fetcher.unfilled.is_empty(), "one range is left");
     assert!(repeat(&mut fetcher, (0, 0, 2), 12, now));
@@ -166,7 +166,7 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
         assert!(!fetcher.on_repeat(&copy(number), RETRY, now), "one request was sent");
     }
     (fetcher.number, fetcher.recent) = (6000, RECENT);
-    assert!(fetcher.on_repeat(&copy(5000), RETRY, now), "recent, though nothing waits for it");
+    assert!(fetcher.on_repeat(&copy(5000), RETRY, now), "recent, although no range waits for it");
     assert!(!fetcher.on_repeat(&copy(6001), RETRY, now));
     assert!(!fetcher.on_repeat(&copy(6000 - RECENT), RETRY, now));
 }

@@ -1,4 +1,4 @@
-//! A client that receives a stream of datagrams past a proxy that keeps copies, in virtual time.
+//! A client receives a stream of datagrams past a proxy that keeps copies, in virtual time.
 #![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 
 mod parity;
@@ -41,9 +41,9 @@ struct Download {
     proxy: Observer,
     flow: Flow,
     loss_percent: u32,
-    /// What the segment adds to its delay.
+    /// The delay that the segment adds to every datagram.
     queue: Duration,
-    /// What it adds to the delay of the next datagrams alone.
+    /// The delay that it adds to the next datagrams of the reverse flow alone.
     late: Duration,
     random: Numbers,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
@@ -59,7 +59,7 @@ struct Download {
     copies: u64,
     /// Datagrams that parity rebuilt.
     rebuilt: u64,
-    /// Whether what the proxy sends along the path reaches the sender.
+    /// Whether the proxy's datagrams along the path reach the sender.
     answers_arrive: bool,
     /// Whether the client requests copies.
     requests: bool,
@@ -160,7 +160,7 @@ impl Download {
                         (source, transmit.destination),
                         (self.flow.destination, self.flow.source)
                     );
-                    // By it, a socket that connections share finds this one.
+                    // The handle identifies this connection on a socket that several share.
                     assert_eq!(Answer::parse(&bytes).unwrap().handle, HANDLE);
                     Event::Answer(bytes)
                 }
@@ -172,7 +172,7 @@ impl Download {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let reverse = Flow { source: self.flow.destination, destination: self.flow.source };
         match event {
             Event::Pass(bytes) => {
@@ -181,7 +181,7 @@ impl Download {
             }
             Event::Arrive(bytes) => {
                 self.sender.on_arrival(&bytes);
-                self.take(number(&bytes));
+                self.receive(number(&bytes));
             }
             Event::Marker(bytes) => {
                 self.proxy.observe(&self.flow, 0, Payload::whole(&bytes), self.now);
@@ -201,13 +201,13 @@ impl Download {
                 {
                     self.copies += 1;
                     assert_eq!(&bytes[copy.clone()], datagram(number(&bytes[copy.clone()])));
-                    self.take(number(&bytes[copy]));
+                    self.receive(number(&bytes[copy]));
                 }
                 while let Some(rebuilt) = self.sender.next_rebuilt() {
                     let number = number(rebuilt);
                     assert_eq!(rebuilt, datagram_of(number, self.len));
                     self.rebuilt += 1;
-                    self.take(number);
+                    self.receive(number);
                 }
                 let mut unfilled = Vec::new();
                 self.sender.drain_unfilled(&mut unfilled);
@@ -222,7 +222,7 @@ impl Download {
     }
 
     /// A datagram arrives, original or copy.
-    fn take(&mut self, number: u32) {
+    fn receive(&mut self, number: u32) {
         if self.arrived.contains_key(&number) {
             return;
         }
@@ -261,7 +261,7 @@ impl Download {
             if event.is_some_and(|at| at <= self.now)
                 && let Some(Reverse((_, _, event))) = self.events.pop()
             {
-                self.happen(event);
+                self.handle_event(event);
             }
             self.sender.on_timeout(self.now);
             self.proxy.on_timeout(self.now);
@@ -281,7 +281,7 @@ impl Download {
 }
 
 #[test]
-fn all_that_passed_the_proxy_arrives() {
+fn every_datagram_that_passed_the_proxy_arrives() {
     for (loss_percent, most_ms) in [(0, 2), (4, 60), (15, 90), (30, 200)] {
         let mut slowest = Duration::ZERO;
         for seed in 0..20 {
@@ -310,12 +310,12 @@ fn all_that_passed_the_proxy_arrives() {
 }
 
 #[test]
-fn what_was_lost_before_the_proxy_is_given_up_at_once() {
+fn a_datagram_lost_before_the_proxy_is_given_up_at_once() {
     let mut download = Download::new(keeping(), 5, 0);
     download.run(100 * MS);
     download.stream(0, 100, MS, &[10, 20, 21, 22, 60]);
     download.run(12 * MS);
-    assert_eq!(download.gaps.len(), 1, "it was requested");
+    assert_eq!(download.gaps.len(), 1, "the sender requested it");
     download.run(2 * DELAY);
     assert_eq!(download.unfilled.len(), 1, "a near round trip later");
     download.run(200 * MS);
@@ -325,7 +325,7 @@ fn what_was_lost_before_the_proxy_is_given_up_at_once() {
 
 /// A gap that waits for copies ends when the proxy drops them.
 #[test]
-fn a_proxy_that_stops_keeping_ends_what_waits_for_it() {
+fn a_proxy_that_stops_keeping_ends_the_waiting_gaps() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
     assert!(download.sender.request_copies(9, Some(7000), 7002, download.now));
@@ -337,7 +337,7 @@ fn a_proxy_that_stops_keeping_ends_what_waits_for_it() {
     download.drain();
     download.run(DELAY);
     assert_eq!((&download.unfilled[..], download.sender.is_kept()), (&[9][..], false));
-    // Those that are on their way.
+    // The messages in flight arrive.
     download.run(DELAY);
     let requests = download.proxy.stats().requests_unanswered;
     download.run(1000 * MS);
@@ -345,7 +345,7 @@ fn a_proxy_that_stops_keeping_ends_what_waits_for_it() {
 }
 
 #[test]
-fn a_proxy_that_keeps_nothing_says_so() {
+fn a_proxy_that_keeps_nothing_reports_it() {
     let mut download = Download::new(ObserverConfig::default(), 3, 0);
     download.run(100 * MS);
     assert!(!download.sender.is_kept());
@@ -355,9 +355,9 @@ fn a_proxy_that_keeps_nothing_says_so() {
     assert_eq!(download.proxy.copies_bytes(), 0);
 }
 
-/// A sender whose address is proven, but which does not receive at the flow's port.
+/// The sender has proved its address. It may not receive at the flow's port.
 #[test]
-fn only_the_receiver_of_the_flow_gets_copies() {
+fn only_the_receiver_of_the_flow_receives_copies() {
     for receives in [true, false] {
         let mut download = Download::new(keeping(), 3, 0);
         let config =
@@ -409,7 +409,7 @@ fn copies_can_be_wanted_later() {
         download.run(50 * MS);
         assert!(download.sender.is_kept() && download.proxy.keeps_copies());
     }
-    // One without a proof, and two with it: a session asks once.
+    // A session asks once: by one KEEP without a proof, and two with it.
     let stats = download.proxy.stats();
     assert_eq!((stats.keeps_unproven, stats.keeps), (1, 2));
 }
@@ -419,7 +419,7 @@ fn a_queue_longer_than_the_interval_of_polls_is_measured() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
     let near = download.sender.keeper_rtt().unwrap();
-    // The host itself sends nothing whose reports would show the queue.
+    // The host itself sends no packets whose reports would show the queue.
     for (queue, first) in [(20, 0), (45, 1000)] {
         download.queue = queue * MS;
         download.stream(first, 1000, MS, &[]);
@@ -432,7 +432,7 @@ fn a_queue_longer_than_the_interval_of_polls_is_measured() {
 }
 
 #[test]
-fn copies_go_with_their_session() {
+fn copies_end_with_their_session() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
     download.stream(0, 100, MS, &[]);
@@ -445,8 +445,8 @@ fn copies_go_with_their_session() {
 }
 
 impl Download {
-    /// The proxy's answers to a request of these ranges, which the sender has not made: their
-    /// number, and the bytes of copies.
+    /// The proxy's answers to a request for these ranges, which the sender did not make. Returns
+    /// their number, and the bytes of copies.
     fn ask(&mut self, ranges: &[Range]) -> (usize, usize) {
         let message = Message::Request(Request { number: 1, ranges: Ranges::new(ranges) });
         let mut buffer = [0; MAX_DATAGRAM_LEN];
@@ -475,7 +475,7 @@ fn requests_draw_no_more_bytes_than_the_share() {
         drawn += download.ask(&all).1;
         download.now += MS / 100;
     }
-    // As much as passed, and a grant.
+    // The share is the bytes that passed, and a grant.
     let share = 100 * 1200 + (64 << 10);
     assert!((share * 9 / 10..=share).contains(&drawn), "{drawn} of {share}");
 }
@@ -520,11 +520,11 @@ fn a_new_epoch_drops_the_copies() {
     download.drain();
     download.run(5 * MS);
     assert_eq!(download.proxy.copies_bytes(), 0);
-    assert!(download.sender.is_kept(), "and others are kept from now on");
+    assert!(download.sender.is_kept(), "the proxy keeps later copies");
 }
 
 #[test]
-fn copies_are_gone_after_their_age() {
+fn copies_are_dropped_after_their_age() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
     download.stream(0, 100, MS, &[]);
@@ -541,7 +541,7 @@ fn a_cookie_that_expired_is_replaced() {
     while !download.proxy.keeps_copies() {
         download.run(MS / 10);
     }
-    // KEPT is lost, and so is everything until the cookie expires.
+    // KEPT is lost, and so are all messages until the cookie expires.
     download.events.clear();
     download.loss_percent = 100;
     download.run(35_000 * MS);
@@ -555,7 +555,7 @@ fn a_cookie_that_expired_is_replaced() {
 }
 
 #[test]
-fn an_answer_without_the_nonce_of_the_keep_is_not_taken() {
+fn an_answer_without_the_nonce_of_the_keep_is_dropped() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(3 * MS);
     download.answers_arrive = false;
@@ -580,7 +580,7 @@ fn an_answer_without_the_nonce_of_the_keep_is_not_taken() {
     }
 }
 
-/// A proxy that keeps copies unasked, and copies of no request.
+/// The proxy sends KEPT and copies that the sender did not request.
 #[test]
 fn copies_that_the_sender_did_not_ask_for_are_refused() {
     let mut download = Download::new(keeping(), 3, 0);
@@ -614,7 +614,7 @@ fn copies_that_the_sender_did_not_ask_for_are_refused() {
     assert_eq!(download.sender.stats().repeats_received, 0);
 }
 
-/// While the near segment is congested, the peer must learn of the losses.
+/// While the near segment is congested, the peer must detect the losses.
 #[test]
 fn a_sender_that_pauses_requests_nothing() {
     let mut download = Download::new(keeping(), 3, 0);
@@ -634,11 +634,11 @@ fn a_sender_that_pauses_requests_nothing() {
     download.sender.set_fetching(false);
     download.drain();
     download.run(100 * MS);
-    assert_eq!(download.proxy.stats().requests, 0, "one that waits is withdrawn");
+    assert_eq!(download.proxy.stats().requests, 0, "the sender drops the waiting request");
 }
 
-/// Anyone who knows the session number can send a REPEAT. It does not show that the proxy still has
-/// the session.
+/// An attacker that knows the session number can send a REPEAT. So a REPEAT does not show that the
+/// proxy still holds the session.
 #[test]
 fn a_copy_does_not_refute_a_claim() {
     let mut download = Download::new(keeping(), 3, 0);

@@ -30,8 +30,8 @@ fn sums_count(counted: &[u32]) -> u32 {
 }
 
 proptest! {
-    /// The quick check distinguishes a quACK of all packets from one of as many others: one
-    /// packet lost and another counted twice, or one packet of another sender.
+    /// The quick check distinguishes a quACK of all packets from one of as many others. In these,
+    /// one packet is lost and another counted twice, or one packet is from another sender.
     #[test]
     fn a_quack_of_as_many_other_packets_is_misaligned(
         ids in prop::collection::hash_set(any::<u32>(), 12..100),

@@ -9,8 +9,8 @@ fn near(delay_ms: u32, loss_percent: u64) -> Near {
     Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent }
 }
 
-/// Sends a packet every millisecond, without loss. The messages of the first `lost` milliseconds
-/// are lost.
+/// Sends a packet every millisecond, without loss. The near segment drops the messages of the first
+/// `lost` milliseconds.
 fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     for ms in 0..millis {
         s.near.loss_percent = if ms < lost { 100 } else { 0 };
@@ -19,7 +19,7 @@ fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     }
 }
 
-/// The help for a handshake of the connection cannot wait.
+/// A handshake of the connection needs the help soon.
 #[test]
 fn a_lost_first_hello_is_repeated_soon() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1, 100), 3);
@@ -41,7 +41,7 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
         assert_eq!(
             (s.sender.stats().epochs, s.sender.stats().polls),
             (1, 1),
-            "ACCEPT has just come"
+            "ACCEPT has just arrived"
         );
         // The proxy receives the poll, and its answer is lost.
         stream_while_messages_are_lost(&mut s, 15, 5);
@@ -53,7 +53,7 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     }
 }
 
-/// However long an answer takes, some poll stays outstanding until it arrives.
+/// Even if answers arrive late, a poll stays outstanding until its answer arrives.
 #[test]
 fn a_long_near_rtt_is_measured() {
     for delay in (50..=450).step_by(25) {
@@ -64,7 +64,7 @@ fn a_long_near_rtt_is_measured() {
     }
 }
 
-/// A queue delays every packet, a radio only some.
+/// A queue delays every packet, a radio link only some.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 fn a_queue_stands_while_no_packet_passes_without_delay() {
@@ -96,12 +96,12 @@ fn a_queue_adds_nothing_to_the_jitter_for_long() {
     };
     (0..16).for_each(|_| assert_eq!(sample(20), None, "too few samples"));
     assert_eq!(sample(20), Some(Duration::ZERO));
-    // A queue of 30 ms, filled and drained in turns.
+    // A queue fills up to 24 ms and drains, in turns.
     let queued = (0..500).map(|i| sample(20 + if i % 50 < 25 { i % 25 } else { 0 }));
     let queued = queued.last().unwrap().unwrap();
     assert!(queued < MS, "{queued:?}");
-    // A radio delays the packets by 0 to 8 ms. The mean difference of two is 8/3 ms, if each is as
-    // likely as any other.
+    // A radio link delays the packets by 0 to 8 ms. The mean difference of two uniform delays is
+    // 8/3 ms.
     let radio = (0..4000).map(|i| sample(20 + i * 7 % 9)).last().unwrap().unwrap();
     assert!((2 * MS..=5 * MS).contains(&radio), "{radio:?}");
 }
@@ -125,7 +125,7 @@ fn a_queue_grows_beyond_half_the_near_rtt_and_the_jitter() {
     for (late, expected) in [([34, 34, 34], false), ([35, 35, 35], true), ([35, 20, 35], false)] {
         assert_eq!(grows(&[&steady[..], &full, &steady, &late].concat()), expected, "{late:?}");
     }
-    // A radio that delays the packets by 0 to 8 ms, in no order.
+    // A radio link delays the packets by 0 to 8 ms, in no order.
     let radio: Vec<u32> = (0..400).map(|i| 20 + i * 7 % 9).collect();
     for (late, expected) in [([44, 44, 44], false), ([60, 60, 60], true)] {
         assert_eq!(grows(&[&full[..], &radio, &late].concat()), expected, "{late:?}");

@@ -3,7 +3,7 @@
 use super::rtt::NearRtt;
 use super::*;
 use crate::sender::established::probe::SILENCE;
-use crate::testing::{NONE, Near, PEER, Simulation, configured, converse, proxy};
+use crate::testing::{NONE, Near, PEER, Simulation, configured, exchange, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Words};
 use crate::{Filter, Identification, Observed, ObserverConfig, Position, Terms};
 use std::num::NonZeroU16;
@@ -163,8 +163,8 @@ fn answers_with_too_few_sums_are_not_requested_repeatedly() {
     assert!(s.sender.stats().polls < 100, "{:?}", s.sender.stats());
 }
 
-/// A proxy may delay its answers, but a claimed waiting time cannot make the near segment shorter
-/// than it is.
+/// A proxy may delay its answers. But a claimed waiting time cannot make the near RTT shorter than
+/// it is.
 #[test]
 fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
     for age_us in [u32::MAX, 39_999, 40_001] {
@@ -222,7 +222,7 @@ fn a_refused_sender_backs_off() {
     let mut other = Sender::new(configured(), [9; 32]);
     let now = s.now;
     other.start(s.flow, now);
-    converse(&mut other, &mut proxy, "203.0.113.1:1", now);
+    exchange(&mut other, &mut proxy, "203.0.113.1:1", now);
     s.proxy = Some(proxy);
     s.stream(50_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyFull));
@@ -254,11 +254,11 @@ fn ipv4_mapped_addresses_equal_ipv4_ones() {
     };
     let now = s.now;
     s.sender.start(mapped, now);
-    converse(&mut s.sender, &mut proxy, "[::ffff:192.0.2.1]:5000", now);
+    exchange(&mut s.sender, &mut proxy, "[::ffff:192.0.2.1]:5000", now);
     assert_eq!(proxy.observe(&s.flow, 0, Payload::whole(&[0x40; 30]), now), Observed::Counted);
 }
 
-/// An attacker that knows the session's number claims that the proxy lost it.
+/// An attacker that knows the session's number claims that the proxy no longer holds the session.
 #[test]
 fn a_claim_that_the_session_is_unknown_is_verified() {
     let mut s = assisted(near(5));
@@ -281,7 +281,7 @@ fn a_claim_that_the_session_is_unknown_is_verified() {
     assert_eq!(s.proxy.as_ref().unwrap().sessions(), 1);
 }
 
-/// Injects the claim that the session is unknown. Anyone who knows the number can forge it.
+/// Injects the claim that the session is unknown. An attacker that knows the number can forge it.
 fn claim(s: &mut Simulation) {
     let Some(session) = s.sender.established() else { return };
     let (unknown, now) = (Datagram::UnknownSession { session: session.remote_number }, s.now);
@@ -312,8 +312,8 @@ fn a_flood_of_claims_that_the_session_is_unknown_causes_two_polls_a_second() {
     }
 }
 
-/// A false claim precedes a true one. The later the restart, the less remains of the interval
-/// between doubts.
+/// A false claim precedes a true one. The later the restart, the shorter is the rest of the
+/// interval between doubts.
 #[test]
 fn a_restart_after_a_false_claim_is_detected_soon() {
     for (after, flooded) in
@@ -376,10 +376,11 @@ fn an_attacker_that_did_not_see_the_hello_cannot_answer_it() {
         assert_eq!(s.sender.inject_datagram(accept, 116, now), Err(HandleError::Forged));
     }
     s.stream(200, MS);
-    assert_eq!(s.sender.assistance(), Assistance::Assisted, "the forged answers do no harm");
+    assert_eq!(s.sender.assistance(), Assistance::Assisted, "the forged answers change nothing");
 }
 
-/// Two proxies behind one address, for example, reject each other's cookies.
+/// Two proxies behind one address, for example, reject each other's cookies, and answer each HELLO
+/// by a RETRY.
 #[test]
 fn only_the_first_retry_triggers_a_hello_at_once() {
     let mut s = simulation(near(5));
@@ -493,7 +494,7 @@ fn a_wildcard_source_has_the_destinations_family() {
     let any = Flow { source: "[::]:4000".parse().unwrap(), destination: s.flow.destination };
     let (mut proxy, now) = (proxy(ObserverConfig::default(), 1), s.now);
     s.sender.start(any, now);
-    converse(&mut s.sender, &mut proxy, PEER, now);
+    exchange(&mut s.sender, &mut proxy, PEER, now);
     assert_eq!(proxy.observe(&s.flow, 0, Payload::whole(&[0x40; 30]), now), Observed::Counted);
 }
 
@@ -525,7 +526,8 @@ fn a_hundred_losses_in_a_row_need_no_new_epoch() {
     assert!(slowest.is_some_and(|after| after < 10 * MS + 60 * MS + 30 * MS), "{slowest:?}");
 }
 
-/// A quACK costs as much as the new packets and those missing before, however long the flow lasts.
+/// The work for a quACK grows with the new packets and those that were missing before. It does not
+/// grow with the duration of the flow.
 #[test]
 fn a_quack_costs_what_has_changed() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1), 5);
@@ -535,7 +537,7 @@ fn a_quack_costs_what_has_changed() {
         s.stream(1000, MS);
         let candidates = (s.sender.established().unwrap().reconciler.work - before)
             / usize::from(Terms::default().threshold);
-        // If nothing is missing, one sum decides, which is hardly any work.
+        // If no packet is missing, one sum decides, which is little work.
         assert!((300..700).contains(&candidates), "{candidates} candidates in thousand {thousand}");
     }
 }
@@ -600,7 +602,7 @@ fn an_older_quack_is_ignored() {
     }
 }
 
-/// A connection that sent its packets before the proxy was found, or after, and then is idle.
+/// A connection sends its packets before or after the sender finds the proxy, and then is idle.
 #[test]
 fn an_idle_flow_polls_rarely_and_keeps_its_proxy() {
     for packets in [1, 3, 40] {
@@ -626,7 +628,7 @@ fn an_idle_flow_polls_rarely_and_keeps_its_proxy() {
 #[test]
 fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
     let mut s = established(near(1), 80);
-    // As if the sender had retransmitted the HELLO.
+    // This is the state after a retransmission of the HELLO.
     s.sender.established().unwrap().near_rtt = NearRtt::default();
     let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
     let mut first = None;

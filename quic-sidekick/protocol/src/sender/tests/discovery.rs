@@ -39,9 +39,10 @@ fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
 }
 
-/// The path is longer than the intervals of HELLOs, so their answers cannot be told apart.
+/// The round trip is longer than the intervals of HELLOs, so it is unclear which HELLO an answer
+/// belongs to.
 #[test]
-fn the_first_guess_of_a_long_near_rtt_is_most_of_it() {
+fn the_first_estimate_of_a_long_near_rtt_is_at_least_half_of_it() {
     for delay in [15, 30, 55, 100, 290] {
         let mut s = discovering(near(delay, 0), 1);
         let rough = loop {
@@ -98,7 +99,7 @@ fn without_a_proxy_markers_become_rare() {
     assert!(before <= 9 && s.sender.stats().markers - before <= 14, "{:?}", s.sender.stats());
 }
 
-/// SPEC.md, section 7.9: a NAT that loses its mappings gives the flow another port.
+/// SPEC.md, section 7.9: a NAT that loses its mappings assigns another port to the flow.
 #[test]
 fn a_rebound_flow_is_assisted_again() {
     let mut s = discovering(near(5, 0), 4);
@@ -165,7 +166,7 @@ fn markers_are_quick_only_after_the_first_loss_of_a_proxy() {
     let (markers, _) = gone(&|s| s.on_path = false, Reason::NotOnPath);
     assert!(markers <= 4, "{markers}");
 
-    // The proxy ends the session, answers the next marker, and then is gone.
+    // The proxy ends the session, answers the next marker, and then disappears.
     let fails_twice = |s: &mut Simulation| {
         s.proxy.as_mut().unwrap().close();
         s.stream(18, MS);
@@ -230,13 +231,13 @@ struct Chain {
     now: Instant,
     random: Numbers,
     /// Datagrams in flight: when they arrive, to or from which proxy, and whether along the path.
-    travelling: Vec<(Instant, Way, Vec<u8>)>,
+    in_flight: Vec<(Instant, InFlight, Vec<u8>)>,
     declared: Vec<u64>,
     lost: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum InFlight {
     Path(usize),
     To(usize),
     From(usize),
@@ -266,7 +267,7 @@ impl Chain {
             flow,
             now,
             random,
-            travelling: Vec::new(),
+            in_flight: Vec::new(),
             declared: Vec::new(),
             lost: 0,
         }
@@ -287,17 +288,17 @@ impl Chain {
             let bytes = buffer[..transmit.size].to_vec();
             if transmit.route == Route::Session {
                 let to = usize::from(transmit.destination == self.proxies[1].0);
-                self.travelling.push((self.now + self.one_way(to), Way::To(to), bytes));
+                self.in_flight.push((self.now + self.one_way(to), InFlight::To(to), bytes));
             } else {
-                self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes));
+                self.in_flight.push((self.now + self.delay[0], InFlight::Path(0), bytes));
             }
         }
         for from in 0..2 {
             while let Some(transmit) = self.proxies[from].1.poll_transmit(&mut buffer) {
                 let on_path = matches!(transmit.route, Route::Path { .. });
-                let way = if on_path { Way::Answer } else { Way::From(from) };
+                let kind = if on_path { InFlight::Answer } else { InFlight::From(from) };
                 let at = self.now + self.one_way(from);
-                self.travelling.push((at, way, buffer[..transmit.size].to_vec()));
+                self.in_flight.push((at, kind, buffer[..transmit.size].to_vec()));
             }
         }
         self.sender.drain_lost(&mut self.declared);
@@ -309,37 +310,41 @@ impl Chain {
             let mut payload = [0x40; 300];
             self.random.fill(&mut payload[21..]);
             self.sender.on_sent(tag, Payload::whole(&payload), self.now);
-            self.travelling.push((self.now + self.delay[0], Way::Path(0), payload.to_vec()));
+            self.in_flight.push((self.now + self.delay[0], InFlight::Path(0), payload.to_vec()));
             let until = self.now + MS;
             while self.now < until {
                 self.drain();
                 self.now += MS / 10;
                 let now = self.now;
                 let mut arrived: Vec<_> = Vec::new();
-                self.travelling.retain(|entry| {
+                self.in_flight.retain(|entry| {
                     let still = entry.0 > now;
                     if !still {
                         arrived.push(entry.clone());
                     }
                     still
                 });
-                for (_, way, bytes) in arrived {
-                    match way {
-                        Way::Path(proxy) if self.passes(proxy) => {
+                for (_, kind, bytes) in arrived {
+                    match kind {
+                        InFlight::Path(proxy) if self.passes(proxy) => {
                             let flow = self.flow;
                             self.proxies[proxy].1.observe(&flow, 0, Payload::whole(&bytes), now);
                             if proxy == 0 {
-                                self.travelling.push((now + self.delay[1], Way::Path(1), bytes));
+                                self.in_flight.push((
+                                    now + self.delay[1],
+                                    InFlight::Path(1),
+                                    bytes,
+                                ));
                             }
                         }
-                        Way::Path(_) => self.lost += u64::from(Marker::parse(&bytes).is_err()),
-                        Way::To(proxy) => {
+                        InFlight::Path(_) => self.lost += u64::from(Marker::parse(&bytes).is_err()),
+                        InFlight::To(proxy) => {
                             let _ = self.proxies[proxy].1.handle_input(peer, &bytes, now);
                         }
-                        Way::From(proxy) => {
+                        InFlight::From(proxy) => {
                             let _ = self.sender.handle_input(self.proxies[proxy].0, &bytes, now);
                         }
-                        Way::Answer => {
+                        InFlight::Answer => {
                             let _ = self.sender.handle_on_path(&bytes, now);
                         }
                     }
@@ -383,7 +388,8 @@ fn the_farthest_of_several_proxies_without_losses_is_selected() {
     assert_eq!((choice.proxy, choice.reason), (chain.proxies[1].0, SelectionReason::Farthest));
 }
 
-/// A proxy answers the marker and then is gone, or is unreachable at the address that it announces.
+/// A proxy answers the marker and then disappears, or is unreachable at the address that it
+/// announces.
 #[test]
 fn a_proxy_that_answers_only_markers_does_not_block_the_search() {
     let mut s = discovering(near(5, 0), 8);
@@ -398,7 +404,7 @@ fn a_proxy_that_answers_only_markers_does_not_block_the_search() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// A farther proxy that is discovered later is compared by the losses from then on.
+/// The sender discovers a farther proxy later, and compares both by the losses from then on.
 #[test]
 fn losses_before_the_comparison_do_not_count() {
     let mut chain = Chain::new([0, 6]);

@@ -1,4 +1,4 @@
-//! A million invalid or almost valid datagrams at either socket.
+//! A million invalid or almost valid datagrams arrive at both sockets.
 
 use super::*;
 use crate::ObserverConfig;

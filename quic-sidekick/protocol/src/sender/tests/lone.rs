@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How long it takes until the sender detects the loss of a packet.
+/// The time until the sender detects the loss of a packet.
 fn detected_after(s: &mut Simulation) -> Duration {
     let lost = s.send(Some(true));
     s.run(200 * MS);
@@ -21,14 +21,14 @@ fn a_lone_packet_is_polled_for_at_once_where_others_were_lost() {
         let soon = detected_after(&mut s);
         assert!((21 * MS..23 * MS).contains(&soon), "{soon:?}");
     }
-    // Ten seconds without a loss end it.
+    // Ten seconds without a loss end the early polls.
     s.stream(51, 200 * MS);
     let late = detected_after(&mut s);
     assert!((41 * MS..45 * MS).contains(&late), "{late:?}");
 }
 
-/// A POLL waits longer than jitter usually delays a packet, also where the jitter has just begun. A
-/// false loss ends the haste.
+/// The sender delays a POLL by more than jitter usually delays a packet, even where the jitter has
+/// just begun. A false loss ends the early polls.
 #[test]
 fn jitter_makes_few_lone_packets_look_lost() {
     for seed in 0..20 {

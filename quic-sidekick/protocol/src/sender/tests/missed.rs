@@ -1,5 +1,5 @@
-//! Packets that the proxy's system drops before the proxy observes them are not lost, and the proxy
-//! knows that.
+//! Packets that the proxy's system drops before the proxy observes them are not lost. The proxy
+//! detects such drops.
 
 use super::*;
 use crate::testing::{NONE, Near, Simulation, configured};
@@ -60,8 +60,8 @@ fn packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
     }
 }
 
-/// The first packets of a flow are certain behind an empty quACK, unless the proxy's system dropped
-/// some.
+/// After an empty quACK, the sender is certain about the first packets of a flow. Drops in the
+/// proxy's system end that certainty.
 #[test]
 fn first_packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
     for (reported, false_alarms) in [(true, 0), (false, 3)] {
@@ -75,7 +75,7 @@ fn first_packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
     }
 }
 
-/// The counterpart: without a report of the drops.
+/// Without a report of the drops, the packets look lost.
 #[test]
 fn packets_that_a_proxy_drops_without_a_report_are_declared_lost() {
     let mut s = assisted(None, 0, 1);
@@ -85,7 +85,7 @@ fn packets_that_a_proxy_drops_without_a_report_are_declared_lost() {
     assert_eq!(s.sender.stats().epochs, 1);
 }
 
-/// The sender learns of the new epoch with its next poll at the latest.
+/// The answer to the sender's next poll announces the new epoch at the latest.
 #[test]
 fn an_epoch_whose_announcement_was_lost_is_announced_again() {
     let mut s = assisted(None, 0, 1);
@@ -160,14 +160,14 @@ fn an_epoch_never_goes_back() {
     let mut s = assisted(None, 0, 1);
     s.proxy = None;
     let now = s.now;
-    let mut say = |message: Message<'_>, sequence: u32| {
+    let mut inject = |message: Message<'_>, sequence: u32| {
         s.sender.inject(message, (1 << 20) + sequence, 40, now)
     };
     let epoch = |epoch| Message::Epoch { epoch };
-    assert_eq!(say(epoch(1), 1), Err(HandleError::Outdated));
-    assert_eq!(say(epoch(3), 5), Ok(()));
-    assert_eq!(say(epoch(2), 6), Err(HandleError::Outdated));
-    assert_eq!(say(epoch(3), 7), Err(HandleError::Outdated));
+    assert_eq!(inject(epoch(1), 1), Err(HandleError::Outdated));
+    assert_eq!(inject(epoch(3), 5), Ok(()));
+    assert_eq!(inject(epoch(2), 6), Err(HandleError::Outdated));
+    assert_eq!(inject(epoch(3), 7), Err(HandleError::Outdated));
     let quack = Quack {
         epoch: 2,
         token: 0,
@@ -177,18 +177,18 @@ fn an_epoch_never_goes_back() {
         count: 0,
         sums: Words::new(&[0]),
     };
-    assert_eq!(say(Message::Quack(quack), 8), Err(HandleError::Outdated));
-    assert_eq!(say(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
-    // It serves as the announcement, which was lost.
+    assert_eq!(inject(Message::Quack(quack), 8), Err(HandleError::Outdated));
+    assert_eq!(inject(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
+    // This quACK serves as the announcement, which was lost.
     let wrong = Quack { epoch: 5, sums: Words::new(&[u32::MAX]), ..quack };
-    assert_eq!(say(Message::Quack(wrong), 10), Err(HandleError::Impossible));
-    assert_eq!(say(Message::Quack(Quack { epoch: 5, ..quack }), 10), Ok(()));
-    assert_eq!(say(epoch(5), 11), Err(HandleError::Outdated));
-    assert_eq!(say(epoch(6), 12), Ok(()));
+    assert_eq!(inject(Message::Quack(wrong), 10), Err(HandleError::Impossible));
+    assert_eq!(inject(Message::Quack(Quack { epoch: 5, ..quack }), 10), Ok(()));
+    assert_eq!(inject(epoch(5), 11), Err(HandleError::Outdated));
+    assert_eq!(inject(epoch(6), 12), Ok(()));
 }
 
-/// A flow begins after the session did, as a connection's requests do. The sender knows that the
-/// proxy counts, so the loss of the first packets is no mystery.
+/// A flow begins after the session, like the requests of a connection. The empty quACK shows that
+/// the proxy counts, so the sender can declare the first packets lost.
 #[test]
 fn the_first_packets_after_an_empty_quack_are_declared_lost() {
     let near = Near { delay: 2 * MS, jitter: Duration::ZERO, loss_percent: 0 };

@@ -17,7 +17,7 @@ fn config(every_packets: u16) -> SenderConfig {
     SenderConfig { terms, ..configured() }
 }
 
-/// A flow with a packet each millisecond, until its quACKs are few if they ever are.
+/// A flow with a packet each millisecond, after the time in which its quACKs become fewer.
 fn flow(config: SenderConfig, seed: u64) -> Simulation {
     let mut s = Simulation::new(config, ObserverConfig::default(), NEAR, seed);
     s.store = Some(Store::new(1 << 20, Duration::from_secs(1)));
@@ -26,21 +26,21 @@ fn flow(config: SenderConfig, seed: u64) -> Simulation {
     s
 }
 
-/// The quACKs that the sender receives while it sends so many packets.
+/// The quACKs that the sender receives while it sends `packets` packets.
 fn quacks(s: &mut Simulation, packets: usize) -> u64 {
     let before = s.sender.stats().quacks_received;
     s.stream(packets, MS);
     s.sender.stats().quacks_received - before
 }
 
-/// The most POLLs for all sums while so many packets leave (SPEC.md, section 7.5).
+/// The most POLLs for all sums while the sender sends `packets` packets (SPEC.md, section 7.5).
 fn polls_for_sums(packets: u64) -> u64 {
     1 + packets / 1440
 }
 
 #[test]
 fn fewer_quacks_leave_while_nothing_is_lost() {
-    // The first packet after a quACK comes up to 1 ms later, then the interval passes.
+    // The first packet after a quACK arrives up to 1 ms later, then the interval passes.
     for (every_packets, dense, sparse) in [(0, 240..=300, 45..=50), (2, 740..=760, 61..=63)] {
         let mut s = Simulation::new(config(every_packets), ObserverConfig::default(), NEAR, 1);
         s.stream(100, MS);
@@ -67,7 +67,8 @@ fn a_first_loss_after_a_quiet_time_is_repaired_soon_and_quacks_are_frequent_agai
             let lost = s.send(Some(true));
             s.run(MS);
             let dense = quacks(&mut s, 60);
-            // Its quACK, a round trip, and a millisecond until the proxy counts the next packet.
+            // The time is that to the quACK, a round trip, and a millisecond until the proxy counts
+            // the next packet.
             let within = SPARSE + 2 * NEAR.delay + 2 * MS;
             let (tag, after) = s.declared.pop().unwrap();
             assert!(tag == lost && after <= within, "{after:?} after {phase} packets");
@@ -80,7 +81,7 @@ fn a_first_loss_after_a_quiet_time_is_repaired_soon_and_quacks_are_frequent_agai
     }
 }
 
-/// Each loss in a time of few quACKs makes the next one begin later.
+/// Each loss while quACKs are fewer delays the next such time.
 #[test]
 fn a_flow_with_losses_now_and_then_waits_longer() {
     let mut s = flow(config(0), 3);
@@ -111,7 +112,7 @@ fn quacks_stay_frequent_at_one_percent_loss() {
     }
 }
 
-/// The request for the terms is lost as other datagrams are.
+/// The network may drop the request for the terms.
 #[test]
 fn the_return_to_the_terms_is_repeated_until_its_answer() {
     for seed in 0..20 {
@@ -126,7 +127,7 @@ fn the_return_to_the_terms_is_repeated_until_its_answer() {
 }
 
 #[test]
-fn an_older_proxy_has_no_fewer_quacks() {
+fn an_older_proxy_sends_no_fewer_quacks() {
     let mut s = Simulation::new(config(0), ObserverConfig::default(), NEAR, 5);
     s.is_old = true;
     s.store = Some(Store::new(1 << 20, Duration::from_secs(1)));
@@ -146,9 +147,10 @@ fn an_older_proxy_has_no_fewer_quacks() {
     assert_eq!(s.repeated, 0);
 }
 
-/// Where a sender does not poll, the time until it notices follows the interval in force.
+/// If a sender does not poll, the time until it detects the silence depends on the present
+/// interval.
 #[test]
-fn a_proxy_that_falls_silent_among_few_quacks_is_noticed() {
+fn a_proxy_that_falls_silent_while_quacks_are_few_is_detected() {
     for poll in [true, false] {
         let mut s = flow(SenderConfig { poll, ..config(0) }, 6);
         s.stream(1000, MS);
@@ -194,7 +196,7 @@ fn quacks_are_not_fewer_where_that_is_off_or_gains_nothing() {
     }
 }
 
-/// A caller may learn the path's round trip, or that it needs each quACK.
+/// A caller may measure the path's round trip, or need each quACK.
 #[test]
 fn the_longest_interval_can_change() {
     let mut s = flow(config(0), 9);
@@ -206,7 +208,7 @@ fn the_longest_interval_can_change() {
     }
 }
 
-/// A quACK of 2 sums decodes among few packets only.
+/// A quACK of two sums decodes only among few packets.
 #[test]
 fn quacks_stay_frequent_at_high_rates() {
     for (packets_per_ms, is_sparse) in [(1, true), (10, false)] {
@@ -223,7 +225,7 @@ fn quacks_stay_frequent_at_high_rates() {
 }
 
 #[test]
-fn a_call_has_the_schedule_of_calls() {
+fn a_call_follows_the_schedule_of_steady_flows() {
     let mut s = flow(config(2), 10);
     let call = 20 * MS;
     s.sender.set_steady(Some(call));
@@ -233,7 +235,7 @@ fn a_call_has_the_schedule_of_calls() {
     let after = s.sender.stats();
     assert!(after.quacks_received - before.quacks_received <= 30);
     assert!(after.polls - before.polls <= polls_for_sums(500));
-    // Nothing was lost meanwhile.
+    // No packet was lost meanwhile.
     s.sender.set_steady(None);
     s.stream(10, call);
     assert!(quacks(&mut s, 1000) <= 63);

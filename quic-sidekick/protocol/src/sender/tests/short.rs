@@ -108,20 +108,20 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     assert_eq!(
         sender.inject(short, newest + 5, 50, now),
         Err(HandleError::Outdated),
-        "not known which"
+        "its epoch is unknown"
     );
     sender.inject(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
     let undecodable = sender.stats().undecodable;
-    // Nor does it trigger a poll for the epoch's first packet.
+    // It does not trigger a poll for the epoch's first packet, either.
     let (polls, later) = (sender.stats().polls, now + 1000 * MS);
     assert_eq!(sender.inject(short, newest + 7, 50, later), Err(HandleError::Outdated));
     assert_eq!((sender.stats().undecodable, sender.stats().polls), (undecodable, polls));
     assert_eq!(sender.inject(short, newest + 11, 50, later), Err(HandleError::Outdated));
-    assert_eq!(sender.stats().polls, polls + 1, "a quACK of this epoch does");
+    assert_eq!(sender.stats().polls, polls + 1, "a quACK of this epoch triggers one");
 }
 
-/// Its last packet was given up, and shares half its identifier with one that is far too late for
-/// the count.
+/// The sender has given up the quACK's last packet. Half its identifier matches a pending packet
+/// that is far too late for the count.
 #[test]
 fn an_ambiguous_short_quack_triggers_a_poll() {
     for poll in [false, true] {
@@ -145,14 +145,14 @@ fn an_ambiguous_short_quack_triggers_a_poll() {
         assert_eq!(
             (sender.stats().epochs, sender.history().pending.len()),
             (epochs, 50),
-            "nothing is given up for it"
+            "the sender gives up nothing for it"
         );
     }
 }
 
 proptest! {
-    /// Whichever packets share the low half of their identifiers: the candidates include all
-    /// packets that a quACK counts, and no more others than its sums can identify.
+    /// Any packets may share the low half of their identifiers. The candidates include all packets
+    /// that a quACK counts, and no more others than its sums can identify.
     #[test]
     fn half_an_identifier_names_the_right_packet(
         ids in prop::collection::vec(0u32..6, 1..60),

@@ -26,7 +26,7 @@ fn call(steady: bool, near: Near, seed: u64) -> Simulation {
 }
 
 #[test]
-fn a_packet_that_stays_away_is_sent_again_before_the_next_is_due() {
+fn an_overdue_packet_is_sent_again_before_the_next_is_due() {
     let mut s = call(true, near(MS), 1);
     for _ in 0..20 {
         s.stream(5, INTERVAL);
@@ -35,7 +35,8 @@ fn a_packet_that_stays_away_is_sent_again_before_the_next_is_due() {
         s.run(7 * MS);
         let (tag, after) = s.declared.pop().unwrap();
         assert_eq!(tag, lost);
-        // 2 ms late at first, and a round trip. Many repairs let the flow look less steady.
+        // At first, 2 ms pass until the packet is overdue, and then a round trip. Many repairs make
+        // the flow look less steady.
         assert!((4 * MS..6 * MS).contains(&after), "{after:?}");
         assert!(s.arrived.contains(&lost));
         s.run(13 * MS);
@@ -76,8 +77,8 @@ fn every_loss_is_repaired_in_time_for_few_messages() {
     }
 }
 
-/// On a long near segment, the next packets come before a repair. So the proxy does not miss a
-/// repair that is lost.
+/// On a long near segment, the next packets arrive before a repair. So the proxy does not detect
+/// that a repair is lost.
 #[test]
 fn a_repair_that_is_lost_is_sent_again() {
     for (delay, lost_repairs, most) in [(MS, 3, 20), (30 * MS, 1, 260)] {
@@ -99,7 +100,7 @@ fn a_repair_that_is_lost_is_sent_again() {
     }
 }
 
-/// A report of the stream, sent with a packet, arrives in its place.
+/// The proxy may mistake a second packet, such as a report of the stream, for the lost one.
 #[test]
 fn a_packet_whose_neighbour_arrives_is_not_overlooked() {
     for gap in [0, 1, 9] {
@@ -116,7 +117,7 @@ fn a_packet_whose_neighbour_arrives_is_not_overlooked() {
 }
 
 #[test]
-fn an_older_proxy_reports_as_the_terms_say() {
+fn an_older_proxy_reports_by_the_terms() {
     let mut s = call(false, near(MS), 3);
     s.is_old = true;
     let before = s.sender.stats();
@@ -131,7 +132,7 @@ fn an_older_proxy_reports_as_the_terms_say() {
 }
 
 #[test]
-fn a_proxy_that_falls_silent_is_noticed() {
+fn a_proxy_that_falls_silent_is_detected() {
     for (steady, delay) in [(true, MS), (true, 30 * MS), (false, MS), (false, 30 * MS)] {
         let mut s = call(steady, near(delay), 4);
         s.stream(100, INTERVAL);
@@ -143,7 +144,7 @@ fn a_proxy_that_falls_silent_is_noticed() {
     }
 }
 
-/// What the proxy's own system dropped has passed.
+/// Packets that the proxy's own system drops have passed the near segment.
 #[test]
 fn silence_is_not_reported_where_the_proxy_missed_packets() {
     let mut s = call(true, near(MS), 9);
@@ -178,7 +179,7 @@ fn a_flow_with_too_long_an_interval_is_not_steady() {
 }
 
 #[test]
-fn a_flow_that_is_steady_no_more_is_reported_as_the_terms_say() {
+fn a_flow_that_is_no_longer_steady_is_reported_by_the_terms() {
     let mut s = call(true, near(MS), 6);
     let quacks = |s: &Simulation| s.sender.stats().quacks_received;
     let before = quacks(&s);
@@ -188,10 +189,10 @@ fn a_flow_that_is_steady_no_more_is_reported_as_the_terms_say() {
     let before = quacks(&s);
     s.stream(50, INTERVAL);
     assert!(quacks(&s) >= before + 50);
-    // A path that delays packets by more than their interval draws no false reports for long.
+    // On a path with strong jitter, false reports soon end.
     let mut s = call(true, Near { jitter: 8 * MS, ..near(20 * MS) }, 7);
     s.stream(2000, INTERVAL);
     let spurious = s.repeated;
-    assert!(spurious <= 60, "{spurious} of 2000 packets sent again in vain");
+    assert!(spurious <= 60, "{spurious} of 2000 packets sent again without need");
     assert_eq!(s.sender.stats().epochs, 1);
 }

@@ -1,11 +1,11 @@
-//! The proxy's sums in place of the sender's.
+//! The sender adopts the proxy's sums.
 
 use super::*;
 use crate::testing::NONE;
 
-/// The number of settled packets whose sums nobody has computed yet differs at each burst.
+/// At each burst, the sender's sums lack another number of settled packets.
 #[test]
-fn bursts_need_no_new_epoch_whoever_computed_the_sums() {
+fn bursts_need_no_new_epoch_whichever_side_computed_the_sums() {
     for loss_percent in [0, 3] {
         let mut s = assisted(near(0), 4);
         let first = s.send(None);
@@ -25,7 +25,7 @@ fn bursts_need_no_new_epoch_whoever_computed_the_sums() {
     }
 }
 
-/// With losses, the sender computes them.
+/// With losses, the sender computes the sums.
 #[test]
 fn the_sender_asks_for_all_sums_once_in_1440_packets() {
     for (loss_percent, expected) in [(0, 6..=7), (2, 0..=0)] {

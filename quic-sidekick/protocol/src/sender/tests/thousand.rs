@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// No quACK makes the sender declare a packet lost that the proxy had counted, whatever happens to
-/// packets, messages, the proxy and the path. A failure names its seed, which replays it.
+/// No quACK makes the sender declare a packet lost that the proxy had counted. This holds under any
+/// faults of packets, messages, the proxy and the path. A failure names its seed, which replays it.
 #[test]
 fn no_packet_that_the_proxy_counted_is_declared_lost() {
     let (mut declared, mut received, mut assisted) = (0, 0, 0);
@@ -57,7 +57,7 @@ fn no_packet_that_the_proxy_counted_is_declared_lost() {
             let counted = s.counted.get(tag).copied();
             assert!(
                 counted.is_none_or(|counted| counted > reported),
-                "seed {seed}: packet {tag} was counted {:?} before the proxy last spoke",
+                "seed {seed}: packet {tag} was counted {:?} before the latest quACK left the proxy",
                 counted.map(|counted| reported - counted)
             );
         }

@@ -8,7 +8,7 @@ use sidekick_parity::Between;
 const FLUSH: Duration = Duration::from_millis(3);
 
 impl Download {
-    /// A client with a proxy, which asks for this share of parity, and requests no copies.
+    /// A client with a proxy. It requests this share of parity, and no copies.
     fn protected(seed: u64, loss_percent: u32, share: f64) -> Self {
         let mut download = Self::new(keeping(), seed, loss_percent);
         download.requests = false;
@@ -21,13 +21,13 @@ impl Download {
         download
     }
 
-    /// The numbers that did not arrive, of those below `count`.
+    /// The numbers below `count` that did not arrive.
     fn missing(&self, count: u32) -> Vec<u32> {
         (0..count).filter(|number| !self.arrived.contains_key(number)).collect()
     }
 
-    /// The session's number at the sender, and its proxy's latest PARITYs that are on their way.
-    fn parity_on_its_way(&self) -> Vec<Vec<u8>> {
+    /// The PARITYs in flight to the sender.
+    fn parity_in_flight(&self) -> Vec<Vec<u8>> {
         let of = |Reverse((.., event)): &Reverse<(Instant, u64, Event)>| match event {
             Event::ToSender(bytes) if bytes[0] & 0x0f == 8 => Some(bytes.clone()),
             _ => None,
@@ -39,7 +39,7 @@ impl Download {
     fn next_parity(&mut self) -> Vec<u8> {
         loop {
             self.run(MS / 4);
-            if let Some(parity) = self.parity_on_its_way().pop() {
+            if let Some(parity) = self.parity_in_flight().pop() {
                 return parity;
             }
         }
@@ -47,7 +47,7 @@ impl Download {
 }
 
 #[test]
-fn parity_rebuilds_what_is_lost() {
+fn parity_rebuilds_lost_datagrams() {
     for (loss_percent, share, least, most) in
         [(1, 0.05, 990, 150), (4, 0.15, 992, 350), (10, 0.3, 990, 650)]
     {
@@ -56,7 +56,7 @@ fn parity_rebuilds_what_is_lost() {
             let mut download = Download::protected(seed, loss_percent, share);
             download.stream(0, 1000, MS, &[]);
             download.run(2000 * MS);
-            assert_eq!(download.copies, 0, "nothing was requested");
+            assert_eq!(download.copies, 0, "the sender requested nothing");
             present += 1000 - download.missing(1000).len();
             let sent = download.proxy.stats().parity_sent;
             assert!(sent <= most, "{sent}");
@@ -68,7 +68,7 @@ fn parity_rebuilds_what_is_lost() {
 #[test]
 fn long_datagrams_have_lists_of_their_own() {
     let mut download = Download::protected(4, 0, 0.2);
-    // No list fits beside its repair symbol.
+    // No list fits into one datagram with a repair symbol.
     download.len = 1440;
     download.stream(0, 100, MS, &[]);
     download.run(50 * MS);
@@ -132,7 +132,7 @@ fn datagrams_that_are_far_apart_draw_no_tails() {
         download.run(1980 * MS + 2 * DELAY);
         let tails = download.proxy.stats().tails_sent - before;
         assert!(between.contains(&tails), "{tails} with a flush of {flush} ms");
-        // A silence that is longer draws them as ever.
+        // A longer silence draws them as usual.
         let before = download.proxy.stats().tails_sent;
         download.run(100 * MS);
         assert_eq!(download.proxy.stats().tails_sent - before, after);
@@ -140,7 +140,7 @@ fn datagrams_that_are_far_apart_draw_no_tails() {
 }
 
 #[test]
-fn what_the_proxy_did_not_see_is_known() {
+fn parity_shows_which_datagrams_the_proxy_did_not_see() {
     let mut download = Download::protected(4, 0, 0.3);
     download.stream(0, 60, MS, &[20, 21]);
     download.run(60 * MS);
@@ -157,7 +157,7 @@ fn parity_ends_a_second_after_the_last_request() {
     download.run(1500 * MS);
     let before = download.proxy.stats().parity_sent;
     assert!(before >= 400, "{before}");
-    // No message reaches the proxy any more.
+    // From here on, no message reaches the proxy.
     download.mute = true;
     download.run(1100 * MS);
     let at_end = download.proxy.stats().parity_sent;
@@ -212,7 +212,7 @@ fn false_parity_rebuilds_nothing() {
         download.run(MS / 2);
         download.loss_percent = if step % 20 < 2 { 100 } else { 0 };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        for honest in download.parity_on_its_way() {
+        for honest in download.parity_in_flight() {
             let Ok(Datagram::Parity(parity)) = Datagram::parse(&honest) else { panic!("parity") };
             let mut symbol = parity.symbol.to_vec();
             let (identifiers, first, last) =
@@ -236,8 +236,8 @@ fn false_parity_rebuilds_nothing() {
     assert!(forged > 50, "{forged}");
     download.loss_percent = 0;
     download.run(700 * MS);
-    // What is rebuilt is compared with what was sent, on its arrival in the harness. Afterwards the
-    // honest parity repairs again.
+    // The harness compares each rebuilt datagram with the one sent. Afterwards the honest parity
+    // repairs again.
     let rebuilt = download.rebuilt;
     download.stream(2000, 300, MS, &[]);
     download.run(100 * MS);
@@ -261,7 +261,7 @@ fn a_flood_of_parity_costs_no_more_than_the_flow() {
     assert!((256..=256 + 2 * 100 + 50).contains(&read), "{read}");
 }
 
-/// Anyone who knows the session's number can forge a list of positions far ahead.
+/// An attacker that knows the session's number can forge a list of positions far ahead.
 #[test]
 fn a_forged_list_does_not_end_parity() {
     let mut download = Download::protected(4, 0, 0.3);
@@ -281,7 +281,7 @@ fn a_forged_list_does_not_end_parity() {
     assert!(download.rebuilt > 0);
 }
 
-/// A proxy that ends keeping is asked for nothing any more.
+/// The sender requests nothing more from a proxy that stops keeping copies.
 #[test]
 fn parity_ends_with_keeping() {
     let mut download = Download::protected(4, 0, 0.3);

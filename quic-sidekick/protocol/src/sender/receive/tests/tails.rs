@@ -10,7 +10,7 @@ fn a_lost_tail_is_fetched() {
         download.run(100 * MS);
         download.stream(0, 10, MS / 10, &[]);
         download.run(MS / 2);
-        // The second half does not arrive, nor do a quarter of the messages.
+        // The second half does not arrive, and a quarter of the messages do not, either.
         download.events.retain(|Reverse((.., event))| !matches!(event, Event::Arrive(_)));
         download.loss_percent = 100;
         download.run(MS);
@@ -24,7 +24,7 @@ fn a_lost_tail_is_fetched() {
 }
 
 #[test]
-fn nothing_at_all_arrived_and_all_is_fetched() {
+fn a_flow_that_is_lost_as_a_whole_is_fetched() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
     download.stream(0, 4, MS / 10, &[]);
@@ -41,7 +41,7 @@ fn a_silence_as_long_as_the_gaps_before_draws_no_tail() {
     for (apart, after) in [(1, 3), (3, 3), (5, 2), (20, 1), (100, 0)] {
         let mut download = Download::new(keeping(), 3, 0);
         download.run(100 * MS);
-        // The first four draw some, since the proxy knows of no gap.
+        // The first four draw some, because the proxy has not measured a gap.
         download.stream(0, 5, apart * MS, &[]);
         download.run(5 * apart * MS);
         let before = download.proxy.stats().tails_sent;
@@ -52,21 +52,21 @@ fn a_silence_as_long_as_the_gaps_before_draws_no_tail() {
         download.run(500 * MS);
         let tails = download.proxy.stats().tails_sent - during;
         assert_eq!(tails, after, "{apart} ms apart");
-        // The sender measures the near RTT once in eight, but not more often than each 25 ms.
+        // The sender measures the near RTT once in eight datagrams, at most every 25 ms.
         let polls = download.sender.stats().polls;
         let most = 20 + (104 * apart / (8 * apart).max(25)) as u64;
         assert!(polls <= most, "{polls} polls, {apart} ms apart");
     }
 }
 
-/// While the near segment loses some, those that are far apart draw a TAIL each.
+/// While the near segment loses datagrams, each of those that are far apart draws a TAIL.
 #[test]
 fn a_lost_datagram_is_fetched_before_the_next_passes_once_some_were_lost() {
     for is_protected in [false, true] {
         let mut download = Download::new(keeping(), 3, 0);
         download.run(100 * MS);
         if is_protected {
-            // A parity that comes after the next datagram would come too late.
+            // Parity that arrives after the next datagram would be too late.
             let protect = Protect::of(0.1, 30, 30 * MS);
             download.sender.protect(Some(protect), download.now);
             download.drain();
@@ -94,7 +94,7 @@ fn a_lost_datagram_is_fetched_before_the_next_passes_once_some_were_lost() {
         let after = pass(&mut download, 100).unwrap();
         assert!(after <= 4 * MS, "{after:?}");
         assert_eq!(download.copies, 2);
-        // An acknowledgement alone draws none.
+        // A datagram with only an acknowledgement draws none.
         let during = download.proxy.stats().tails_sent;
         download.len = 79;
         (0..10).for_each(|_| assert!(pass(&mut download, 0).is_some()));
@@ -102,7 +102,7 @@ fn a_lost_datagram_is_fetched_before_the_next_passes_once_some_were_lost() {
         download.len = 80;
         (0..10).for_each(|_| assert!(pass(&mut download, 0).is_some()));
         assert_eq!(download.proxy.stats().tails_sent, during + 10);
-        // Ten seconds later there are no more.
+        // Ten seconds later they draw no more.
         (0..550).for_each(|_| assert!(pass(&mut download, 0).is_some()));
         let before = download.proxy.stats().tails_sent;
         (0..50).for_each(|_| assert!(pass(&mut download, 0).is_some()));
@@ -118,7 +118,7 @@ fn jitter_keeps_no_tails_alive() {
         download.run(100 * MS);
         let mut next = 0;
         let mut pass = |download: &mut Download, loss_percent| {
-            // Datagrams are late, and TAILs are not.
+            // Datagrams are late, but TAILs are not.
             download.late = jitter * (next % 4);
             download.stream(next, 1, MS, &[]);
             download.loss_percent = loss_percent;
