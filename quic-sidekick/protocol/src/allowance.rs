@@ -1,11 +1,11 @@
-//! A budget for datagrams that are sent again.
+//! A budget for retransmitted datagrams.
 
 /// The budget of a new [`Allowance`], in bytes.
 pub(crate) const INITIAL_ALLOWANCE: usize = 16 * 1024;
 
-/// A budget, in bytes, for datagrams that are sent again: half the bytes sent for the first time,
-/// plus 16 KiB. It bounds the cost of a path that loses more than a third of all packets, and of a
-/// proxy that claims so.
+/// A budget, in bytes, for retransmitted datagrams: half the bytes sent for the first time, plus 16
+/// KiB. It bounds the cost of a path that loses more than a third of all packets. It also bounds
+/// the cost of a proxy that reports such losses falsely.
 ///
 /// ```
 /// use sidekick_protocol::Allowance;
@@ -29,7 +29,7 @@ impl Allowance {
         Self { left: most.min(INITIAL_ALLOWANCE), most }
     }
 
-    /// Adds half of `bytes`, which were sent for the first time.
+    /// Adds half of `bytes`, which the caller sent for the first time.
     pub fn earn(&mut self, bytes: usize) {
         self.refund(bytes / 2);
     }
@@ -41,7 +41,7 @@ impl Allowance {
         left.is_some()
     }
 
-    /// Returns `bytes` that were spent but not sent.
+    /// Returns `bytes` to the budget that the caller spent but did not send.
     pub fn refund(&mut self, bytes: usize) {
         self.left = self.left.saturating_add(bytes).min(self.most);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a cookie is valid.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(30);
 
-/// The claim of a cookie's holder that the cookie proves.
+/// The claim that a cookie proves for its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof<'a> {
     /// It receives at this address, that of an adjacent socket.

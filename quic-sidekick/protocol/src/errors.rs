@@ -1,4 +1,4 @@
-//! Which socket errors are fatal, and which only report a condition of the network.
+//! Which socket errors are fatal, and which only report the state of the network.
 
 use std::io::{self, ErrorKind};
 
@@ -15,12 +15,12 @@ const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;
 
 /// Whether an error of a UDP socket is about the network, so that the socket remains usable.
 ///
-/// A kernel reports ICMP errors about a socket's datagrams to the socket. Anyone who knows the
-/// ports can forge them. So a program that drives a state machine counts such an error and
-/// continues. The datagram in question is lost, as it can be anywhere on its way. Only the
-/// program's own timers end a flow whose peer is gone.
+/// A kernel reports ICMP errors about a socket's datagrams to the socket. An attacker that knows
+/// the ports can forge them. So a program that drives a state machine counts such an error and
+/// continues. The datagram in question is lost, as any datagram can be. Only the program's own
+/// timers end a flow whose peer has disappeared.
 ///
-/// The other errors come from a wrong call, and repeat each time. This function names those,
+/// A wrong call causes the other errors, and repeats them each time. This function lists these,
 /// because each system maps ICMP to errors by a table of its own. `WouldBlock` and `Interrupted`
 /// are not about the network, either.
 #[must_use]

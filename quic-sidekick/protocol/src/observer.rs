@@ -62,8 +62,8 @@ struct Sealed<'a> {
     len: usize,
 }
 
-/// The most waiting messages. Further ones are dropped: each is cumulative or will be requested
-/// again.
+/// The most waiting messages. The observer drops further ones. Each is cumulative, or its receiver
+/// requests it again.
 const MAX_WAITING: usize = 4096;
 
 /// The state machine of a proxy.
@@ -92,8 +92,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes keys and cookies. It must be random: anyone who
-    /// predicts it can forge them.
+    /// An observer without sessions. It derives keys and cookies from `seed`. The seed must be
+    /// random: an attacker that predicts it can forge them.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid.
@@ -128,9 +128,9 @@ impl Observer {
         })
     }
 
-    /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
-    /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
-    /// once, and the oldest copies beyond it are dropped. If no memory is left, call
+    /// Replaces the limits for future sessions. Existing sessions keep their terms, even if they
+    /// exceed the new limit. Addresses, key and shard stay. The memory for copies changes at once,
+    /// and the oldest copies beyond it are dropped. If no memory is left, call
     /// [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors
@@ -217,8 +217,8 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let number = sealed.session;
-        // A sender at another address is behind a NAT that dropped its mappings, including the
-        // flow's. Only a new session learns the new ports.
+        // A sender at another address is behind a NAT that dropped its mappings, including that of
+        // the flow. Only a new session learns the new ports.
         let known =
             self.table.by_number(number).filter(|(_, known)| known.agreed.peer == from.address);
         let Some((index, session)) = known else {
@@ -271,7 +271,7 @@ impl Observer {
     /// Records that the system dropped packets of this interface before the observer could observe
     /// them. Sums without them would make the senders declare them lost. So each session whose sums
     /// lack them begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
-    /// next observed packet came after the dropped ones.
+    /// next observed packet arrived after the dropped ones.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
             session.counter.missed |= session.counter.lacks_drops_on(interface);
@@ -310,8 +310,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, the observer reports silence. If the network
-    /// delivers the message after a later one, the later one holds.
+    /// Answers a STEADY like a POLL. From then on, the observer reports overdue packets. If the
+    /// network delivers the message after a later one, the later one holds.
     fn on_steady(
         &mut self,
         number: SessionNumber,
@@ -330,7 +330,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers as if it were a poll. From then on, quACKs leave less often, or at their usual rate
+    /// Answers a PACE like a POLL. From then on, quACKs leave less often, or at their usual rate
     /// again. If the network delivers the message after a later one, the later one holds.
     fn on_pace(
         &mut self,
@@ -349,7 +349,8 @@ impl Observer {
         Ok(())
     }
 
-    /// A repeated request gets the same answer as the first: the epoch to end is over.
+    /// Begins the next epoch if `epoch` is the present one. The answer to a repeated request is the
+    /// same: the epoch to end is over.
     fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let right = session.counter.epoch == epoch;
@@ -362,7 +363,7 @@ impl Observer {
         if right { Ok(()) } else { Err(HandleError::WrongEpoch) }
     }
 
-    /// Queues a quACK of a session. If one waits already, it only becomes more recent.
+    /// Queues a quACK of a session. A quACK that already waits reports the newer state instead.
     fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
         let Some((_, session)) = self.table.by_number(number) else { return };
         let queued = session.counter.request_quack(token, sums, now);
@@ -393,9 +394,9 @@ impl Observer {
         self.table.poll_timeout()
     }
 
-    /// Sends timed quACKs and ends idle sessions that are due at `now`. Before the call, the caller
-    /// passes on the packets that the system received before `now`: a quACK of a silence reports
-    /// which packets are absent (SPEC.md, section 6.4).
+    /// Queues the timed quACKs and ends the idle sessions that are due at `now`. Before the call,
+    /// the caller must observe the packets that the system received before `now`. Otherwise a quACK
+    /// of an overdue packet would report them as absent (SPEC.md, section 6.4).
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };

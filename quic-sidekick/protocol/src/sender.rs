@@ -41,7 +41,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The most proxies at once.
+/// The most sessions at once, each with another proxy.
 const MAX_SESSIONS: usize = 4;
 
 /// The sender's state when the caller stopped it.
@@ -69,14 +69,15 @@ pub struct Sender {
     stopped: Option<Stopped>,
     /// Counters of ended sessions, and of events outside sessions.
     stats: SenderStats,
-    /// The effects of inputs. Its packets wait for the caller.
+    /// The effects of inputs. The packet tags in it wait until the caller drains them.
     effects: Effects,
     last_quack: Option<LastQuack>,
 }
 
 impl Sender {
-    /// A sender that is idle until [`Sender::start`]. `seed` makes keys and nonces, and must be
-    /// random. Terms that the wire cannot carry are replaced by the nearest that it can.
+    /// A sender that is idle until [`Sender::start`]. It derives keys and nonces from `seed`, which
+    /// must be random. It replaces terms that the wire cannot carry by the nearest ones that it
+    /// can.
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
@@ -108,27 +109,27 @@ impl Sender {
         self.search.adjacent_port = port;
     }
 
-    /// Sets the handle that answers on the path repeat behind their first byte, where a QUIC packet
-    /// has its connection ID. It identifies the connection on a socket that several share. The
-    /// default is zeros.
+    /// Sets the handle, which identifies the connection on a socket that several share. Answers on
+    /// the path repeat it behind their first byte, in the place of a QUIC packet's connection ID.
+    /// The default is zeros.
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
         self.search.handle = handle;
         self.sessions.iter_mut().for_each(|session| session.handle = handle);
     }
 
-    /// Requests other terms of sessions that begin from now on. [`Sender::start`] with the same
+    /// Requests these terms in sessions that begin from now on. [`Sender::start`] with the same
     /// flow begins one.
     pub fn set_terms(&mut self, terms: Terms) {
         self.config.terms = terms.normalised();
     }
 
-    /// Asks no proxy to keep copies from now on, whatever the configuration says.
+    /// Disables [`SenderConfig::keep`] for sessions that begin from now on.
     pub fn want_no_copies(&mut self) {
         self.config.keep = None;
     }
 
-    /// Sets [`SenderConfig::packet_threshold`], because the path turned out to reorder packets, or
-    /// not to. It holds for packets that are not declared lost yet, too.
+    /// Sets [`SenderConfig::packet_threshold`], for example after the caller detects reordering. It
+    /// also applies to packets that were sent before and are not declared lost.
     pub fn set_packet_threshold(&mut self, packets: u32) {
         self.config.packet_threshold = packets.max(1);
         for session in &mut self.sessions {
@@ -136,29 +137,29 @@ impl Sender {
         }
     }
 
-    /// Sets [`SenderConfig::steady`], because the interval of the flow's packets changed. The
-    /// proxies hear of it in the next call of [`Sender::on_timeout`].
+    /// Sets [`SenderConfig::steady`], because the interval of the flow's packets changed.
+    /// [`Sender::on_timeout`] queues the requests to the proxies.
     pub fn set_steady(&mut self, interval: Option<Duration>) {
         self.config.steady = interval;
         self.sessions.iter_mut().for_each(|session| session.set_steady(interval));
     }
 
-    /// Sets [`SenderConfig::sparse`], because the path's round-trip time changed, or its use. It
-    /// holds from the next quACK on.
+    /// Sets [`SenderConfig::sparse`], for example because the path's round-trip time changed. It
+    /// applies from the next quACK on.
     pub fn set_sparse(&mut self, longest: Option<Duration>) {
         self.config.sparse = longest;
         self.sessions.iter_mut().for_each(|session| session.set_sparse(longest));
     }
 
-    /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]), also those of
-    /// sessions that have not asked so far. A caller may know only later that it can detect gaps.
+    /// Asks all proxies to keep copies for `age` (see [`SenderConfig::keep`]). A session that has
+    /// not asked yet asks now, because a caller may learn late that it can detect gaps.
     pub fn want_copies(&mut self, age: Duration, now: Instant) {
         self.config.keep = Some(age);
         self.sessions.iter_mut().for_each(|session| session.want_copies(age, now));
     }
 
-    /// Requests assistance for `flow`, or for another flow than before, after the connection
-    /// migrated.
+    /// Requests assistance for `flow`. After a migration of the connection, the caller passes the
+    /// new flow.
     pub fn start(&mut self, flow: Flow, now: Instant) {
         if self.stood_down {
             return;
@@ -229,19 +230,19 @@ impl Sender {
         }
     }
 
-    /// Reports that the fate of `count` packets that [`Sender::drain_lost`] returned will never be
-    /// known. They count neither for nor against the proxy's reports.
+    /// Reports that the caller will never learn the fate of `count` packets that
+    /// [`Sender::drain_lost`] returned. They count neither for nor against the proxy's reports.
     pub fn on_undecided(&mut self, count: u64) {
         self.distrust.record_undecided(count);
     }
 
-    /// Records a datagram of the flow that was sent. `tag` is the caller's name for it (its packet
-    /// number). Datagrams that do not count are ignored.
+    /// Records that the caller sent a datagram of the flow. `tag` is the caller's name for it, such
+    /// as its packet number. The sender ignores datagrams that do not count.
     ///
-    /// Call this for each transmission, also if the same datagram is sent again. Two transmissions
-    /// may have one tag, but then [`Sender::drain_lost`] and [`Sender::drain_received`] do not
-    /// distinguish them. With several proxies, `drain_lost` returns a tag once, even if both
-    /// transmissions are lost.
+    /// Call this for each transmission, including each retransmission of the same datagram. Two
+    /// transmissions may share a tag, but then [`Sender::drain_lost`] and
+    /// [`Sender::drain_received`] do not distinguish them. With several proxies, `drain_lost`
+    /// returns a tag once, even if both transmissions are lost.
     #[inline]
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
@@ -249,8 +250,8 @@ impl Sender {
         }
     }
 
-    /// Handles a datagram that arrived at the adjacent socket from the address `from`. Returns the
-    /// part of it that is a copy of a datagram of the reverse flow, if it is a REPEAT.
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`. If it is a
+    /// REPEAT, returns the range of its bytes that are a copy of a datagram of the reverse flow.
     ///
     /// # Errors
     /// [`HandleError`] states why the datagram changed nothing. No error requires an action.
@@ -286,16 +287,16 @@ impl Sender {
         Answer::is_one(datagram)
     }
 
-    /// Whether a datagram that leaves may be a marker, by its first bytes. Its flow then has a
-    /// sender of its own.
+    /// Whether an outgoing datagram may be a marker, by its first bytes. If so, the program that
+    /// sends the flow runs a sender of its own.
     #[must_use]
     pub fn is_marker(datagram: &[u8]) -> bool {
         Marker::is_one(datagram)
     }
 
-    /// Handles the answer of a proxy along the path that has a session, and that was asked to keep
-    /// copies. Returns false, and changes nothing, if the datagram is none: then it may answer a
-    /// marker. A caller that does not ask every proxy for help tells them apart by this.
+    /// Handles an answer on the path to a KEEP of a session. Returns false, and changes nothing,
+    /// for any other datagram: it may answer a marker. A caller that does not accept help from
+    /// every proxy needs this distinction.
     pub fn handle_proof(&mut self, datagram: &[u8], now: Instant) -> bool {
         Answer::parse(datagram).is_ok_and(|answer| self.on_proof(&answer, now))
     }
@@ -366,7 +367,7 @@ impl Sender {
         if self.config.proxy.is_none() {
             let assisted =
                 self.sessions.iter().any(|session| session.assistance == Assistance::Assisted);
-            let suspicious = self.sessions.iter().any(ProxySession::is_losing_track);
+            let suspicious = self.sessions.iter().any(ProxySession::may_be_off_path);
             let live = self.sessions.iter().any(ProxySession::is_live);
             self.search.settle(live, assisted, suspicious, now);
         }
@@ -404,7 +405,7 @@ impl Sender {
         earlier(earlier(sessions, search), self.selector.poll_timeout(&self.sessions))
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timeouts that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         for session in &mut self.sessions {
             session.on_timeout(&mut self.effects, now);
@@ -412,7 +413,7 @@ impl Sender {
         // The end of a session may restart the search at once.
         self.settle(now);
         if self.flow.is_some() && self.search.poll_timeout().is_some_and(|at| at <= now) {
-            self.search.mark(self.numbers.array(), now);
+            self.search.queue_marker(self.numbers.array(), now);
         }
     }
 
@@ -425,8 +426,8 @@ impl Sender {
         self.transmit_to_proxies(out).or_else(|| self.transmit_on_path(out))
     }
 
-    /// Whether [`Sender::transmit_to_proxies`] certainly has nothing to write, as after most calls.
-    /// To ask it takes longer. If this is false, there may be nothing all the same.
+    /// Whether [`Sender::transmit_to_proxies`] certainly writes nothing. This check is faster than
+    /// that call. If it returns false, that call may still write nothing.
     #[inline]
     #[must_use]
     pub fn is_silent(&self) -> bool {

@@ -1,24 +1,24 @@
-//! How far apart the datagrams of a flow are.
+//! The gaps between the datagrams of a flow.
 
 use std::time::{Duration, Instant};
 
-/// The number of remembered gaps. A burst has short ones among them.
+/// The number of gaps that a [`Spacing`] remembers. In a burst, some of them are short.
 const GAPS: u8 = 4;
 
-/// The latest datagrams, one more than there are gaps.
+/// The number of datagrams that a [`Spacing`] remembers: one more than gaps.
 const PLACES: usize = GAPS as usize + 1;
 
 /// The latest gaps between datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spacing {
-    /// When they passed, each in the place of an older one.
+    /// When the latest datagrams passed. Each replaces the oldest.
     times: [Option<Instant>; PLACES],
-    /// The place of the oldest.
+    /// The place of the oldest datagram.
     oldest: usize,
 }
 
 impl Spacing {
-    /// Notes a datagram.
+    /// Records a datagram that passes at `now`.
     #[inline]
     pub(crate) fn note(&mut self, now: Instant) {
         if let Some(oldest) = self.times.get_mut(self.oldest) {
@@ -31,7 +31,7 @@ impl Spacing {
     pub(crate) fn least_above(&self, floor: Duration) -> Duration {
         let (later, earlier) = self.times.split_at_checked(self.oldest).unwrap_or_default();
         let Some(Some(first)) = earlier.first() else { return Duration::ZERO };
-        // Datagrams that are close together are many, and show that at once.
+        // Dense flows have the most datagrams, and this check is quick.
         let last = later.last().or(earlier.last()).copied().flatten().unwrap_or(*first);
         if last.saturating_duration_since(*first) <= floor * u32::from(GAPS) {
             return Duration::ZERO;

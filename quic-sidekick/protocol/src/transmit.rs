@@ -21,15 +21,15 @@ pub struct Transmit {
 /// How a datagram leaves.
 ///
 /// The number of an interface is the caller's, as for
-/// [`Observer::observe`](crate::Observer::observe); `None` is any interface. Anyone can forge a
-/// marker's addresses, so its answer leaves only by the interface where the marker arrived.
+/// [`Observer::observe`](crate::Observer::observe); `None` is any interface. An attacker can forge
+/// a marker's addresses, so the answer leaves only by the interface where the marker arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// From the sender's adjacent socket to a proxy, or from the proxy's port to the sender of a
     /// session.
     Session,
-    /// From the proxy's port to a destination without a session. It may not exist: datagrams to it
-    /// can wait in the system for ARP, and must not delay those of sessions.
+    /// From the proxy's port to a destination without a session. The destination may not exist.
+    /// Datagrams to it can wait in the system for ARP, and must not delay those of sessions.
     Stranger {
         /// The interface to send on.
         interface: Option<u32>,

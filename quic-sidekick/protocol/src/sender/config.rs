@@ -24,26 +24,27 @@ pub struct SenderConfig {
     /// least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). 1 suits a flow
     /// whose packets are too far apart to overtake each other.
     pub packet_threshold: u32,
-    /// The interval between the flow's packets, from 1 µs to 1 s, if it is steady, as that of a
-    /// call. The proxy then sends a quACK when a packet stays away, and few others. A flow that
-    /// pauses now and then is steady, too. `None` for quACKs as the terms say.
+    /// The interval between the flow's packets, from 1 µs to 1 s, if it is steady, as in a call.
+    /// The proxy then sends a quACK when a packet is overdue, and few others. A flow with
+    /// occasional pauses is steady, too. `None` requests quACKs by the terms alone.
     pub steady: Option<Duration>,
-    /// The longest time between two quACKs while nothing is lost, in whole microseconds. The sender
-    /// then asks for quACKs less often than the terms say, if they are timed and leave room; and as
-    /// often again at the first loss. `None` for quACKs as the terms say at all times. The default
-    /// is 20 ms. About a quarter of the path's round-trip time is useful at most.
+    /// The longest time between two quACKs while no packet is lost, in whole microseconds. While
+    /// none is lost, the sender requests fewer quACKs than the terms specify. At the first loss it
+    /// requests those of the terms again. This needs an interval in the terms above 1 ms, and at
+    /// most half of this time. `None` never requests fewer quACKs. The default is 20 ms. More than
+    /// about a quarter of the path's round-trip time is not useful.
     pub sparse: Option<Duration>,
-    /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a
-    /// second; `None` to ask for none.
+    /// How long the sender asks the proxy to keep copies of the reverse flow's datagrams, at most
+    /// one second. `None` requests no copies.
     pub keep: Option<Duration>,
-    /// The most packets that are remembered while the proxy has not accepted, 1 to 8192. The
-    /// default is 8192. Of more, the oldest are forgotten: an epoch cannot begin with them, and if
-    /// they are lost, the sender does not detect it.
+    /// The most packets that the sender remembers before the proxy accepts, 1 to 8192. The default
+    /// is 8192. Beyond it, the sender forgets the oldest packets. An epoch cannot begin with these,
+    /// and the sender does not detect their loss.
     pub unanswered: usize,
 }
 
 impl SenderConfig {
-    /// Bytes of memory for the packets that are remembered while the proxy has not accepted.
+    /// Bytes of memory for the packets that the sender remembers before the proxy accepts.
     ///
     /// ```
     /// use sidekick_protocol::SenderConfig;

@@ -13,7 +13,7 @@ pub(super) type Bye = [u8; SEAL_LEN + 1];
 /// The effects of an input, apart from the datagrams that wait in the state.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// The tags of packets declared lost, which wait for the sender's caller.
+    /// The tags of packets declared lost. They wait until the caller drains them.
     pub(super) lost: Vec<u64>,
     /// The tags of packets that the latest quACK was the first to report.
     pub(super) received: Vec<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Effects {
 pub(super) enum Transition {
     /// The proxy accepted. The handshake holds the session.
     Established,
-    /// The proxy is useless for this reason. The sender ends the session with a BYE.
+    /// The proxy does not help, for this reason. The sender ends the session with a BYE.
     Failed(Reason),
     /// The proxy ended the session.
     Ended,
@@ -42,7 +42,7 @@ pub(super) enum Transition {
     Exhausted,
 }
 
-/// What a state's methods use and change apart from the state.
+/// The data that a state's methods use and change besides the state.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) config: &'a SenderConfig,

@@ -13,7 +13,7 @@ pub enum HandleError {
     /// It is a message that only a sender sends.
     #[error("a message that only a sender sends")]
     NotForSender,
-    /// It does not come from the address of a proxy in use.
+    /// Its source is not the address of a proxy in use.
     #[error("not from a proxy in use")]
     Stranger,
     /// It belongs to another session, or to none.

@@ -1,8 +1,9 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
-//! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, `probe` tracks requests without an answer, `lone` hastens polls, `steady` and `pace`
-//! ask for fewer reports, and `keeping` fetches copies.
+//! This file handles messages, epochs and polls. `quacks` reads reports, `timeouts` computes
+//! deadlines, and `probe` tracks requests without an answer. `lone` polls early for lone packets.
+//! `steady` and `pace` request fewer reports. `keeping` fetches copies, and `parity` rebuilds
+//! datagrams.
 
 mod keeping;
 mod lone;
@@ -31,16 +32,15 @@ use steady::Steadiness;
 
 /// Polls without an authentic answer before the sender accepts that the session is unknown.
 const DOUBT_POLLS: u32 = 3;
-/// The pause from the last poll of one doubt to the first of the next. Anyone can forge the claim,
-/// and each doubt costs polls. The sender still detects a restart right after a false claim about
-/// as soon as a proxy that falls silent.
+/// The pause from the last poll of one doubt to the first of the next. An attacker can forge the
+/// claim, and each doubt costs polls. After a false claim, the sender still detects a restart about
+/// as soon as it detects a silent proxy.
 const DOUBT_INTERVAL: Duration = SILENCE;
 /// How long a proxy may begin epochs by itself without a quACK that decodes.
 const UNASKED_LIMIT: Duration = Duration::from_secs(3);
-/// The number of packets in a row, missing from answers to polls, after which the path may have
-/// changed.
+/// After answers to polls lack this many consecutive packets, the path may have changed.
 const SUSPICIOUS_TAIL: usize = 4;
-/// The most sums that the sender requests, because decoding them takes time.
+/// The most sums that the sender requests. More would cost too much time to decode.
 const MAX_SUMS: u8 = 128;
 
 /// The number of the proxy's kept sums that the sender uses.
@@ -70,11 +70,12 @@ pub(super) struct Epoch {
     began: u32,
     /// The sequence number of its newest quACK.
     pub(super) sequence: Option<u32>,
-    /// quACKs in a row that do not decode.
+    /// Consecutive quACKs that did not decode.
     undecodable: u32,
     /// When a quACK last reported a packet for the first time. Initially, when the epoch began.
     last_progress: Instant,
-    /// Packets missing from an answer to a poll, and given up, since then.
+    /// The *tail*: packets that the sender has given up since then because reports lack them
+    /// (SPEC.md, section 7.4).
     tail_declared: usize,
     /// An answer to a poll lacked more packets than random loss explains.
     doubtful: bool,
@@ -121,12 +122,14 @@ pub(super) struct Established {
     doubt: Option<Doubt>,
     /// The earliest time of the next doubt's first poll.
     next_doubt: Instant,
-    last_heard: Instant,
-    last_spoke: Instant,
+    /// When the latest quACK arrived, or else when the epoch began.
+    last_quack_at: Instant,
+    /// When the sender last queued a message for the proxy, other than a KEEP or a BYE.
+    last_message_at: Instant,
     lone: Lone,
-    /// Epochs that the sender requested since a quACK decoded.
+    /// Epochs that the sender requested since a quACK last decoded.
     fruitless: u32,
-    /// When the proxy first began an epoch by itself since a quACK decoded.
+    /// When the proxy began its first unasked epoch since a quACK last decoded.
     unasked_since: Option<Instant>,
     /// The POLL that waits to be sent.
     pub(super) poll_waits: Option<Poll>,
@@ -139,7 +142,7 @@ pub(super) struct Established {
     new_epoch_waits: bool,
     /// Copies of the reverse flow.
     pub(super) keeping: Keeping,
-    /// The latest message, kept to avoid allocation.
+    /// The buffer of the latest message, kept to avoid allocation.
     plain: Plain,
 }
 
@@ -173,8 +176,8 @@ impl Established {
             renewing: None,
             doubt: None,
             next_doubt: now,
-            last_heard: now,
-            last_spoke: now,
+            last_quack_at: now,
+            last_message_at: now,
             lone: Lone::default(),
             fruitless: 0,
             unasked_since: None,
@@ -190,9 +193,9 @@ impl Established {
 
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         if self.history.is_empty() {
-            // Nothing was unreported until now.
+            // The log was empty until now.
             self.note_lone(identifier, now);
-            self.epoch.probe.progress();
+            self.epoch.probe.on_progress();
             if self.epoch.tail_declared == 0 {
                 self.epoch.last_progress = now;
             }
@@ -311,11 +314,11 @@ impl Established {
         self.poll(context);
     }
 
-    /// Begins an epoch, announced by the message with the sequence number `began`.
+    /// Begins an epoch, which the message with the sequence number `began` announced.
     pub(super) fn begin_epoch(&mut self, number: u16, began: u32, context: &mut Context<'_>) {
         self.epoch = Epoch::new(number, began, context.now);
         self.renewing = None;
-        self.last_heard = context.now;
+        self.last_quack_at = context.now;
         self.new_epoch_waits = false;
         (self.steady_waits, self.pace_waits) = (None, None);
         self.pacing.begin_epoch();
@@ -349,10 +352,11 @@ impl Established {
         Ok(())
     }
 
-    /// Requests a new epoch. The end-to-end mechanism detects the losses that this one leaves open.
+    /// Requests a new epoch. The end-to-end mechanism detects the losses that this epoch leaves
+    /// undetected.
     pub(super) fn renew(&mut self, now: Instant) {
         self.renewing = Some(Backoff::start(now, self.near_rtt.retry_interval()));
-        self.last_spoke = now;
+        self.last_message_at = now;
         self.fruitless += 1;
         self.new_epoch_waits = true;
     }
@@ -363,8 +367,9 @@ impl Established {
         self.renewing.is_some()
     }
 
-    /// Begins a POLL, or a message that is answered as one. Returns its token, and whether
-    /// several in a row brought no progress; `None` if the session can seal no more messages.
+    /// Begins a POLL, or a message that the proxy answers like one. Returns its token, and whether
+    /// several consecutive polls brought no progress. Returns `None` if the session can seal no
+    /// more messages.
     fn begin_poll(&mut self, context: &mut Context<'_>) -> Option<(u16, bool)> {
         if self.seal.is_exhausted() {
             context.leave(Transition::Exhausted);
@@ -373,7 +378,7 @@ impl Established {
         let token = context.numbers.token();
         let delay = self.poll_delay();
         let fruitless = self.epoch.probe.sent(token, delay, context.now);
-        self.last_spoke = context.now;
+        self.last_message_at = context.now;
         context.stats.polls += 1;
         Some((token, fruitless))
     }
@@ -382,15 +387,15 @@ impl Established {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let Some((token, fruitless)) = self.begin_poll(context) else { return };
         if fruitless {
-            self.pacing.troubled();
+            self.pacing.return_to_terms();
         }
         let (epoch, sums) = (self.epoch.number, self.sums_to_request(context.config.poll));
         self.poll_waits = Some(Poll { epoch, token, sums });
     }
 
-    /// The sums that a POLL requests; 0 for the threshold. An answer lacks at most the packets of
-    /// the log, and some that leave before it. More sums than these would use up the share of a
-    /// flow of small packets (SPEC.md, section 6.7).
+    /// The number of sums that a POLL requests; 0 stands for the threshold. An answer lacks at most
+    /// the packets of the log, and a few sent before the proxy answers. More sums would use up the
+    /// share of a flow of small packets (SPEC.md, section 6.7).
     fn sums_to_request(&self, polls: bool) -> u8 {
         const MORE: usize = 2;
         if self.reconciler.awaits_all_sums() {
@@ -404,13 +409,13 @@ impl Established {
         }
     }
 
-    /// Does what is due at the context's time.
+    /// Handles the timeouts that are due at the context's time.
     pub(super) fn on_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if let Some(request) = self.renewing.as_mut().filter(|request| request.at <= now) {
             request.again(now);
-            self.last_spoke = now;
+            self.last_message_at = now;
             self.new_epoch_waits = true;
         }
         self.on_doubt(context);
@@ -475,7 +480,7 @@ impl Established {
     }
 
     /// Whether answers to polls lack earlier packets, which may no longer pass the proxy.
-    pub(super) fn is_losing_track(&self) -> bool {
+    pub(super) fn may_be_off_path(&self) -> bool {
         self.epoch.doubtful || self.epoch.tail_declared >= SUSPICIOUS_TAIL
     }
 }

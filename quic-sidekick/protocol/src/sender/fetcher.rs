@@ -1,35 +1,36 @@
 //! Requests for copies of datagrams that a receiver lacks (SPEC.md, section 7.10).
 //!
-//! A range names the datagrams between two others. As copies of it arrive, the fetcher narrows it:
-//! copies that are missing in between become a range of their own, to request at once.
+//! A range names the datagrams between two others. As copies of it arrive, the fetcher narrows it.
+//! Copies that are missing in between become another range, which the fetcher requests at once.
 
 use crate::wire::{MAX_RANGES, Range, Repeat};
 use std::time::{Duration, Instant};
 
-/// The most ranges that are wanted at a time.
+/// The most ranges that the sender wants at a time.
 pub(super) const MAX_WANTED: usize = 512;
-/// How often a range is requested without a copy arriving. The receiver gives up before, unless its
-/// path loses most messages.
+/// The most requests for a range without a copy. The receiver gives up earlier, unless its path
+/// loses most messages.
 const MAX_TRIES: u32 = 24;
-/// When a gap is open for so many copy timeouts, its ranges are requested twice. On a path that
-/// loses much, few gaps get so far, and those must be filled before the receiver gives up.
+/// Once a gap has been open for this many copy timeouts, the fetcher requests its ranges twice.
+/// Even on a lossy path, few gaps stay open that long. Copies must fill these before the receiver
+/// gives up.
 const TWICE_AFTER: u32 = 2;
-/// Copies of requests that are older by this are not accepted.
+/// The fetcher rejects copies for requests that are this much older than the latest.
 const RECENT: u16 = 1024;
-/// The most copies that a proxy sends for a range. It may have more.
+/// The most copies that a proxy sends for a range. It may keep more.
 const MOST: u8 = 64;
 
-/// The datagrams between two others, and how far they were fetched.
+/// The datagrams between two others, and how many of them arrived.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// The receiver's number of the gap; `None` for what a TAIL showed.
+    /// The receiver's number of the gap; `None` for a range that a TAIL showed.
     gap: Option<u64>,
     range: Range,
-    /// Since when datagrams of the gap are wanted.
+    /// When the receiver began to want datagrams of the gap.
     since: Instant,
     /// The request that asks for it: its number, and the range's place in it.
     asked: Option<(u16, u8)>,
-    /// When to ask, at first or again.
+    /// When to request it, first or again.
     due: Instant,
     tries: u32,
     /// The index of the next copy, and the identifier of the one before.
@@ -59,15 +60,15 @@ impl Asked {
     }
 }
 
-/// What is wanted of a proxy.
+/// The ranges that the sender wants from a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Fetcher {
     wanted: Vec<Wanted>,
     /// The number of the latest request.
     number: u16,
-    /// How many requests were made, at most [`RECENT`].
+    /// The number of requests so far, at most [`RECENT`].
     recent: u16,
-    /// Gaps for which the proxy has nothing more.
+    /// Gaps for which the proxy has no more copies.
     pub(super) unfilled: Vec<u64>,
 }
 
@@ -77,7 +78,7 @@ impl Fetcher {
         self.want_since(now, gap, range, now);
     }
 
-    /// Requests the datagrams in a gap, or in a part of a gap that is wanted since an earlier time.
+    /// Requests the datagrams in a gap, or in a part of it. The receiver wants them since `since`.
     fn want_since(&mut self, since: Instant, gap: Option<u64>, range: Range, now: Instant) {
         if self.wanted.len() < MAX_WANTED {
             let (asked, fetched) = (None, None);
@@ -108,15 +109,15 @@ impl Fetcher {
         self.unfilled.clear();
     }
 
-    /// Gives up all gaps, since the proxy keeps nothing any more.
+    /// Gives up all gaps, because the proxy no longer keeps copies.
     pub(super) fn give_up(&mut self) {
         while let Some(wanted) = self.wanted.pop() {
             self.note_if_done(wanted.gap);
         }
     }
 
-    /// Whether a copy belongs to a recent request, and what follows from it. `retry` is the time
-    /// after which a copy that stays away is requested again.
+    /// Handles a copy. Returns whether it belongs to a recent request. `retry` is how long to wait
+    /// for the next copy before the fetcher requests it again.
     pub(super) fn on_repeat(&mut self, copy: &Repeat<'_>, retry: Duration, now: Instant) -> bool {
         let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let asked = Some((copy.number, copy.range));
@@ -135,8 +136,8 @@ impl Fetcher {
                 self.want_since(since, gap, Range { after: identifier, before }, now);
             }
         }
-        // The receiver cannot report this gap while the keys are missing. Otherwise it may, and
-        // some copies arrive twice.
+        // Without the keys, the receiver cannot report this gap. With them it may report it, and
+        // then some copies arrive twice.
         if skipped > 0 {
             self.want_since(since, gap, Range { after, before: identifier }, now);
         }
@@ -148,7 +149,8 @@ impl Fetcher {
         self.number.wrapping_sub(number) < self.recent
     }
 
-    /// The proxy has no datagram in these ranges of a request; bit 0 stands for the first.
+    /// Records that the proxy has no datagram in these ranges of a request. Bit 0 stands for the
+    /// first range.
     pub(super) fn on_nothing(&mut self, number: u16, ranges: u16) {
         let named = |wanted: &Wanted| {
             let asked = wanted.asked.filter(|(asked, _)| *asked == number);
@@ -160,7 +162,7 @@ impl Fetcher {
         }
     }
 
-    /// Notes that nothing more is wanted for a gap, if that is so.
+    /// Marks a gap as unfilled once the fetcher wants nothing more for it.
     fn note_if_done(&mut self, gap: Option<u64>) {
         if let Some(gap) = gap
             && self.wanted.iter().all(|wanted| wanted.gap != Some(gap))
@@ -169,7 +171,7 @@ impl Fetcher {
         }
     }
 
-    /// When a range is due to be requested.
+    /// When the next request is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.wanted.iter().map(|wanted| wanted.due).min()
     }
@@ -186,14 +188,14 @@ impl Fetcher {
         // 0 numbers no request.
         let number = self.number.checked_add(1).unwrap_or(1);
         let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: 0 };
-        // Late ones first.
+        // Late ranges come first.
         for late in [true, false] {
             let is_next = |wanted: &&mut Wanted| {
                 wanted.due <= now && late == (now >= wanted.since + TWICE_AFTER * retry)
             };
             let free = asked.ranges.iter_mut().zip(0..).skip(asked.len);
             for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
-                // Ask only for what is still missing.
+                // Request only the part that is still missing.
                 wanted.range.after = wanted.fetched.take().or(wanted.range.after);
                 wanted.next = 0;
                 wanted.tries += 1;

@@ -13,25 +13,25 @@ use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, FIRST_EPOCH, Hello, Refusal, SessionNumber};
 use std::time::{Duration, Instant};
 
-/// HELLOs in a row before the sender reports that nothing answers.
+/// Consecutive HELLOs before the sender reports that nothing answers.
 const HELLO_ATTEMPTS: u32 = 6;
-/// The interval after the first HELLO while the near RTT is unknown. A lost HELLO must not cost the
-/// help for the connection's handshake.
+/// The interval after the first HELLO while the near RTT is unknown. Even after a lost HELLO, the
+/// proxy should help the connection's handshake.
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
 /// The interval after the second. It doubles with each retransmission.
 const HELLO_INTERVAL: Duration = Duration::from_millis(50);
 /// HELLOs at equal intervals to a proxy whose near RTT is known: the proxy exists, and the path
 /// loses messages.
 const QUICK_HELLOS: u32 = 6;
-/// The pause after a proxy refused, ended the session, or did not see the flow. It doubles each
+/// The pause after a proxy refuses, ends the session, or does not see the flow. It doubles each
 /// time.
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
 /// The longest interval between HELLOs or markers to a proxy that may return at any moment.
-const MISSED_MAX: Duration = Duration::from_millis(800);
+const MAY_RETURN_MAX: Duration = Duration::from_millis(800);
 /// The number of these intervals: half a minute, in which a restarted proxy returns.
-const MISSED_ATTEMPTS: u32 = 40;
+const MAY_RETURN_ATTEMPTS: u32 = 40;
 
 /// The pause after `failures` earlier failures.
 pub(super) fn return_after(failures: u32) -> Duration {
@@ -39,9 +39,10 @@ pub(super) fn return_after(failures: u32) -> Duration {
 }
 
 /// The interval before the next HELLO or marker, after `attempts`, with `first` as the first
-/// interval. `missed`: a proxy is gone that may return at any moment.
-pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
-    let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
+/// interval. `may_return`: a proxy has disappeared, and may return at any moment.
+pub(super) fn seeking_interval(first: Duration, attempts: u32, may_return: bool) -> Duration {
+    let most =
+        if may_return && attempts < MAY_RETURN_ATTEMPTS { MAY_RETURN_MAX } else { HELLO_MAX };
     scale(first, 1 << attempts.min(11), 1).min(most)
 }
 
@@ -83,10 +84,10 @@ pub(super) struct Handshaking {
     pub(super) retry_at: Instant,
     /// A RETRY arrived.
     retried: bool,
-    /// The proxy had reported, and fell silent.
-    missed: bool,
+    /// The proxy reported packets, then fell silent. It may return at any moment.
+    may_return: bool,
     hello_sent: Option<Instant>,
-    /// The HELLO before that one, with the same cookie.
+    /// When the HELLO before it was sent, if both have the same cookie.
     earlier_hello_sent: Option<Instant>,
     /// A HELLO waits to be sent.
     pub(super) hello_waits: bool,
@@ -101,7 +102,7 @@ impl Handshaking {
         origin: Origin,
         flow: Flow,
         near_rtt: NearRtt,
-        missed: bool,
+        may_return: bool,
         now: Instant,
     ) -> Self {
         let cookie = match origin {
@@ -118,7 +119,7 @@ impl Handshaking {
             attempts: 0,
             retry_at: now,
             retried: false,
-            missed,
+            may_return,
             hello_sent: None,
             earlier_hello_sent: None,
             hello_waits: false,
@@ -133,7 +134,7 @@ impl Handshaking {
         Self { attempts, ..Self::new(origin, flow, near_rtt, false, retry_at) }
     }
 
-    /// Records a packet. `most` are remembered.
+    /// Records a packet. The history keeps at most `most` packets.
     #[inline(never)]
     pub(super) fn on_sent(&mut self, most: usize, tag: u64, identifier: u32, now: Instant) {
         self.history.push_within(most, identifier, tag, now);
@@ -186,8 +187,8 @@ impl Handshaking {
         }
         self.cookie = cookie;
         if self.retried {
-            // The previous cookie expired. The next HELLO carries this one; a RETRY does not change
-            // when.
+            // The previous cookie expired. The next HELLO carries the new one, at its scheduled
+            // time.
             return Ok(());
         }
         self.sample_hello(context.now);
@@ -199,8 +200,8 @@ impl Handshaking {
         Ok(())
     }
 
-    /// Measures the near RTT if a single HELLO was sent, with or without a cookie. Otherwise it is
-    /// unclear which HELLO the answer belongs to, and the time is only a guess.
+    /// Measures the near RTT if the sender sent a single HELLO, with or without a cookie. Otherwise
+    /// it is unclear which HELLO the answer belongs to, and the time is only a guess.
     fn sample_hello(&mut self, now: Instant) {
         let Some(sent) = self.hello_sent else { return };
         let since = |sent| now.saturating_duration_since(sent);
@@ -258,7 +259,8 @@ impl Handshaking {
         }
     }
 
-    /// The number of HELLOs before their intervals double: one to a proxy without an answer yet.
+    /// The number of HELLOs before their intervals double. It is one if the proxy has not answered
+    /// yet.
     fn quick_hellos(&self) -> u32 {
         if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 1 }
     }
@@ -294,7 +296,7 @@ impl Handshaking {
             + if self.attempts == 0 && !self.near_rtt.is_known_roughly() {
                 FIRST_INTERVAL
             } else {
-                seeking_interval(self.hello_interval(), doublings, self.missed)
+                seeking_interval(self.hello_interval(), doublings, self.may_return)
             };
         self.attempts = self.attempts.saturating_add(1);
         // An epoch can only begin with a packet sent from now on.

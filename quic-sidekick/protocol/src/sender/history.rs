@@ -4,10 +4,10 @@ use crate::wire::low;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most unreported packets. The oldest are dropped, and a quACK that needs them does not
-/// decode.
+/// The most packets in the log. Beyond it, the sender drops the oldest, and a quACK that needs them
+/// does not decode.
 pub(super) const MAX_PENDING: usize = 8192;
-/// The most packets declared lost that are kept.
+/// The most packets declared lost that the history keeps.
 const MAX_DECLARED_LOST: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,18 +26,19 @@ pub(super) struct Entry {
 pub(super) struct DeclaredLost {
     pub(super) entry: Entry,
     pub(super) until: Instant,
-    /// The caller knows of the loss.
-    pub(super) is_told: bool,
+    /// The sender reported the loss to its caller. False for a packet that may have passed the
+    /// proxy before the epoch began.
+    pub(super) counts_as_lost: bool,
 }
 
 /// The rule for declaring a suspect lost (SPEC.md, section 7.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LossRule {
-    /// After this many later packets,
+    /// A suspect is lost once this many later packets are reported.
     pub(super) packet_threshold: u32,
-    /// or this long after the report of the first of them.
+    /// A suspect is lost once this time has passed since the report of the first later packet.
     pub(super) delay: Duration,
-    /// How long the proxy may still report it.
+    /// How long the proxy may still report it afterwards.
     pub(super) grace: Duration,
 }
 
@@ -58,7 +59,7 @@ impl History {
         self.push_within(MAX_PENDING, identifier, tag, now)
     }
 
-    /// As [`Self::push`], but keeps at most so many packets, 1 to [`MAX_PENDING`].
+    /// As [`Self::push`], but keeps at most `most` packets, 1 to [`MAX_PENDING`].
     pub(super) fn push_within(
         &mut self,
         most: usize,
@@ -87,21 +88,21 @@ impl History {
         self.suspects = self.suspects.saturating_sub(1);
     }
 
-    /// Keeps a packet that was declared lost for as long as the proxy may still report it.
-    /// `is_told`: the caller knows of the loss.
+    /// Keeps a packet that was declared lost for as long as the proxy may still report it. See
+    /// [`DeclaredLost`] for `counts_as_lost`.
     pub(super) fn keep_lost(
         declared_lost: &mut VecDeque<DeclaredLost>,
         entry: Entry,
         until: Instant,
-        is_told: bool,
+        counts_as_lost: bool,
     ) {
         if declared_lost.len() >= MAX_DECLARED_LOST {
             declared_lost.pop_front();
         }
-        declared_lost.push_back(DeclaredLost { entry, until, is_told });
+        declared_lost.push_back(DeclaredLost { entry, until, counts_as_lost });
     }
 
-    /// Forgets all packets, and gives their memory back: a proxy that does not answer may never do.
+    /// Forgets all packets and releases their memory, because a silent proxy may never answer.
     pub(super) fn clear(&mut self) {
         self.pending = VecDeque::new();
         self.declared_lost.clear();
@@ -119,7 +120,7 @@ impl History {
         }
     }
 
-    /// Whether a packet with this identifier was declared lost not long ago.
+    /// Whether a packet with this identifier was declared lost recently.
     pub(super) fn is_declared_lost(&self, identifier: u32) -> bool {
         self.declared_lost.iter().any(|declared| declared.entry.identifier == identifier)
     }
@@ -137,7 +138,7 @@ impl History {
         self.nth(0)
     }
 
-    /// When the pending packet was sent that has so many before it.
+    /// When the sender sent the pending packet that follows `before` others.
     pub(super) fn nth(&self, before: u16) -> Option<Instant> {
         self.pending.get(usize::from(before)).map(|entry| entry.time_sent)
     }
@@ -150,10 +151,10 @@ impl History {
     /// The identifier of a short quACK's last packet. `last` is its low 16 bits, `more` the number
     /// of packets beyond the settled ones, and `sums` the number of sums.
     ///
-    /// If several pending packets match, it is the newest whose candidates the sums can identify:
-    /// the packets between the true one and a later one only look missing. If none matches, the
-    /// last packet was known before, and any other identifier will do. Returns `None` if some
-    /// match, but the sums suffice for none.
+    /// If several pending packets match, it is the newest for which the sums suffice. The packets
+    /// between the true one and a later one then only look missing. If none matches, the last
+    /// packet was reported before, and any identifier that is not pending is right. Returns `None`
+    /// if some match, but the sums suffice for none.
     pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> Option<u32> {
         let more = usize::try_from(more).unwrap_or(usize::MAX);
         let mut matches = self
@@ -205,7 +206,7 @@ impl History {
     /// Moves the packets lost at `now` to `declared_lost`, and appends their tags to `lost`.
     pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
         self.declared_lost.retain(|declared| declared.until > now);
-        // Suspects and overdue packets are the first of all, so there is none.
+        // Suspects and overdue packets precede all others, so there is none.
         let is_overdue = |entry: &Entry| entry.later_seen >= rule.packet_threshold;
         if self.suspects == 0 && !self.pending.front().is_some_and(is_overdue) {
             return;

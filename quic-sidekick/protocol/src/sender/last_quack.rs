@@ -5,8 +5,8 @@ use std::time::Instant;
 /// The result of reading a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The arrived packets are known. `last_sent`: when the last of them was sent, if the sender
-    /// did not know that it had arrived.
+    /// The sums identify the packets that arrived. `last_sent`: when the last of them was sent, if
+    /// this quACK is the first to report it.
     Decoded { last_sent: Option<Instant> },
     /// More packets are missing than its sums can identify.
     TooMany { missing: u32 },
@@ -34,16 +34,15 @@ pub enum QuackOutcome {
 pub struct LastQuack {
     /// Packets that the proxy counted in this epoch, modulo 2^32.
     pub count: u32,
-    /// The number of its power sums, up to the number requested.
+    /// The number of its power sums that the sender used, at most the number requested.
     pub sums: usize,
     /// The outcome of decoding it.
     pub outcome: QuackOutcome,
     /// Packets that it was the first to report.
     pub received: u32,
-    /// Packets sent before one that the proxy reported, which are not known to have arrived there.
-    /// They are not lost yet.
+    /// Unreported packets that were sent before a reported one. They are not declared lost yet.
     pub missing: usize,
-    /// Packets of the epoch that were known to have arrived before it.
+    /// Packets of the epoch that earlier quACKs reported.
     settled: u32,
 }
 

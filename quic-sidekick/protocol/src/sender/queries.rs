@@ -76,14 +76,14 @@ impl Sender {
     }
 
     /// The excess of the near segment's smoothed round-trip time over the shortest of the last ten
-    /// seconds. A queue causes it, or a radio.
+    /// seconds. A queue or a radio link causes it.
     #[must_use]
     pub fn near_queueing(&self) -> Option<Duration> {
         self.leading()?.near_rtt()?.queueing()
     }
 
     /// The least excess of the near segment's last 16 round-trip times over the shortest of the
-    /// last ten seconds. Only a queue causes it: a radio does not delay all packets.
+    /// last ten seconds. Only a queue causes it: a radio link does not delay all packets.
     #[must_use]
     pub fn near_standing_queue(&self) -> Option<Duration> {
         self.leading()?.near_rtt()?.standing()
@@ -103,8 +103,8 @@ impl Sender {
         self.sessions.iter().filter_map(ProxySession::number)
     }
 
-    /// The session's number in a datagram from a proxy, or `None` if it is none of this version. A
-    /// caller with many senders and one adjacent socket finds the sender of a datagram by it.
+    /// The session number in a datagram from a proxy, or `None` if the datagram is not of this
+    /// version. A caller with many senders and one adjacent socket finds the right sender by it.
     ///
     /// ```
     /// use sidekick_protocol::Sender;
@@ -118,9 +118,9 @@ impl Sender {
         (first >> 4 == VERSION).then_some(u32::from_be_bytes(*number))
     }
 
-    /// The proxy that a datagram names if it is an answer to a marker. Anyone on the flow's path
-    /// can name any address, its destination included. So a caller that asks for help in place of
-    /// others can decide whether to pass the answer to [`Sender::handle_on_path`].
+    /// The proxy that a datagram names, if it is an answer to a marker. Any node on the flow's path
+    /// can name any address, and so can the destination. So a caller that requests help for other
+    /// programs first decides whether to pass the answer to [`Sender::handle_on_path`].
     ///
     /// ```
     /// use sidekick_protocol::Sender;
@@ -150,13 +150,13 @@ impl Sender {
         Some((leading.proxy, leading.key?))
     }
 
-    /// The selected proxy and the reason; `None` until there was a choice between several.
+    /// The selected proxy and the reason. `None` until the sender has selected one of several.
     #[must_use]
     pub fn selection(&self) -> Option<Selection> {
         self.selector.made
     }
 
-    /// What the latest quACK led to; [`SenderStats::quacks_received`] counts them.
+    /// The result of the latest quACK; [`SenderStats::quacks_received`] counts quACKs.
     #[must_use]
     pub fn last_quack(&self) -> Option<&LastQuack> {
         self.last_quack.as_ref()

@@ -21,7 +21,7 @@ impl Sender {
         self.keeper().map(|rtt| rtt.smoothed().unwrap_or_else(|| rtt.rough_at_most()))
     }
 
-    /// The rough round-trip time to a proxy that keeps copies, or will when its sender's proof
+    /// The rough round-trip time to a proxy that keeps copies, or will once the sender's proof
     /// arrives.
     #[must_use]
     pub fn future_keeper_rtt(&self) -> Option<Duration> {
@@ -31,8 +31,8 @@ impl Sender {
             .map(|session| session.near_rtt.rough_at_most())
     }
 
-    /// Whether a queue grows before the proxy that keeps copies, as [`Sender::near_queue_grows`]
-    /// says it of the leading proxy.
+    /// Whether a queue grows before the proxy that keeps copies, by the rule of
+    /// [`Sender::near_queue_grows`].
     #[must_use]
     pub fn keeper_queue_grows(&self) -> bool {
         self.keeper().is_some_and(NearRtt::queue_grows)
@@ -50,8 +50,8 @@ impl Sender {
         established.find(|session| session.keeps()).map(|session| &session.near_rtt)
     }
 
-    /// Notes the newest datagram of the reverse flow that arrived, original or copy, by its
-    /// identifier: its last four bytes. The newest is the one with the highest packet number.
+    /// Records the newest datagram of the reverse flow that arrived, original or copy. `identifier`
+    /// is its last four bytes. The newest datagram has the highest packet number.
     #[inline]
     pub fn on_progress(&mut self, identifier: u32, now: Instant) {
         for session in &mut self.sessions {
@@ -61,10 +61,10 @@ impl Sender {
         }
     }
 
-    /// Requests the datagrams that passed the proxy after the one with the identifier `after`, or
-    /// since the flow began, and before the one with the identifier `before`. `gap` is the caller's
-    /// number for them. Returns false if no proxy keeps copies, or they are not requested at
-    /// present.
+    /// Requests the datagrams that passed the proxy between those with the identifiers `after` and
+    /// `before`. Without `after`, the range begins with the flow. `gap` is the caller's number for
+    /// them. Returns false if no proxy keeps copies, or [`Sender::set_fetching`] has paused the
+    /// requests.
     pub fn request_copies(
         &mut self,
         gap: u64,
@@ -87,9 +87,10 @@ impl Sender {
         true
     }
 
-    /// Asks the proxy that keeps copies for parity, for other parity, or for none. A proxy that
-    /// sends none does not say so: [`Sender::between`] then never knows a datagram. A new session
-    /// has not asked, so call it after each input.
+    /// Requests parity from the proxy that keeps copies, changes the request, or ends it. A proxy
+    /// that sends no parity does not report that: [`Sender::between`] then always returns
+    /// [`Between::Unlisted`]. A new session has not requested parity, so call this after each
+    /// input.
     pub fn protect(&mut self, wanted: Option<Protect>, now: Instant) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {
@@ -98,8 +99,8 @@ impl Sender {
         }
     }
 
-    /// Asks for no parity any more, and forgets the datagrams that arrived. To ask again costs
-    /// little if it is soon: then use [`Sender::protect`].
+    /// Ends the request for parity, and forgets the datagrams that arrived. Use [`Sender::protect`]
+    /// instead to request parity again soon, which then costs little.
     pub fn end_parity(&mut self, now: Instant) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {
@@ -108,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// Notes a datagram of the reverse flow that arrived, as it came from the network. Parity needs
-    /// all of them, in the order of their arrival.
+    /// Records a datagram of the reverse flow as it arrived from the network. Parity needs all of
+    /// them, in the order of their arrival.
     pub fn on_arrival(&mut self, datagram: &[u8]) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {
@@ -126,15 +127,16 @@ impl Sender {
         decoders.find_map(Decoder::rebuilt)
     }
 
-    /// What parity shows of the datagrams that passed the proxy between two that arrived, by their
-    /// identifiers; without `after`, of those since parity began.
+    /// The datagrams that passed the proxy between two others that arrived, as far as parity lists
+    /// them. `after` and `before` are the identifiers of these two. Without `after`, the range
+    /// begins where parity began.
     #[must_use]
     pub fn between(&self, after: Option<u32>, before: u32) -> Between {
         let decoder = self.decoder().map(|decoder| decoder.missing(after, before));
         decoder.unwrap_or(Between::Unlisted)
     }
 
-    /// What parity shows of the near segment's losses; zeros without parity.
+    /// The near segment's losses as far as parity shows them; zeros without parity.
     #[must_use]
     pub fn near_losses(&self) -> NearLosses {
         self.decoder().map(Decoder::counts).unwrap_or_default()
@@ -162,8 +164,8 @@ impl Sender {
         }
     }
 
-    /// Sets whether copies are requested. If not, TAILs are ignored, too. A new session
-    /// requests copies, so call it after each input.
+    /// Sets whether the sender requests copies. If not, it ignores TAILs, too. A new session
+    /// requests copies, so call this after each input.
     pub fn set_fetching(&mut self, fetching: bool) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {
@@ -172,8 +174,8 @@ impl Sender {
         }
     }
 
-    /// Appends the gaps for which the proxy has no more copies to `out`. Take the copies that have
-    /// arrived first: they may have closed the gap.
+    /// Appends the gaps for which the proxy has no more copies to `out`. Handle the copies that
+    /// have arrived before this call, because they may have closed the gap.
     pub fn drain_unfilled(&mut self, out: &mut Vec<u64>) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {

@@ -12,22 +12,22 @@ use sidekick_quack::{
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The number of packets after the last one that a quACK names, and before an epoch's first, that
-/// reordering may have placed among those it counts.
+/// Reordering may have placed this many packets after a quACK's last packet among those that it
+/// counts. The same holds for packets before an epoch's first.
 const REORDERING: usize = 8;
 /// The most multiplications (candidates times sums) of further attempts to decode a quACK.
 const BUDGET: usize = 1 << 19;
-/// The number of packets after the epoch's first that may have overtaken it and passed before the
-/// epoch began. More, if they were sent soon enough.
-const BLUR: usize = 3;
+/// At least this many packets after the epoch's first may have overtaken it, and passed the proxy
+/// before the epoch began. There may be more if the sender sent them soon enough after it.
+const MIN_UNCERTAIN: usize = 3;
 /// How long the proxy may still report a packet sent around an epoch's beginning.
-const BLUR_TIME: Duration = Duration::from_millis(250);
+const UNCERTAIN_TIME: Duration = Duration::from_millis(250);
 
 /// The modulus of identifiers and sums.
 const MODULUS: u64 = <u32 as Identifier>::MODULUS as u64;
 
-/// The loaded quACK. It is valid, but usually its count and first sum decide all, and nothing is
-/// made of the other sums.
+/// The loaded quACK, whose sums are valid. Usually its count and first sum suffice, and the sender
+/// does not use the other sums.
 #[derive(Debug, Default)]
 struct Loaded {
     count: u32,
@@ -43,9 +43,9 @@ impl Loaded {
 #[derive(Debug)]
 pub(super) struct Reconciler {
     loaded: Loaded,
-    /// The loaded quACK, from [`Reconciler::find_candidates`] on.
+    /// The loaded quACK as power sums. [`Reconciler::find_candidates`] assigns it.
     quack: PowerSums,
-    /// The epoch's packets that are known to be in the proxy's sums.
+    /// The epoch's packets that quACKs have reported.
     settled: Settled,
     /// The sums over `settled` and the candidates, and over the missing ones of them.
     sent: PowerSums,
@@ -60,13 +60,13 @@ pub(super) struct Reconciler {
     pub(super) work: usize,
     /// The sums of both sides begin with the same packet.
     aligned: bool,
-    /// When the sender learned that the proxy counts in this epoch, before it counted any packet.
-    /// No packet sent later can have passed before the epoch began.
-    runs_since: Option<Instant>,
+    /// When the first quACK of this epoch that counts no packet arrived. No packet sent later can
+    /// have passed the proxy before the epoch began.
+    counting_since: Option<Instant>,
     /// Until the epoch's first quACK decodes: the number of pending packets that may have passed
     /// the proxy before the epoch began. The first `lead` of them precede the epoch's first packet,
     /// which may have overtaken them.
-    blurred: usize,
+    uncertain: usize,
     lead: usize,
 }
 
@@ -85,8 +85,8 @@ impl Default for Reconciler {
             #[cfg(test)]
             work: 0,
             aligned: false,
-            runs_since: None,
-            blurred: 0,
+            counting_since: None,
+            uncertain: 0,
             lead: 0,
         }
     }
@@ -118,18 +118,19 @@ impl Reconciler {
     pub(super) fn begin(&mut self, threshold: u8, kept_sums: u8) {
         self.settled = Settled::new(threshold, kept_sums);
         self.aligned = false;
-        self.runs_since = None;
-        (self.blurred, self.lead) = (0, 0);
+        self.counting_since = None;
+        (self.uncertain, self.lead) = (0, 0);
     }
 
-    /// Records at `now` a quACK of this epoch that counts no packet. The proxy counts from now on.
+    /// Records that a quACK of this epoch arrived at `now` and counts no packet. The proxy counts
+    /// later packets.
     pub(super) fn on_empty(&mut self, now: Instant) {
-        self.runs_since.get_or_insert(now);
+        self.counting_since.get_or_insert(now);
     }
 
     /// Whether a packet sent at `sent` cannot have passed the proxy before the epoch began.
     fn is_in_epoch(&self, sent: Instant) -> bool {
-        self.runs_since.is_some_and(|since| sent > since)
+        self.counting_since.is_some_and(|since| sent > since)
     }
 
     /// Loads at most `most` sums of a quACK.
@@ -153,8 +154,8 @@ impl Reconciler {
         if !self.aligned && !self.align(history, window.first, window.overtaking) {
             return Outcome::Misaligned;
         }
-        // If the last packet is not pending, it was known to have arrived. Then only suspects can
-        // have arrived since.
+        // If the last packet is not pending, an earlier quACK reported it. Then this one can newly
+        // report only suspects.
         let last = history.pending.iter().rposition(|entry| entry.identifier == window.last);
         let known = last.map_or(0, |last| last + 1).max(history.suspects);
         if self.is_whole(history, known) {
@@ -168,8 +169,8 @@ impl Reconciler {
             return Outcome::Misaligned;
         }
         self.settled.had_losses |= found.missing > 0;
-        let blur_until = now + window.grace.max(BLUR_TIME);
-        self.settle(history, found.range, last, blur_until, received, now)
+        let uncertain_until = now + window.grace.max(UNCERTAIN_TIME);
+        self.settle(history, found.range, last, uncertain_until, received, now)
     }
 
     /// Finds the range of pending packets with which the quACK decodes. `known` of them were sent
@@ -214,13 +215,13 @@ impl Reconciler {
         Err(Outcome::Misaligned)
     }
 
-    /// Whether the quACK counts exactly the first `known` pending packets, as is usual. It compares
-    /// only the count and the first sum, because the other sums cost more than everything else. A
-    /// set of as many other packets passes with a probability of 2⁻³².
+    /// Whether the quACK counts exactly the first `known` pending packets, as most quACKs do. It
+    /// compares only the count and the first sum, because the other sums cost more than all other
+    /// work. A set of as many other packets passes with a probability of 2⁻³².
     fn is_whole(&mut self, history: &History, known: usize) -> bool {
         let as_many = u32::try_from(known)
             .is_ok_and(|known| self.settled.count.wrapping_add(known) == self.loaded.count);
-        if !as_many || self.lead > 0 || self.blurred > 0 {
+        if !as_many || self.lead > 0 || self.uncertain > 0 {
             return false;
         }
         #[cfg(test)]
@@ -258,13 +259,13 @@ impl Reconciler {
         LastQuack::new(*count, sums.len(), self.settled_count())
     }
 
-    /// Adopts the sums of `quack`, which just decoded, if the sender asked for all.
+    /// Adopts the sums of `quack`, which just decoded, if the sender requested all sums.
     pub(super) fn adopt(&mut self, quack: &Quack<'_>) {
         self.settled.adopt(quack.count, quack.sums, &mut self.loaded.sums);
     }
 
-    /// Whether the sender should ask for all sums, so that it need not compute them. True once
-    /// until it adopted or computed them.
+    /// Whether the sender should request all sums, so that it need not compute them. After true,
+    /// returns false until the sender has adopted or computed them.
     pub(super) fn take_due(&mut self) -> bool {
         let due = self.settled.is_due();
         self.settled.is_asked |= due;
@@ -276,12 +277,12 @@ impl Reconciler {
         self.settled.is_asked
     }
 
-    /// How many packets turned up since the last call that were declared lost.
+    /// The number of packets declared lost that quACKs reported since the last call.
     pub(super) fn take_turned_up(&mut self) -> u64 {
         std::mem::take(&mut self.turned_up)
     }
 
-    /// The number of the epoch's packets that are known to be in the proxy's sums, modulo 2^32.
+    /// The number of the epoch's packets that quACKs have reported, modulo 2^32.
     pub(super) fn settled_count(&self) -> u32 {
         self.settled.count
     }
@@ -294,7 +295,7 @@ impl Reconciler {
     /// Records that the history dropped its oldest pending packet.
     pub(super) fn forget_oldest(&mut self) {
         self.lead = self.lead.saturating_sub(1);
-        self.blurred = self.blurred.saturating_sub(1);
+        self.uncertain = self.uncertain.saturating_sub(1);
     }
 
     /// Finds the epoch's first packet. A few before it stay for now, because the first may have
@@ -303,7 +304,8 @@ impl Reconciler {
         let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
             return false;
         };
-        // Packets that the proxy counts, if they reach it, may precede the first one that did.
+        // Packets sent after an empty quACK belong to the epoch, even before the first one that the
+        // proxy counted.
         let in_epoch = history.pending.partition_point(|entry| !self.is_in_epoch(entry.time_sent));
         let begin = start.min(in_epoch);
         self.lead = begin.min(REORDERING);
@@ -316,7 +318,7 @@ impl Reconciler {
         };
         let after = history.pending.get(start).map_or(0, |first| soon(first.time_sent).count());
         let before_the_epoch = in_epoch - begin;
-        self.blurred = self.lead + before_the_epoch.min(1 + after.max(BLUR));
+        self.uncertain = self.lead + before_the_epoch.min(1 + after.max(MIN_UNCERTAIN));
         history.pending.drain(..begin - self.lead);
         self.settled.clear();
         self.aligned = true;
@@ -368,7 +370,7 @@ impl Reconciler {
         history: &mut History,
         range: Range<usize>,
         last: Option<usize>,
-        blur_until: Instant,
+        uncertain_until: Instant,
         received: &mut Vec<u64>,
         now: Instant,
     ) -> Outcome {
@@ -402,16 +404,16 @@ impl Reconciler {
         let mut index = end.saturating_sub(start);
         let turned_up = &mut self.turned_up;
         declared_lost.retain(|declared| {
-            // If these are no candidates, `fates` ends with the range.
+            // Unless these are candidates, `fates` ends with the range.
             let fate = fates.get(index);
-            *turned_up += u64::from(declared.is_told && fate == Some(&Fate::Received));
+            *turned_up += u64::from(declared.counts_as_lost && fate == Some(&Fate::Received));
             let keep = keep(fate, &declared.entry, settled);
             index += 1;
             keep
         });
         // Packets after the candidates may still be in flight.
-        let blurred = self.blurred.min(end);
-        self.blurred -= blurred;
+        let uncertain = self.uncertain.min(end);
+        self.uncertain -= uncertain;
         self.lead = self.lead.saturating_sub(end);
         let mut index = 0;
         let mut remaining = 0;
@@ -420,10 +422,10 @@ impl Reconciler {
                 received.push(entry.tag);
             }
             let mut keep = keep(fate(index), entry, settled);
-            if keep && index < blurred {
+            if keep && index < uncertain {
                 // It may have passed before the epoch, so it is not declared lost. The proxy may
                 // yet report it.
-                History::keep_lost(declared_lost, *entry, blur_until, false);
+                History::keep_lost(declared_lost, *entry, uncertain_until, false);
                 keep = false;
             }
             remaining += usize::from(keep && index < suspects);

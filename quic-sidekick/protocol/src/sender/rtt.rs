@@ -4,23 +4,22 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds. Every quACK gives a sample, and a [`Duration`] costs several times as much.
+/// Nanoseconds. Every quACK yields a sample, and arithmetic with a [`Duration`] costs several times
+/// as much.
 type Nanos = u64;
 
 /// The granularity of timers (RFC 9002, section 6.1.2).
 const GRANULARITY: Nanos = 1_000_000;
-/// How long the shortest sample counts at least.
+/// The shortest sample counts for at least this time.
 const RECENT: Duration = Duration::from_secs(10);
 /// The number of samples that distinguish a queue from jitter.
 const LAST: usize = 16;
-/// The number of samples that a single delayed packet does not explain.
-const OF_LATE: usize = 3;
 /// The assumed value before the first measurement.
 const INITIAL: Nanos = 100 * GRANULARITY;
 
-/// A queue grows when the latest samples exceed one and a half times the shortest, the time that
-/// follows, and this many times the jitter. A radio that keeps the packets in order delays a fast
-/// flow nearly always by its greatest delay.
+/// A queue grows when the latest samples exceed a sum. Its terms are 1.5 times the shortest sample,
+/// `QUEUE_MORE`, and `QUEUE_JITTERS` times the jitter. A radio link that preserves the order delays
+/// most packets of a fast flow by its longest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
 /// On a long path, even a full queue delays packets by less. So a queue also grows when its delay
@@ -54,10 +53,10 @@ fn scale(time: Nanos, numerator: Nanos, denominator: Nanos) -> Nanos {
 /// The time to an answer to one of several messages.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
-    /// Since the last of them.
+    /// The time since the last of them.
     least: Nanos,
-    /// Since the one before. A path that is longer than their interval answers that one, or an
-    /// earlier one.
+    /// The time since the one before. If the round trip is longer than their interval, the answer
+    /// belongs to that one, or to an earlier one.
     long: Nanos,
 }
 
@@ -67,12 +66,12 @@ pub(super) struct NearRtt {
     /// The mean deviation from the smoothed value (RFC 9002, section 5.3).
     deviation: Nanos,
     latest: Nanos,
-    /// The shortest time to an answer. A proxy can delay answers but not hasten them, while it can
-    /// claim any waiting time.
+    /// The shortest time to an answer. A proxy can delay an answer but not hasten it. In contrast,
+    /// it can claim any waiting time.
     least: Option<Nanos>,
     guess: Option<Guess>,
     recent: Recent,
-    /// When a quACK last gave a sample.
+    /// When a quACK last yielded a sample.
     sampled: Option<Instant>,
     /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
@@ -84,13 +83,14 @@ pub(super) struct NearRtt {
     jitter: Jitter,
 }
 
-/// How much the round-trip times of quACKs differ, without a queue's part.
+/// How much the round-trip times of quACKs differ, apart from the effect of a queue.
 #[derive(Debug, Default)]
 struct Jitter {
     /// The mean difference of successive samples, smoothed (RFC 3550, section 6.4.1).
     mean: Nanos,
     samples: usize,
-    /// A queue that grows and shrinks adds to the mean, but seldom for ten seconds on end.
+    /// The least recent mean. A queue that grows and shrinks raises the mean, but rarely for ten
+    /// seconds without a break.
     recent: Recent,
 }
 
@@ -138,7 +138,7 @@ impl<T: Copy + Ord> Recent<T> {
 
 impl NearRtt {
     pub(super) fn sample(&mut self, sample: Sample, now: Instant) {
-        // A proxy may take longer for a quACK than for an answer to a HELLO. That is no queue.
+        // A proxy may need longer for a quACK than for an answer to a HELLO. That is no queue.
         let of_quack = !matches!(sample, Sample::Handshake(_));
         let sample = match (sample, self.least) {
             (Sample::Handshake(time) | Sample::Answer(time), least) => {
@@ -160,7 +160,7 @@ impl NearRtt {
                 self.jitter.note(*before, sample, now);
             }
             self.note_last(sample);
-            if let Some(late) = self.of_late().filter(|_| self.last.len() >= OF_LATE) {
+            if let Some(late) = self.least_of_three().filter(|_| self.last.len() >= 3) {
                 self.recent_most.note(Reverse(late), now);
             }
         }
@@ -203,7 +203,7 @@ impl NearRtt {
         self.smoothed.map(Duration::from_nanos)
     }
 
-    /// When a quACK last gave a sample.
+    /// When a quACK last yielded a sample.
     pub(super) fn sampled(&self) -> Option<Instant> {
         self.sampled
     }
@@ -222,9 +222,9 @@ impl NearRtt {
         Some(Duration::from_nanos(latest.saturating_sub(least)))
     }
 
-    /// The least of the latest samples: what no single delayed packet explains.
-    fn of_late(&self) -> Option<Nanos> {
-        self.last.iter().take(OF_LATE).min().copied()
+    /// The least of the last three samples, which a single delayed packet does not raise.
+    fn least_of_three(&self) -> Option<Nanos> {
+        self.last.iter().take(3).min().copied()
     }
 
     /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
@@ -234,7 +234,7 @@ impl NearRtt {
 
     /// Whether a queue grows (SPEC.md, section 7.10).
     pub(super) fn queue_grows(&self) -> bool {
-        let (Some(least), Some(late)) = (self.recent.least(), self.of_late()) else {
+        let (Some(least), Some(late)) = (self.recent.least(), self.least_of_three()) else {
             return false;
         };
         let jitters = QUEUE_JITTERS.saturating_mul(self.jitter().unwrap_or_default());
@@ -261,8 +261,8 @@ impl NearRtt {
         Duration::from_nanos(self.rough_nanos())
     }
 
-    /// As [`rough`](Self::rough), but a guess is rather too long than too short. Use it where a
-    /// proxy that is far away must not pass for a near one.
+    /// As [`rough`](Self::rough), but a guess errs on the long side. Use it where a far proxy must
+    /// not look like a near one.
     pub(super) fn rough_at_most(&self) -> Duration {
         match (self.smoothed, self.guess) {
             (None, Some(guess)) => Duration::from_nanos(guess.long),
@@ -276,14 +276,14 @@ impl NearRtt {
         Duration::from_nanos(scale(self.bound(), 9, 8).max(GRANULARITY))
     }
 
-    /// By how much a packet may overtake another around an epoch's beginning, where the sums cannot
-    /// show it.
+    /// The time by which a packet may overtake another around an epoch's beginning, where the sums
+    /// do not show the order.
     pub(super) fn overtaking(&self) -> Duration {
         Duration::from_nanos((self.rough_nanos() / 2).saturating_add(GRANULARITY))
     }
 
-    /// By how much a message may overtake a packet that leaves before it: the granularity of
-    /// timers, and several times the jitter. `None` until the jitter is known.
+    /// The time by which a message may overtake a packet that leaves before it: the granularity of
+    /// timers, and several times the jitter. `None` until the jitter is measured.
     pub(super) fn overtaking_by_jitter(&self) -> Option<Duration> {
         let jitter = self.jitter()?.max(self.jitter.mean);
         let jitters = jitter.saturating_mul(OVERTAKING_JITTERS);
@@ -295,21 +295,21 @@ impl NearRtt {
         Duration::from_nanos(scale(self.bound(), 11, 10).max(GRANULARITY))
     }
 
-    /// How long a copy may stay away before it is requested again: 1.1 near RTT and four
-    /// deviations. A rough value that is too low costs a few requests.
+    /// How long the sender waits for a copy before it requests the copy again: 1.1 near RTT and
+    /// four deviations. A rough value that is too low costs a few requests.
     pub(super) fn copy_timeout(&self) -> Duration {
         let time = scale(self.rough_nanos(), 11, 10).max(GRANULARITY);
         Duration::from_nanos(time.saturating_add(self.deviation.saturating_mul(4)))
     }
 
-    /// The interval before a KEEP is repeated. The data follow soon, so a repetition that was not
-    /// necessary costs less than a late one.
+    /// How long the sender waits before it repeats a KEEP. The data follow soon, so an unnecessary
+    /// repetition costs less than a late one.
     pub(super) fn keep_interval(&self) -> Duration {
         Duration::from_nanos(scale(self.rough_nanos(), 5, 4).saturating_add(2 * GRANULARITY))
     }
 
-    /// The interval before a request is repeated. A rough value that is too low costs a few
-    /// repetitions.
+    /// How long the sender waits before it repeats a request. A rough value that is too low costs a
+    /// few repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
         const LEAST: Nanos = 20 * GRANULARITY;
         Duration::from_nanos(self.rough_nanos().saturating_mul(2).max(LEAST))

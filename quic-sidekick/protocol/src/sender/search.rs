@@ -12,11 +12,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
 /// Markers in a row without an answer before the sender reports that there is no proxy.
 const ATTEMPTS: u32 = 6;
-/// The fewest markers: of several proxies, one may miss the first.
+/// The fewest markers of a search. If the path has several proxies, one may miss the first marker.
 const AT_LEAST: u32 = 3;
-/// The shortest interval between markers for a flow that its proxy seems to have lost.
+/// The shortest interval between markers while the proxy may no longer see the flow.
 const SUSPICION: Duration = Duration::from_secs(1);
-/// The pause after a discovered proxy was useless. It doubles each time.
+/// The pause after a discovered proxy failed. It doubles each time.
 const RETURN: Duration = Duration::from_secs(2);
 
 /// The state of the search.
@@ -35,9 +35,9 @@ pub(super) struct Search {
     next_by_path: bool,
     waiting: Option<Marker>,
     failures: u32,
-    /// A proxy that was on the path is gone, for the first time since a quACK decoded. It may
-    /// return at any moment, so intervals between markers stay short.
-    missed: bool,
+    /// A proxy on the path has disappeared, for the first time since a quACK decoded. It may return
+    /// at any moment, so intervals between markers stay short.
+    may_return: bool,
     /// How long to wait before the next search.
     pause: Option<Duration>,
 }
@@ -50,7 +50,7 @@ impl Search {
     }
 
     pub(super) fn end(&mut self) {
-        self.missed = false;
+        self.may_return = false;
         self.next_at = None;
         self.waiting = None;
         self.nonces = [None; 4];
@@ -67,14 +67,14 @@ impl Search {
         self.found = true;
     }
 
-    /// Records that a discovered proxy is useless for this reason.
+    /// Records that a discovered proxy failed for this reason.
     pub(super) fn record_failure(&mut self, reason: Reason) {
         self.pause = match reason {
             // If the proxy only restarted, it answers now. If the path changed, another may.
             Reason::ProxyLost | Reason::NotOnPath if self.failures == 0 => Some(Duration::ZERO),
             _ => Some(scale(RETURN, 1 << self.failures.min(8), 1).min(LONGEST)),
         };
-        self.missed = reason == Reason::ProxyLost && self.failures == 0;
+        self.may_return = reason == Reason::ProxyLost && self.failures == 0;
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -83,11 +83,11 @@ impl Search {
         !self.found && self.attempts >= ATTEMPTS
     }
 
-    /// Updates the search. `known`: there is a proxy. `assisted`: it reports. `suspicious`: it may
-    /// no longer see the flow.
+    /// Updates the search. `known`: a session is live. `assisted`: a proxy reports packets.
+    /// `suspicious`: a proxy may no longer see the flow.
     pub(super) fn settle(&mut self, known: bool, assisted: bool, suspicious: bool, now: Instant) {
         if !known && self.found {
-            // The last proxy is gone.
+            // The last session has ended.
             let pause = self.pause.take().unwrap_or(RETURN);
             self.begin(now + pause);
         } else if known && suspicious && self.next_at.is_none() {
@@ -104,7 +104,7 @@ impl Search {
     }
 
     /// Queues the next marker, with this nonce.
-    pub(super) fn mark(&mut self, nonce: [u8; NONCE_LEN], now: Instant) {
+    pub(super) fn queue_marker(&mut self, nonce: [u8; NONCE_LEN], now: Instant) {
         let by_path = self.adjacent_port == 0 || self.next_by_path;
         self.next_by_path = !by_path;
         let reply = if by_path { Reply::Path } else { Reply::Adjacent(self.adjacent_port) };
@@ -112,7 +112,7 @@ impl Search {
         self.nonces.rotate_right(1);
         self.nonces[0] = Some(nonce);
         self.last_marker = Some(now);
-        let interval = seeking_interval(INTERVAL, self.attempts, self.missed);
+        let interval = seeking_interval(INTERVAL, self.attempts, self.may_return);
         self.attempts = self.attempts.saturating_add(1);
         let enough = self.found && self.attempts >= AT_LEAST;
         self.next_at = (!enough).then(|| now + interval);

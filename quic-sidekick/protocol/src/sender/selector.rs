@@ -16,9 +16,9 @@ const EVIDENCE: u64 = 16;
 const SETTLING: Duration = Duration::from_millis(300);
 /// How long to wait for enough losses before selecting without them.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The share of the most losses seen that a selected proxy must see, in percent.
+/// A selected proxy must see this share of the losses that the best proxy sees, in percent.
 const COVERAGE_PERCENT: u64 = 80;
-/// The number of recent losses that are remembered, to report each once.
+/// The number of recent losses that the selector remembers, to report each only once.
 const REMEMBERED: usize = 1024;
 
 /// The selected proxy, and why.
@@ -35,7 +35,7 @@ pub struct Selection {
 /// Why a proxy was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionReason {
-    /// It is the nearest that saw enough of the losses.
+    /// It is the nearest proxy that saw enough of the losses.
     Nearest {
         /// Losses that it saw.
         saw: u64,

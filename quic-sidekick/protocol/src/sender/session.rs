@@ -7,9 +7,9 @@
 //!              ACCEPT
 //!  Handshaking ──────▶ Established
 //!       ▲  │ ▲               │
-//!       │  │ └───────────────┤ the proxy restarts, falls silent, or is useless
+//!       │  │ └───────────────┤ the proxy restarts, falls silent, or does not help
 //! again │  ▼                 ▼
-//!    Closed: by the caller, or a discovered proxy is useless
+//!    Closed: by the caller, or a discovered proxy does not help
 //! ```
 
 use super::config::SenderConfig;
@@ -47,7 +47,7 @@ pub(super) struct ProxySession {
     pub(super) origin: Origin,
     /// The flow in HELLOs.
     flow: Flow,
-    /// What answers on the path repeat.
+    /// The handle that answers on the path repeat.
     pub(super) handle: [u8; HANDLE_LEN],
     /// The key that the proxy proved to hold.
     pub(super) key: Option<PublicKey>,
@@ -58,10 +58,10 @@ pub(super) struct ProxySession {
     bye: Option<Bye>,
     /// Why a session with a discovered proxy ended; `None` if the caller ended it.
     pub(super) failure: Option<Reason>,
-    /// Failures in a row before the proxy reported a packet.
+    /// Consecutive failures since the proxy last reported a packet.
     failures: u32,
     /// The proxy reported packets, then fell silent. It may return at any moment.
-    missed: bool,
+    may_return: bool,
 }
 
 impl ProxySession {
@@ -92,7 +92,7 @@ impl ProxySession {
             bye: None,
             failure: None,
             failures: 0,
-            missed: false,
+            may_return: false,
         };
         session.ask(NearRtt::default(), now);
         session
@@ -107,7 +107,7 @@ impl ProxySession {
         }
     }
 
-    /// Records a datagram of the flow with this identifier, which was sent.
+    /// Records that the caller sent a datagram of the flow with this identifier.
     #[inline]
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         let most = self.config.unanswered;
@@ -149,7 +149,7 @@ impl ProxySession {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timeouts that are due at `now`.
     pub(super) fn on_timeout(&mut self, effects: &mut Effects, now: Instant) {
         let (state, mut context) = self.split(effects, now);
         match state {
@@ -160,7 +160,7 @@ impl ProxySession {
         self.apply(effects, now);
     }
 
-    /// Whether no datagram waits, as at most times. If false, none may wait all the same.
+    /// Whether certainly no datagram waits. If it returns false, there may still be none.
     #[inline]
     pub(super) fn is_silent(&self) -> bool {
         match &self.state {
@@ -193,7 +193,7 @@ impl ProxySession {
         !matches!(self.state, State::Closed)
     }
 
-    /// Whether the session is closed and no datagram waits.
+    /// Whether the session is closed and no BYE waits.
     pub(super) fn is_over(&self) -> bool {
         !self.is_live() && self.bye.is_none()
     }
@@ -231,8 +231,8 @@ impl ProxySession {
     }
 
     /// Whether answers to polls lack earlier packets, which may no longer pass the proxy.
-    pub(super) fn is_losing_track(&self) -> bool {
-        self.established().is_some_and(Established::is_losing_track)
+    pub(super) fn may_be_off_path(&self) -> bool {
+        self.established().is_some_and(Established::may_be_off_path)
     }
 
     /// The terms granted, while the session is established.
@@ -257,7 +257,7 @@ impl ProxySession {
         if let Some(assistance) = effects.assistance.take() {
             self.assistance = assistance;
             if assistance == Assistance::Assisted {
-                (self.failures, self.missed) = (0, false);
+                (self.failures, self.may_return) = (0, false);
             }
         }
         match effects.transition.take() {
@@ -271,15 +271,15 @@ impl ProxySession {
             Some(Transition::Exhausted) => self.ask_again(now),
             Some(Transition::Unknown) if self.failures > 0 => self.fail(Reason::ProxyLost, now),
             Some(Transition::Unknown) => {
-                // The proxy restarted. The sender tries one handshake until a quACK decodes.
+                // The proxy restarted. The sender begins one such handshake until a quACK decodes.
                 self.failures = 1;
-                self.missed |= self.assistance == Assistance::Assisted;
+                self.may_return |= self.assistance == Assistance::Assisted;
                 self.assistance = Assistance::Seeking;
                 self.ask_again(now);
             }
             Some(Transition::Silent) => {
                 self.write_bye();
-                self.missed |= self.assistance == Assistance::Assisted;
+                self.may_return |= self.assistance == Assistance::Assisted;
                 self.assistance = Assistance::Unassisted(Reason::ProxyLost);
                 // If the proxy only restarted, it answers now.
                 self.ask_again(now);
@@ -287,7 +287,7 @@ impl ProxySession {
         }
     }
 
-    /// Moves to the session that the handshake established.
+    /// Moves to the established session.
     fn establish(&mut self, now: Instant) {
         if let State::Handshaking(handshaking) = &mut self.state
             && let Some(established) = handshaking.established.take()
@@ -305,17 +305,17 @@ impl ProxySession {
         }
     }
 
-    /// Sets after how many later packets a missing one is declared lost.
+    /// Sets [`SenderConfig::packet_threshold`].
     pub(super) fn set_packet_threshold(&mut self, packets: u32) {
         self.config.packet_threshold = packets;
     }
 
-    /// Sets the interval of the flow's packets, if it is steady.
+    /// Sets [`SenderConfig::steady`].
     pub(super) fn set_steady(&mut self, interval: Option<Duration>) {
         self.config.steady = interval;
     }
 
-    /// Sets the longest time between two quACKs while nothing is lost.
+    /// Sets [`SenderConfig::sparse`].
     pub(super) fn set_sparse(&mut self, longest: Option<Duration>) {
         self.config.sparse = longest;
     }
@@ -328,7 +328,8 @@ impl ProxySession {
         }
     }
 
-    /// Takes an answer on the path if it belongs to a KEEP of this session.
+    /// Handles an answer on the path if it belongs to a KEEP of this session. Returns whether it
+    /// does.
     pub(super) fn on_path_answer(&mut self, answer: &Answer, now: Instant) -> bool {
         self.established_mut().is_some_and(|session| session.on_path_answer(answer, now))
     }
@@ -341,8 +342,8 @@ impl ProxySession {
         }
     }
 
-    /// Begins a handshake with a configured proxy at once. A discovered proxy must be discovered
-    /// again, because the path may have another.
+    /// Begins a handshake with a configured proxy at once. Ends the session with a discovered
+    /// proxy: the sender searches again, because the path may lead past another.
     fn ask_again(&mut self, now: Instant) {
         match self.origin {
             Origin::Configured => {
@@ -353,9 +354,9 @@ impl ProxySession {
         }
     }
 
-    /// Continues without the proxy, and requests another session of a configured one after a pause.
+    /// Continues without the proxy. After a pause, requests another session from a configured one.
     fn fail(&mut self, reason: Reason, now: Instant) {
-        self.missed = false;
+        self.may_return = false;
         self.assistance = Assistance::Unassisted(reason);
         if self.origin != Origin::Configured {
             return self.abandon(reason);
@@ -375,7 +376,8 @@ impl ProxySession {
 
     /// Begins a handshake, and queues its first HELLO.
     fn ask(&mut self, near_rtt: NearRtt, now: Instant) {
-        let mut handshaking = Handshaking::new(self.origin, self.flow, near_rtt, self.missed, now);
+        let mut handshaking =
+            Handshaking::new(self.origin, self.flow, near_rtt, self.may_return, now);
         handshaking.send_hello(&self.config, &mut self.numbers, now);
         self.state = State::Handshaking(Box::new(handshaking));
     }

@@ -34,8 +34,8 @@ pub enum Reason {
     FlowTaken,
     /// The proxy's reports do not match the packets sent.
     Unintelligible,
-    /// The receiver had too many of the packets that were declared lost: the reports are not
-    /// trustworthy.
+    /// The receiver acknowledged too many of the packets that the sender declared lost. The reports
+    /// are not trustworthy.
     StoodDown,
 }
 
@@ -70,23 +70,24 @@ impl fmt::Display for Reason {
 pub struct SenderStats {
     /// Packets declared lost on the near segment.
     pub early_lost: u64,
-    /// Of these, packets that the receiver had, as its acknowledgements show.
+    /// Of these, packets that the receiver acknowledged as original transmissions.
     pub spurious: u64,
-    /// Of these, packets that the proxy reported later: they were overtaken. With several copies
-    /// of a packet it is unknown which one the proxy reports, so this can be too few.
+    /// Of these, packets that the proxy reported later: other packets had overtaken them. If a
+    /// datagram was sent several times, reports do not show which transmission arrived. So this
+    /// count can be too low.
     pub turned_up: u64,
     /// quACKs processed.
     pub quacks_received: u64,
     /// Bytes of these quACKs, without UDP and IP headers.
     pub quack_bytes: u64,
-    /// quACKs that did not decode: their sums are too few for the missing packets, or do not match
-    /// the sender's history.
+    /// quACKs that did not decode: they have too few sums for the missing packets, or their sums do
+    /// not match the packets sent.
     pub undecodable: u64,
     /// Epochs begun.
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
-    /// Ranges of datagrams of the reverse flow that were requested, with repetitions.
+    /// Ranges of datagrams of the reverse flow that the sender requested, including repetitions.
     pub repeats_requested: u64,
     /// Copies of such datagrams that arrived.
     pub repeats_received: u64,
@@ -131,8 +132,8 @@ impl std::ops::AddAssign for SenderStats {
     }
 }
 
-/// Decides when reports are no longer trustworthy (SPEC.md, section 7.6). Both counts are halved
-/// from time to time, so that a long good period is no credit for a bad one.
+/// Decides when reports are no longer trustworthy (SPEC.md, section 7.6). It halves both counts
+/// when 256 losses are declared, so that a long good period does not offset a bad one.
 #[derive(Debug, Default)]
 pub(super) struct Distrust {
     declared: u64,
@@ -152,8 +153,8 @@ impl Distrust {
         self.declared = self.declared.saturating_sub(count);
     }
 
-    /// Counts spurious losses. Returns true if they are more than 16, and more than a quarter, of
-    /// the recent losses: that is no reordering, but a proxy that errs or lies.
+    /// Counts spurious losses. Returns true if they are more than 16, and more than a quarter of
+    /// the recent losses. Then the cause is not reordering, but a proxy that errs or lies.
     pub(super) fn record_spurious(&mut self, count: u64) -> bool {
         self.spurious += count;
         self.spurious > 16 && self.spurious > self.declared / 4

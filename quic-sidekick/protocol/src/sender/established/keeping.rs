@@ -1,5 +1,5 @@
-//! Copies of the reverse flow: asking the proxy to keep them, and requesting them (SPEC.md, section
-//! 7.10).
+//! Copies of the reverse flow: the sender asks the proxy to keep them, and requests them (SPEC.md,
+//! section 7.10).
 
 use super::Established;
 use super::parity::ReceivedParity;
@@ -15,35 +15,35 @@ use sidekick_parity::Origin;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The interval between two KEEPs doubles with every second one, this often at most.
+/// The interval between two KEEPs doubles with every second one, at most this often.
 const MAX_DOUBLINGS: u32 = 9;
-/// A KEEP with a proof is sent this often at once. If it or its answer is lost, the first data have
-/// no help.
+/// The sender sends this many KEEPs with a proof at once. If the KEEP or its answer is lost, the
+/// proxy does not protect the first data.
 const TIMES_WITH_PROOF: usize = 2;
 /// The longest interval between two KEEPs, unless the near RTT is longer.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// The most requests that wait to be sent: as many as name all ranges that are wanted, twice.
 const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
-/// The near RTT is measured this often while the reverse flow has datagrams: a queue must be
-/// noticed before it grows.
+/// The interval of near RTT measurements while the reverse flow is active. The sender must detect a
+/// queue before it grows.
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
-/// Where datagrams are far apart, the near RTT is measured once in so many of them.
+/// Where datagrams are far apart, the sender measures the near RTT once in this many of them.
 const MEASURED: u32 = 8;
-/// With parity, the first reports of silence are too early for a request: parity of the last
-/// datagrams comes sooner.
+/// With parity, the sender ignores reports of silence this soon after a datagram. Parity of the
+/// last datagrams arrives sooner than copies.
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
-/// Parity of datagrams that are farther apart comes later than a copy.
+/// Parity of datagrams that are farther apart than this arrives later than a copy.
 const SPACED: Duration = Duration::from_millis(4);
-/// Where datagrams are farther apart, and a message may overtake one by more than this, a TAIL
-/// right after a datagram shows nothing.
+/// If a message may overtake a datagram by more than this, a TAIL right after a datagram shows no
+/// loss. This applies where datagrams are farther apart than [`SPACED`].
 const CALM: Duration = Duration::from_millis(4);
-/// The reverse flow has datagrams if one arrived within this time.
+/// The reverse flow is active if a datagram arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
 
 /// Whether the proxy keeps copies.
 #[derive(Clone, Copy, Debug, Default)]
 enum Agreement {
-    /// The sender does not want any.
+    /// The sender wants none.
     #[default]
     Unwanted,
     /// The sender asks for copies.
@@ -59,9 +59,9 @@ enum Agreement {
 pub(in crate::sender) struct Keeping {
     agreement: Agreement,
     pub(in crate::sender) fetcher: Fetcher,
-    /// Copies are not requested at present.
+    /// The sender requests no copies at present.
     paused: bool,
-    /// The KEEP that waits to be sent, and how often.
+    /// The KEEP that waits to be sent, and how many times.
     keep_waits: Option<(Keep, usize)>,
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
@@ -71,7 +71,7 @@ pub(in crate::sender) struct Keeping {
 }
 
 impl Keeping {
-    /// When something is due.
+    /// When [`Established::on_keeping_timeout`] is due.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let keep = match self.agreement {
             Agreement::Asked { again, .. } => Some(again),
@@ -80,7 +80,7 @@ impl Keeping {
         earlier(keep, self.fetcher.poll_timeout())
     }
 
-    /// When the near RTT is to be measured again, if the latest sample or poll was at `last`.
+    /// When to measure the near RTT again. `last` is the time of the latest sample or poll.
     pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
         let (latest, _) = self.latest?;
         let few = self.spacing.least_above(MEASURE / MEASURED) * MEASURED;
@@ -112,7 +112,7 @@ impl Keeping {
         self.keep_waits.is_none() && !self.protection.waits() && self.requests.is_empty()
     }
 
-    /// The next message that waits to be sent. A request is lent from `asked`.
+    /// The next message that waits to be sent. A REQUEST borrows from `asked`.
     pub(super) fn next_message<'a>(&mut self, asked: &'a mut Option<Asked>) -> Option<Message<'a>> {
         if let Some((keep, times)) = self.keep_waits.take() {
             self.keep_waits = times.checked_sub(2).map(|left| (keep, left + 1));
@@ -168,18 +168,19 @@ impl Established {
         if has_proof {
             self.keeping.protection.ask_again(now);
         }
-        // Soon, since a handshake is under way; then at doubling intervals.
+        // The first intervals are short, because a handshake is under way. Then they double.
         let doubled = 1 << (keeps / 2).min(MAX_DOUBLINGS);
         let timeout = self.near_rtt.keep_interval();
         let again = now + scale(timeout, doubled, 1).min(MAX_INTERVAL.max(timeout));
         self.keeping.agreement = Agreement::Asked { keep, again, keeps };
     }
 
-    /// Takes the cookie of an answer on the path, if the answer belongs to this session's KEEP.
+    /// Uses the cookie of an answer on the path, if the answer belongs to this session's KEEP.
+    /// Returns whether it does.
     pub(in crate::sender) fn on_path_answer(&mut self, answer: &Answer, now: Instant) -> bool {
         let Agreement::Asked { keep, .. } = self.keeping.agreement else { return false };
         let matches = answer.nonce == keep.nonce;
-        // The proxy answers a KEEP whose cookie has expired by another one.
+        // The proxy answers a KEEP with an expired cookie by a new cookie.
         if matches && keep.cookie != answer.cookie {
             self.keep(Keep { cookie: answer.cookie, ..keep }, 1, now);
         }
@@ -189,16 +190,16 @@ impl Established {
     /// Sets whether copies are requested.
     pub(in crate::sender) fn set_fetching(&mut self, fetching: bool) {
         let before = std::mem::replace(&mut self.keeping.paused, !fetching);
-        // While requests are paused, nothing is wanted.
+        // While requests are paused, the fetcher wants nothing.
         if !fetching && !before {
             self.keeping.fetcher.clear();
             self.keeping.requests.clear();
         }
     }
 
-    /// Notes the newest datagram of the reverse flow that arrived.
+    /// Records the newest datagram of the reverse flow that arrived.
     pub(in crate::sender) fn on_progress(&mut self, identifier: u32, now: Instant) {
-        // The caller repeats the newest one.
+        // The caller may pass the same datagram again.
         if self.keeping.latest.is_none_or(|(_, latest)| latest != identifier) {
             self.keeping.latest = Some((now, identifier));
             self.keeping.spacing.note(now);
@@ -218,13 +219,14 @@ impl Established {
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
             stats.repeats_requested += u64::try_from(asked.ranges().len()).unwrap_or(0);
-            self.last_spoke = now;
+            self.last_message_at = now;
             self.keeping.requests.push_back(asked);
             self.keeping.requests.extend(asked.again());
         }
     }
 
-    /// Handles the answer to a KEEP, or a change of it. A proxy that was not asked changes nothing.
+    /// Handles a KEPT, which answers a KEEP or changes that answer. It changes nothing if the
+    /// sender did not ask.
     pub(super) fn on_kept(&mut self, age_ms: u16, now: Instant) {
         self.keeping.agreement = match (self.keeping.agreement, age_ms) {
             (Agreement::Unwanted, _) => Agreement::Unwanted,
@@ -257,7 +259,7 @@ impl Established {
         Ok(())
     }
 
-    /// Handles a report that ranges of a request hold no datagram.
+    /// Handles a report that the proxy has no datagram in these ranges of a request.
     pub(super) fn on_nothing(&mut self, number: u16, ranges: u16) {
         self.keeping.fetcher.on_nothing(number, ranges);
     }
@@ -268,7 +270,7 @@ impl Established {
         let spaced = self.keeping.spacing.least_above(SPACED);
         let is_due = self.keeping.latest.is_none_or(|(at, _)| {
             if spaced.is_zero() {
-                // Parity of the last datagrams may be on its way.
+                // Parity of the last datagrams may be in flight.
                 let patience = if self.is_protected() { PARITY_PATIENCE } else { Duration::ZERO };
                 return at + patience <= context.now;
             }
@@ -282,7 +284,7 @@ impl Established {
         }
     }
 
-    /// Seals a message that the sender would not send.
+    /// Seals any message, also one that a sender does not send.
     #[cfg(test)]
     pub(in crate::sender) fn seal_for_test(
         &mut self,
@@ -292,7 +294,7 @@ impl Established {
         self.seal.seal(self.remote_number, message, out).unwrap_or(0)
     }
 
-    /// Does what is due for the reverse flow.
+    /// Queues the KEEP and the requests that are due.
     pub(super) fn on_keeping_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         if let Agreement::Asked { keep, again, keeps } = self.keeping.agreement

@@ -1,27 +1,27 @@
-//! Lone packets: polling soon after a packet that is far from those before, while the near segment
-//! loses some (SPEC.md, section 7.4).
+//! Lone packets: while the near segment is lossy, the sender polls soon after a packet that follows
+//! a long gap (SPEC.md, section 7.4).
 
 use super::Established;
 use super::timeouts::SOON;
 use std::time::{Duration, Instant};
 
-/// The near segment is lossy for this time after a packet was declared lost.
+/// The near segment counts as lossy for this time after a packet is declared lost.
 const LOSSY: Duration = Duration::from_secs(10);
-/// The most packets that count as lone: a message may take two.
+/// The most packets that count as lone: a message may fill two.
 const MOST: usize = 2;
 
 /// The state for lone packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lone {
-    /// The identifier of the latest packet that was sent while the log was empty, if that was a
-    /// near RTT or more after the packet before it.
+    /// The identifier of the latest packet that was sent while the log was empty. `None` unless the
+    /// packet before it left at least a near RTT earlier.
     first: Option<u32>,
-    /// When a packet was last declared lost, if none was reported since that had been.
+    /// When a packet was last declared lost. `None` if the proxy has reported such a packet since.
     lost_at: Option<Instant>,
 }
 
 impl Established {
-    /// Notes a packet that is being sent while the log is empty.
+    /// Records a packet that is sent while the log is empty.
     pub(super) fn note_lone(&mut self, identifier: u32, now: Instant) {
         let near_rtt = self.near_rtt.smoothed().map(|_| self.near_rtt.rough());
         let is_apart = near_rtt
@@ -30,18 +30,18 @@ impl Established {
         self.lone.first = is_apart.then_some(identifier);
     }
 
-    /// Notes that a packet was declared lost.
+    /// Records that a packet was declared lost.
     pub(super) fn note_loss(&mut self, now: Instant) {
         self.lone.lost_at = Some(now);
     }
 
-    /// Notes that a packet was reported although it had been declared lost.
+    /// Records that the proxy reported a packet that had been declared lost.
     pub(super) fn note_false_loss(&mut self) {
         self.lone.lost_at = None;
     }
 
-    /// How soon after its latest packet the sender polls, if the packets of the log are lone. A
-    /// POLL does not overtake a packet that it follows at this distance.
+    /// The time from the latest packet to a poll, if the packets of the log are lone. A POLL this
+    /// long after a packet does not overtake it.
     pub(super) fn poll_delay(&self) -> Option<Duration> {
         let pending = &self.history.pending;
         let first = pending.front()?.identifier;

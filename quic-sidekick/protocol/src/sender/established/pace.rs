@@ -1,5 +1,4 @@
-//! Fewer quACKs while nothing is lost, and those of the terms as soon as something is (SPEC.md,
-//! section 7.4).
+//! Fewer quACKs while no packet is lost, and those of the terms once one is (SPEC.md, section 7.4).
 
 use super::{Epoch, Established};
 use crate::clock::{micros, scale};
@@ -9,27 +8,28 @@ use crate::terms::Terms;
 use crate::wire::Pace;
 use std::time::{Duration, Instant};
 
-/// Nothing is lost for this long, for so many near round trips, and for so many packets, before the
-/// sender asks for fewer quACKs. A slow flow needs the packets, since few losses show in a while.
+/// The time without losses after which the sender requests fewer quACKs. It also lasts this many
+/// near round trips and this many packets. The packets matter for a slow flow, which shows few
+/// losses in a short time.
 const QUIET: Duration = Duration::from_secs(2);
 const QUIET_ROUNDS: u32 = 8;
 const QUIET_PACKETS: u32 = 2000;
-/// Each loss that fewer quACKs tell of doubles the packets, up to this power of two.
+/// Each loss while quACKs are fewer doubles this number of packets, up to this power of two.
 const MAX_LAPSES: u32 = 5;
-/// quACKs are fewer by this factor at most.
+/// The interval of quACKs grows by at most this factor.
 const FACTOR: u32 = 4;
-/// The same for quACKs after a number of packets, and the most packets.
+/// For quACKs by number of packets: the largest factor, and the largest number.
 const FACTOR_PACKETS: u16 = 8;
 const MOST_PACKETS: u16 = 16;
-/// An interval has at most so many packets for each sum of a quACK. Then a loss of several percent,
-/// from one packet to the next, still leaves no more gaps than the quACK has sums.
+/// An interval has at most this many packets for each sum of a quACK. Then a quACK still has enough
+/// sums if the path suddenly loses several percent.
 const PACKETS_PER_SUM: u32 = 16;
-/// At shorter intervals the sender waits for each quACK instead of polling.
+/// At intervals up to this one, the sender waits for each quACK instead of polling.
 const LEAST: Duration = Duration::from_millis(1);
-/// The sender asks so often in an epoch. A proxy that does not know the request drops it.
+/// The most requests in an epoch without an answer. A proxy that does not support PACE drops it.
 const ATTEMPTS: u32 = 5;
 
-/// When quACKs leave. The default stands for the terms.
+/// When quACKs leave. The default stands for the schedule of the terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Schedule {
     every: Duration,
@@ -39,8 +39,8 @@ struct Schedule {
 impl Schedule {
     const TERMS: Self = Self { every: Duration::ZERO, every_packets: 0 };
 
-    /// Fewer quACKs than the terms say, at least one in the time `longest`. It is that of the terms
-    /// if they leave no room.
+    /// A schedule with fewer quACKs than the terms specify, but at least one per `longest`. Returns
+    /// that of the terms if it would save too little.
     fn sparse(terms: &Terms, longest: Duration) -> Self {
         let every = terms.every.unwrap_or_default();
         let longer = longest.min(every * FACTOR);
@@ -72,20 +72,20 @@ pub(super) struct Pacing {
     unanswered: u32,
     /// The longest interval that the proxy may follow; 0 for that of the terms.
     longest: Duration,
-    /// The proxy has answered such a request.
-    is_known: bool,
-    /// Since when nothing is lost, and the count of the quACK at that time.
+    /// The proxy has answered a PACE.
+    is_supported: bool,
+    /// When the present time without losses began, and the count of the quACK at that time.
     quiet: Option<(Instant, u32)>,
-    /// Losses that fewer quACKs told of, at most [`MAX_LAPSES`].
+    /// Losses while quACKs were fewer, at most [`MAX_LAPSES`].
     lapses: u32,
 }
 
 impl Pacing {
-    /// An epoch begins as the terms say.
+    /// Resets the state, because an epoch begins with the schedule of the terms.
     pub(super) fn begin_epoch(&mut self) {
-        let Self { is_known, lapses, .. } = *self;
+        let Self { is_supported, lapses, .. } = *self;
         let lapses = lapses + u32::from(self.wanted != Schedule::TERMS);
-        *self = Self { is_known, lapses: lapses.min(MAX_LAPSES), ..Self::default() };
+        *self = Self { is_supported, lapses: lapses.min(MAX_LAPSES), ..Self::default() };
     }
 
     /// Records that the proxy answered the message with this token.
@@ -93,12 +93,12 @@ impl Pacing {
         if let Some(asked) = self.asked.filter(|asked| asked.token == token) {
             self.agreed = Some(asked.schedule);
             self.longest = asked.schedule.every;
-            (self.asked, self.unanswered, self.is_known) = (None, 0, true);
+            (self.asked, self.unanswered, self.is_supported) = (None, 0, true);
         }
     }
 
-    /// Returns to the terms: something was lost, or may be.
-    pub(super) fn troubled(&mut self) {
+    /// Returns to the schedule of the terms, because a packet was lost or may be.
+    pub(super) fn return_to_terms(&mut self) {
         self.quiet = None;
         if self.wanted != Schedule::TERMS {
             self.wanted = Schedule::TERMS;
@@ -108,13 +108,13 @@ impl Pacing {
 }
 
 impl Established {
-    /// The interval of timed quACKs that the proxy follows, or the longest one that it may.
+    /// The interval of timed quACKs that the proxy follows, or the longest one that it may follow.
     pub(super) fn every(&self) -> Option<Duration> {
-        let longest = if self.pacing.is_known { self.pacing.longest } else { Duration::ZERO };
+        let longest = if self.pacing.is_supported { self.pacing.longest } else { Duration::ZERO };
         self.granted.every.map(|every| every.max(longest))
     }
 
-    /// When to ask for fewer quACKs, or for those of the terms again.
+    /// When to request fewer quACKs, or those of the terms again.
     pub(super) fn pace_at(&self) -> Option<Instant> {
         let pacing = &self.pacing;
         if pacing.agreed.unwrap_or_default() == pacing.wanted && pacing.asked.is_none() {
@@ -124,11 +124,11 @@ impl Established {
         if sequence.is_none() || wanted_sums > 0 || self.renewing.is_some() {
             return None;
         }
-        if pacing.unanswered >= ATTEMPTS && !pacing.is_known {
+        if pacing.unanswered >= ATTEMPTS && !pacing.is_supported {
             return None;
         }
         let asked = pacing.asked.filter(|asked| asked.schedule == pacing.wanted);
-        Some(asked.map_or(self.last_heard, |asked| asked.again))
+        Some(asked.map_or(self.last_quack_at, |asked| asked.again))
     }
 
     /// Queues a PACE, which the proxy answers like a POLL.
@@ -149,9 +149,9 @@ impl Established {
         });
     }
 
-    /// Handles a quACK of so many packets that decoded, and found nothing lost.
+    /// Handles a quACK of `count` packets that decoded and showed no loss.
     pub(super) fn note_quiet(&mut self, count: u32, config: &SenderConfig, now: Instant) {
-        // A call has fewer quACKs by STEADY.
+        // A steady flow requests fewer quACKs by STEADY.
         let longest = config.sparse.filter(|_| config.steady.is_none());
         let longest = longest.filter(|_| !self.epoch.steady.holds()).unwrap_or_default();
         let pacing = &mut self.pacing;

@@ -1,4 +1,4 @@
-//! Parity of the reverse flow: asking the proxy for it, and rebuilding datagrams (SPEC.md, section
+//! Parity of the reverse flow: the sender requests it, and rebuilds datagrams (SPEC.md, section
 //! 7.11).
 
 use super::Established;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 /// The sender repeats PROTECT at this interval while it wants parity. A proxy stops after a second
 /// without one.
 const REFRESH: Duration = Duration::from_millis(300);
-/// While the reverse flow is silent for longer, the sender does not repeat it.
+/// If the reverse flow is silent for longer, the sender does not repeat PROTECT.
 const ACTIVE: Duration = Duration::from_secs(5);
-/// The PARITYs that each datagram of the reverse flow pays for, and the most that are saved up. An
-/// honest proxy sends at most three for a datagram.
+/// The PARITYs that the sender accepts for each datagram of the reverse flow, and the most that it
+/// saves up. An honest proxy sends at most three for a datagram.
 const PAID: u32 = 3;
 const MOST_PAID: u32 = 256;
-/// After so many lists in a row of positions long ago, a forged one has moved the newest position
-/// forward. The decoder begins again.
+/// After this many consecutive lists of old positions, a forged list must have moved the newest
+/// position forward. The next one resets the decoder.
 const MOST_OLD: u32 = 8;
 
-/// The parity that a session asks for, and what it rebuilds from it.
+/// The parity that a session requests, and the state to rebuild datagrams from it.
 #[derive(Debug, Default)]
 pub(in crate::sender) struct ReceivedParity {
-    /// What the sender asks for.
+    /// The parity that the sender requests.
     wanted: Option<Protect>,
     /// A PROTECT waits to be sent.
     waits: bool,
@@ -32,9 +32,9 @@ pub(in crate::sender) struct ReceivedParity {
     asked: Option<Instant>,
     /// Rebuilds datagrams, once the sender has asked for parity.
     pub(in crate::sender) decoder: Option<Box<Decoder>>,
-    /// The PARITYs that the sender still reads.
+    /// The number of PARITYs that the sender still accepts.
     paid: u32,
-    /// Lists in a row of positions long ago.
+    /// Consecutive lists of old positions.
     old: u32,
 }
 
@@ -79,7 +79,7 @@ impl ReceivedParity {
 }
 
 impl Established {
-    /// Asks for parity, for other parity, or for none any more.
+    /// Requests parity, changes the request, or ends it.
     pub(in crate::sender) fn protect(&mut self, wanted: Option<Protect>, now: Instant) {
         let may_be_kept = self.keeping.may_be_kept();
         let protection = &mut self.keeping.protection;
@@ -92,16 +92,16 @@ impl Established {
             protection.decoder = Some(Box::default());
             protection.paid = MOST_PAID;
         }
-        self.last_spoke = now;
+        self.last_message_at = now;
     }
 
-    /// Asks for no parity any more, and forgets what arrived.
+    /// Ends the request for parity, and forgets the datagrams that arrived.
     pub(in crate::sender) fn end_parity(&mut self, now: Instant) {
         self.protect(None, now);
         self.keeping.protection.decoder = None;
     }
 
-    /// Notes a datagram of the reverse flow that arrived.
+    /// Records a datagram of the reverse flow that arrived.
     pub(in crate::sender) fn on_arrival(&mut self, datagram: &[u8], origin: Origin) {
         let ReceivedParity { decoder, paid, .. } = &mut self.keeping.protection;
         if let Some(decoder) = decoder {
@@ -147,14 +147,14 @@ impl Established {
             }
         }
         if !parity.symbol.is_empty() {
-            // Parsing has checked all that this call checks.
+            // Parsing has made all checks of this call.
             let _ = decoder.repair(parity.number, parity.first, parity.count, parity.symbol);
         }
         Ok(())
     }
 
-    /// Repeats that no parity is wanted, if a near round trip after that some still arrives: the
-    /// message was lost.
+    /// Repeats the request to end parity, if parity still arrives a near round trip after it. The
+    /// first request was lost.
     fn repeat_end_of_parity(&mut self, now: Instant) {
         let patience = self.near_rtt.rough();
         let protection = &mut self.keeping.protection;
@@ -178,7 +178,7 @@ impl Established {
     pub(super) fn on_parity_timeout(&mut self, now: Instant) {
         if self.parity_at().is_some_and(|at| at <= now) {
             self.keeping.protection.ask(now);
-            self.last_spoke = now;
+            self.last_message_at = now;
         }
     }
 

@@ -1,13 +1,13 @@
-//! Requests without an answer: polls, and others that back off.
+//! Requests without an answer: polls, and requests that back off.
 
 use crate::clock::scale;
 use std::time::{Duration, Instant};
 
-/// A proxy that stays silent for this long, although packets wait to be reported, is lost.
+/// The sender gives up a proxy that is silent for this long while packets are unreported.
 pub(in crate::sender) const SILENCE: Duration = Duration::from_secs(1);
 /// The longest interval between requests for a new epoch.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Polls double their interval up to this power of two while nothing new is reported.
+/// While reports bring no progress, the interval of polls doubles, up to this power of two.
 const MAX_DOUBLINGS: u32 = 10;
 
 /// A request that the sender repeats at doubling intervals until its answer.
@@ -29,11 +29,11 @@ impl Backoff {
     }
 }
 
-/// So many polls in a row without progress tell that packets or reports are lost.
+/// After this many consecutive polls without progress, packets or reports are probably lost.
 const FRUITLESS: u32 = 3;
 
-/// Polls that are remembered until their answer. With one each 25 ms, a queue of 100 ms shows at
-/// once.
+/// The most polls that the sender remembers until their answers. With a poll every 25 ms, this is
+/// enough to measure a queue of 100 ms.
 const OUTSTANDING: usize = 4;
 
 /// A poll that was sent.
@@ -41,41 +41,41 @@ const OUTSTANDING: usize = 4;
 pub(super) struct Sent {
     token: u16,
     pub(super) at: Instant,
-    /// How long before the poll a packet must have left so that the answer shows its loss, if that
-    /// is less than the probe timeout.
+    /// How long before the poll a packet must have left for the answer to show its loss. `None`
+    /// stands for the probe timeout.
     pub(super) delay: Option<Duration>,
 }
 
 /// The outstanding polls, and how soon the next may follow.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    /// The latest first.
+    /// The latest is first.
     outstanding: [Option<Sent>; OUTSTANDING],
-    /// When the sender sent the first poll since the proxy's last message.
-    pub(super) unheard_since: Option<Instant>,
+    /// When the sender sent the first poll since the latest quACK.
+    pub(super) silent_since: Option<Instant>,
     pub(super) last_polled: Option<Instant>,
     doublings: u32,
-    /// Polls in a row without an answer before the next poll.
+    /// Consecutive polls without an answer.
     unanswered: u32,
 }
 
 impl Probe {
-    /// Records a poll. Returns whether several in a row brought no progress.
+    /// Records a poll. Returns whether several consecutive polls brought no progress.
     pub(super) fn sent(&mut self, token: u16, delay: Option<Duration>, now: Instant) -> bool {
         self.outstanding.rotate_right(1);
         if let Some(latest) = self.outstanding.first_mut() {
             *latest = Some(Sent { token, at: now, delay });
         }
         self.last_polled = Some(now);
-        self.unheard_since.get_or_insert(now);
+        self.silent_since.get_or_insert(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
         self.unanswered = self.unanswered.saturating_add(1);
         self.doublings >= FRUITLESS
     }
 
     /// Records that a quACK arrived.
-    pub(super) fn heard(&mut self) {
-        self.unheard_since = None;
+    pub(super) fn on_quack(&mut self) {
+        self.silent_since = None;
     }
 
     /// The poll with this token, if it is outstanding.
@@ -90,17 +90,19 @@ impl Probe {
         Some(sent)
     }
 
-    /// Records that a quACK reported a packet for the first time.
-    pub(super) fn progress(&mut self) {
+    /// Records progress (SPEC.md, section 7.4).
+    pub(super) fn on_progress(&mut self) {
         self.doublings = 0;
     }
 
-    pub(super) fn patience(&self, timeout: Duration) -> Duration {
+    /// The *wait* (SPEC.md, section 7.4): `timeout`, doubled for each poll since the latest
+    /// progress.
+    pub(super) fn wait(&self, timeout: Duration) -> Duration {
         scale(timeout, 1 << self.doublings, 1)
     }
 
-    /// How long to wait for an answer that measures the near RTT. Reports do not shorten it: it
-    /// must outgrow an unknown near RTT.
+    /// How long to wait for an answer that measures the near RTT. Reports do not shorten this time,
+    /// because it must exceed an unknown near RTT.
     pub(super) fn measuring_interval(&self, retry_interval: Duration) -> Duration {
         scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1)
             .min(SILENCE)

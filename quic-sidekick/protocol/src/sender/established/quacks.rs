@@ -12,19 +12,20 @@ use crate::sender::status::{Assistance, Reason};
 use crate::wire::{FIRST_EPOCH, Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 
-/// quACKs in a row that do not decode before the sender requests a new epoch.
+/// Consecutive quACKs that do not decode before the sender requests a new epoch.
 const UNDECODABLE_LIMIT: u32 = 3;
-/// New epochs in a row without a quACK that decodes before the sender gives up the proxy.
+/// Consecutive new epochs without a quACK that decodes before the sender gives up the proxy.
 const FRUITLESS_LIMIT: u32 = 3;
-/// Packets in a row that answers to polls may lack before the sender doubts that they pass the
-/// proxy.
+/// The most consecutive packets that answers to polls may lack before the sender doubts that the
+/// flow passes the proxy.
 const TAIL_LIMIT: usize = 16;
-/// The limit if nothing was reported for [`SILENCE`].
+/// The same limit if the latest progress is [`SILENCE`] ago.
 const SLOW_TAIL_LIMIT: usize = 8;
 
 impl Established {
-    /// Completes a short quACK. If the epoch's first packet is unknown, or the last one matches
-    /// none, the sender polls for a whole quACK, at most once per retry interval.
+    /// Completes a short quACK. The sender polls for a whole quACK if the epoch's first packet is
+    /// unknown, or the sums suffice for no match of the last packet. It does so at most once per
+    /// retry interval.
     pub(super) fn complete<'a>(
         &mut self,
         short: &ShortQuack<'a>,
@@ -42,7 +43,7 @@ impl Established {
             Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
         });
         if whole.is_none() {
-            // Until the near RTT is measured, polls have an interval of their own.
+            // Until the near RTT is measured, other polls are due at an interval of their own.
             let interval = self.near_rtt.retry_interval();
             let again = self.epoch.probe.last_polled.map(|sent| sent + interval);
             let measured = self.near_rtt.smoothed().is_some();
@@ -100,7 +101,7 @@ impl Established {
         if context.has_left() { Err(HandleError::Outdated) } else { Ok(()) }
     }
 
-    /// Loads a quACK of this epoch, and returns when the poll that it answers was sent.
+    /// Loads a quACK of this epoch, and returns the poll that it answers, if any.
     fn load(
         &mut self,
         quack: &Quack<'_>,
@@ -119,8 +120,8 @@ impl Established {
         }
         context.effects.received.clear();
         self.epoch.sequence = Some(sequence);
-        self.last_heard = context.now;
-        self.epoch.probe.heard();
+        self.last_quack_at = context.now;
+        self.epoch.probe.on_quack();
         let answered = self.epoch.probe.answer(quack.token);
         if let Some(poll) = answered {
             let time = context.now.saturating_duration_since(poll.at);
@@ -167,7 +168,7 @@ impl Established {
                 let is_suspicious = self.history.suspects > 0;
                 let is_lossy = !context.has_left() && self.declare_lost(grace, context) > 0;
                 if is_suspicious || is_lossy {
-                    self.pacing.troubled();
+                    self.pacing.return_to_terms();
                 } else {
                     self.note_quiet(quack.count, context.config, context.now);
                 }
@@ -177,7 +178,7 @@ impl Established {
                 }
             }
             Outcome::TooMany { missing } => {
-                self.pacing.troubled();
+                self.pacing.return_to_terms();
                 context.stats.undecodable += 1;
                 let all = self.kept_sums;
                 let in_vain = self.epoch.wanted_sums > 0 && answered.is_some();
@@ -189,7 +190,7 @@ impl Established {
                 }
             }
             Outcome::Misaligned => {
-                self.pacing.troubled();
+                self.pacing.return_to_terms();
                 context.stats.undecodable += 1;
                 self.epoch.undecodable += 1;
                 if self.epoch.undecodable >= UNDECODABLE_LIMIT {
@@ -207,8 +208,8 @@ impl Established {
         self.epoch.undecodable = 0;
         self.epoch.wanted_sums = 0;
         if let Some(sent) = last_sent {
-            self.epoch.probe.progress();
-            self.epoch.steady.progress(quack.last, sent);
+            self.epoch.probe.on_progress();
+            self.epoch.steady.on_progress(quack.last, sent);
             self.epoch.last_progress = now;
             self.epoch.tail_declared = 0;
             self.epoch.doubtful = false;
@@ -227,8 +228,8 @@ impl Established {
         }
     }
 
-    /// Records more missing packets in a row than random loss explains. Either the proxy is slow,
-    /// or the packets do not pass it.
+    /// Records that more consecutive packets are missing than random loss explains. Either the
+    /// proxy is slow, or the packets do not pass it.
     fn doubt_path(&mut self, context: &mut Context<'_>) {
         self.epoch.doubtful = true;
         if self.is_without_progress(context.now) {
@@ -240,9 +241,9 @@ impl Established {
         now.saturating_duration_since(self.epoch.last_progress) >= SILENCE
     }
 
-    /// Handles an answer to a poll that reports no packet. Packets sent a probe timeout before the
-    /// poll passed before the epoch began, are lost, or do not pass the proxy. The end-to-end
-    /// mechanism covers all three cases.
+    /// Handles an answer to a poll that reports no packet. Packets sent at least a probe timeout
+    /// before the poll passed before the epoch began, are lost, or do not pass the proxy. The
+    /// end-to-end mechanism covers all three cases.
     fn on_empty_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
         let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
         self.epoch.tail_declared += self.history.forget_until(until);
@@ -251,8 +252,8 @@ impl Established {
         }
     }
 
-    /// Handles an answer to a poll that decoded. Packets that it lacks, although they were sent a
-    /// probe timeout before the poll, are lost; if they are lone, somewhat sooner (SPEC.md, section
+    /// Handles an answer to a poll that decoded. A packet that it lacks is lost if it left at least
+    /// a probe timeout before the poll. For lone packets a shorter time is enough (SPEC.md, section
     /// 7.4).
     fn on_answer(&mut self, poll: Sent, context: &mut Context<'_>) {
         let delay = poll.delay.unwrap_or_else(|| self.near_rtt.probe_timeout());
@@ -261,8 +262,8 @@ impl Established {
         }
     }
 
-    /// Marks packets as lost that were sent by `until`, and that a quACK lacks which is late
-    /// enough. If there are too many in a row, the path is in doubt.
+    /// Marks the unreported packets sent by `until` as overdue, because a sufficiently late quACK
+    /// lacks them. If too many consecutive packets are missing, the sender doubts the path instead.
     pub(super) fn declare_tail(&mut self, until: Instant, context: &mut Context<'_>) {
         let tail = self.epoch.tail_declared + self.history.unseen_until(until);
         let slow = self.is_without_progress(context.now);
@@ -281,7 +282,7 @@ impl Established {
             + self.epoch.steady.grace()
     }
 
-    /// Declares suspects lost that have waited long enough (SPEC.md, section 7.3). Returns their
+    /// Declares packets lost by the rules of SPEC.md, section 7.3, and overdue ones. Returns their
     /// number.
     fn declare_lost(&mut self, grace: Duration, context: &mut Context<'_>) -> usize {
         let rule = LossRule {

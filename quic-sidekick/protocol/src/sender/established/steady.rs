@@ -1,5 +1,5 @@
-//! Flows with a steady interval: asking the proxy to report what stays away, not what comes
-//! (SPEC.md, section 7.4).
+//! Flows with a steady interval: the sender asks the proxy to report overdue packets instead of
+//! arrivals (SPEC.md, section 7.4).
 
 use super::{Epoch, Established};
 use crate::clock::{micros, scale};
@@ -8,15 +8,15 @@ use crate::sender::effects::Context;
 use crate::wire::{Quack, Steady};
 use std::time::{Duration, Instant};
 
-/// The proxy also sends a quACK about this often. So the sender notices a proxy that fell silent.
+/// The proxy also sends a quACK about this often, so that the sender detects a silent proxy.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 /// The most packets between two quACKs.
 const MOST_PACKETS: u128 = 64;
-/// The sender asks so often in an epoch. A proxy that does not know the request drops it.
+/// The most requests for an interval in an epoch. A proxy that does not support STEADY drops it.
 const ATTEMPTS: u32 = 5;
-/// A packet is lost if it was due so long before a report of silence.
+/// A packet is lost if it was due this long before a report of silence.
 const LATE: Duration = Duration::from_millis(1);
-/// The proxy may still report a packet that was declared lost for so many intervals.
+/// For this many intervals, the proxy may still report a packet that was declared lost.
 const GRACE: u32 = 3;
 
 /// The latest request of an epoch.
@@ -34,21 +34,21 @@ pub(super) struct Steadiness {
     asked: Option<Asked>,
     /// The interval that the proxy watches; zero if it watches none.
     agreed: Duration,
-    /// The newest packet that was reported for the first time: its identifier, and when it was
-    /// sent.
+    /// The newest reported packet: its identifier, and when it was sent.
     latest: Option<(u32, Instant)>,
-    /// When the latest packet was sent that the proxy does not expect, and so does not miss.
+    /// When the sender sent the latest unexpected packet. The proxy does not expect it, and so does
+    /// not report it as overdue.
     unexpected: Option<Instant>,
 }
 
 impl Steadiness {
-    /// Whether the proxy reports what stays away.
+    /// Whether the proxy reports overdue packets.
     pub(super) fn holds(&self) -> bool {
         !self.agreed.is_zero()
     }
 
     /// Records the newest reported packet, and when it was sent.
-    pub(super) fn progress(&mut self, identifier: u32, sent: Instant) {
+    pub(super) fn on_progress(&mut self, identifier: u32, sent: Instant) {
         self.latest = Some((identifier, sent));
     }
 
@@ -59,12 +59,12 @@ impl Steadiness {
         }
     }
 
-    /// The proxy also sends a quACK after so many packets.
+    /// The proxy also sends a quACK after this many packets.
     pub(super) fn every_packets(&self) -> u16 {
         every_packets(self.agreed)
     }
 
-    /// How long the proxy may still report a packet that was declared lost, beyond other flows.
+    /// How much longer than in other flows the proxy may report a packet that was declared lost.
     pub(super) fn grace(&self) -> Duration {
         scale(self.agreed, GRACE, 1)
     }
@@ -76,14 +76,15 @@ fn interval(config: &SenderConfig) -> Duration {
     Duration::from_micros(steady.map_or(0, micros).into())
 }
 
-/// The packets from one quACK to the next, if none stays away.
+/// The number of packets from one quACK to the next while none is overdue.
 fn every_packets(interval: Duration) -> u16 {
     let packets = REPORT_INTERVAL.as_micros().checked_div(interval.as_micros()).unwrap_or(1);
     u16::try_from(packets.clamp(1, MOST_PACKETS)).unwrap_or(u16::MAX)
 }
 
 impl Established {
-    /// When to ask the proxy to watch the flow, or not to any more: once its quACKs can be read.
+    /// When to ask the proxy to watch the flow, or to stop. The sender waits until it can read the
+    /// quACKs of the epoch.
     pub(super) fn steady_at(&self, config: &SenderConfig) -> Option<Instant> {
         let Epoch { steady, sequence, .. } = &self.epoch;
         let is_ready = sequence.is_some() && self.renewing.is_none() && self.epoch.wanted_sums == 0;
@@ -94,7 +95,7 @@ impl Established {
         }
         self.reconciler.aligned_count()?;
         match steady.asked.filter(|asked| asked.interval == wanted) {
-            None => Some(self.last_heard),
+            None => Some(self.last_quack_at),
             Some(asked) => (asked.attempts < ATTEMPTS).then_some(asked.again),
         }
     }
@@ -115,8 +116,8 @@ impl Established {
         });
     }
 
-    /// Notes a packet that is being sent. One that is sent again keeps to no interval. One soon
-    /// after another may arrive in its place.
+    /// Records a packet that is sent, if it is unexpected. A retransmission keeps to no interval.
+    /// The proxy may mistake a packet soon after another for that one.
     #[inline]
     pub(super) fn note_unexpected(&mut self, identifier: u32, now: Instant) {
         // This runs for every packet, and few flows are steady.
@@ -130,14 +131,14 @@ impl Established {
         }
     }
 
-    /// When the latest packet was sent whose report is overdue after the near probe timeout;
-    /// `None` if the proxy would report what stays away by itself.
+    /// When the latest packet was sent that the sender polls for after the near probe timeout.
+    /// `None` if the proxy itself reports overdue packets.
     pub(super) fn awaited_since(&self) -> Option<Instant> {
         let steady = &self.epoch.steady;
         if steady.holds() { steady.unexpected } else { self.history.last_sent() }
     }
 
-    /// Handles a report of silence that decoded: packets are lost that were due before it (SPEC.md,
+    /// Handles a report of silence that decoded. Packets that were due before it are lost (SPEC.md,
     /// section 7.4).
     pub(super) fn on_silence(&mut self, quack: &Quack<'_>, context: &mut Context<'_>) {
         let is_last = |(identifier, _): &(u32, Instant)| *identifier == quack.last;
@@ -148,7 +149,7 @@ impl Established {
         }
     }
 
-    /// Notes that a quACK decoded.
+    /// Forgets the unexpected packet once it is settled. Call this after a quACK decodes.
     pub(super) fn forget_unexpected(&mut self) {
         let oldest = self.history.oldest();
         let is_settled = |at: &Instant| oldest.is_none_or(|oldest| oldest > *at);

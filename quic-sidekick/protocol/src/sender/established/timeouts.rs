@@ -9,10 +9,10 @@ use crate::sender::config::SenderConfig;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-/// The longest silence of the sender; the proxy ends a session after a minute of it.
+/// The longest silence of the sender. The proxy ends a session after a minute of silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// If the proxy's own timer for a quACK is as short, the sender waits for that quACK instead of
-/// polling after each lone packet.
+/// If the proxy's own timer for a quACK is at most this long, the sender waits for that quACK. It
+/// then does not poll after each lone packet.
 pub(super) const SOON: Duration = Duration::from_millis(1);
 
 impl Established {
@@ -41,15 +41,15 @@ impl Established {
             return None;
         }
         let probe = &self.epoch.probe;
-        let last_polled = probe.last_polled.unwrap_or(self.last_spoke);
+        let last_polled = probe.last_polled.unwrap_or(self.last_message_at);
         if self.epoch.sequence.is_none() || self.epoch.wanted_sums > 0 {
-            // The proxy counts nothing before the first poll arrives. Quacks with too few sums do
-            // not decode before one with more.
+            // The proxy counts nothing before the first poll arrives. After a quACK with too few
+            // sums, none decodes before one with more.
             return Some(last_polled + self.near_rtt.retry_interval());
         }
         if self.near_rtt.smoothed().is_none() {
-            // Before the near RTT is measured, no loss can be timed. More polls would only displace
-            // those that are outstanding.
+            // Before the near RTT is measured, the sender cannot time losses. More polls would only
+            // displace the outstanding ones.
             return Some(last_polled + probe.measuring_interval(self.near_rtt.retry_interval()));
         }
         if !config.poll || self.history.is_empty() {
@@ -58,42 +58,43 @@ impl Established {
         // Poll when the last packet is unreported for a probe timeout, or a quACK is overdue. Poll
         // also when a suspect is due to be declared lost, because the proxy may still report it.
         let timeout = self.near_rtt.probe_timeout();
-        let patience = probe.patience(timeout);
+        let wait = probe.wait(timeout);
         let briefly = timeout.min(SOON);
         let scheduled = self.granted.every.filter(|every| *every <= briefly).unwrap_or_default();
-        let soon = self.poll_delay().unwrap_or(scheduled + patience);
-        let tail = self.awaited_since().map(|sent| sent + soon.min(scheduled + patience));
+        let soon = self.poll_delay().unwrap_or(scheduled + wait);
+        let tail = self.awaited_since().map(|sent| sent + soon.min(scheduled + wait));
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());
         let at = earlier(tail, earlier(suspect, owed))?;
-        Some(probe.last_polled.map_or(at, |polled| at.max(polled + patience)))
+        Some(probe.last_polled.map_or(at, |polled| at.max(polled + wait)))
     }
 
     /// When the proxy's timer for the next quACK began, and its interval. Without a timer, the
-    /// quACK leaves as soon as so many packets are unreported.
+    /// quACK leaves as soon as the agreed number of packets is unreported.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
         let is_steady = self.epoch.steady.holds();
         if let Some(every) = self.every().filter(|_| !is_steady) {
-            return Some((self.last_heard.max(self.history.oldest()?), every));
+            return Some((self.last_quack_at.max(self.history.oldest()?), every));
         }
         let terms = self.granted.every_packets.map_or(0, NonZeroU16::get);
         let watched = if is_steady { self.epoch.steady.every_packets() } else { 0 };
         let last = self.history.nth(terms.max(watched).checked_sub(1)?)?;
-        Some((self.last_heard.max(last), Duration::ZERO))
+        Some((self.last_quack_at.max(last), Duration::ZERO))
     }
 
-    /// When the sender gives up a silent proxy: a while after a request without an answer. If it
-    /// does not poll, after the first packet whose report is overdue.
+    /// When the sender gives up a silent proxy: some time after a request without an answer. A
+    /// sender that does not poll gives up some time after a report is overdue.
     pub(super) fn silent_at(&self, config: &SenderConfig) -> Option<Instant> {
         let renewing = self.renewing.as_ref().map(|request| request.since);
-        let asked = earlier(self.epoch.probe.unheard_since, renewing);
+        let asked = earlier(self.epoch.probe.silent_since, renewing);
         let patience = SILENCE.max(self.near_rtt.retry_interval());
-        // Lost packets are never reported. Without polls, only a steady flow knows that in time.
-        let is_told = self.every().is_some() || self.epoch.steady.holds();
+        // The proxy never reports lost packets. So without polls, its silence is conclusive only if
+        // it sends timed quACKs, or reports overdue packets.
+        let is_conclusive = self.every().is_some() || self.epoch.steady.holds();
         let owed = self
             .owed_since()
-            .filter(|_| !config.poll && is_told)
+            .filter(|_| !config.poll && is_conclusive)
             .map(|(since, every)| since + patience.max(scale(every, 10, 1)));
         earlier(asked.map(|at| at + patience), owed)
     }
@@ -106,7 +107,7 @@ impl Established {
 
     /// When to poll so that the proxy keeps the session.
     pub(super) fn keep_alive_at(&self) -> Option<Instant> {
-        let sent = self.history.last_sent().filter(|sent| *sent > self.last_spoke);
-        sent.map(|_| self.last_spoke + KEEP_ALIVE)
+        let sent = self.history.last_sent().filter(|sent| *sent > self.last_message_at);
+        sent.map(|_| self.last_message_at + KEEP_ALIVE)
     }
 }

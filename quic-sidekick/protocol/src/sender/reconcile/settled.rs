@@ -1,27 +1,27 @@
-//! The packets that are known to be in the proxy's sums, and their own sums.
+//! The packets that quACKs have reported, and their sums.
 
 use super::MODULUS;
 use crate::wire::Words;
 use sidekick_quack::PowerSums;
 
-/// The most settled packets whose identifiers are kept. They take 7.5 KiB, and the sums of both
-/// kinds 1.2 KiB.
+/// The most settled packets whose identifiers the sender keeps. They occupy 7.5 KiB, and the sums
+/// of both kinds 1.2 KiB.
 const RECENT: usize = 1920;
-/// With so many, the sender asks the proxy for all sums. The answer has time to arrive before
-/// the rest fills up.
+/// At this number, the sender requests all sums from the proxy. The answer can arrive before the
+/// rest fills up.
 const ENOUGH: usize = RECENT / 4 * 3;
 
 /// Sums over the settled packets. Most quACKs need only the count and the first sum. The others are
 /// computed when a quACK needs them, and each packet is added at most once.
 ///
-/// Often nobody computes them. After a quACK decodes, the settled packets are those that the proxy
-/// counts. So its sums are the settled sums, and the sender can adopt them.
+/// Often the sender need not compute them. After a quACK decodes, the settled packets are those
+/// that the proxy counts. So its sums are the settled sums, and the sender can adopt them.
 ///
-/// - *Mistakes.* The adopted sums are those of the settled packets if the quACK decoded as it
-///   should. A set of other packets passes for them with a probability of 2⁻³² (see
+/// - *Mistakes.* The adopted sums are those of the settled packets if the quACK decoded correctly.
+///   A set of other packets passes for them with a probability of 2⁻³² (see
 ///   [`Reconciler::is_whole`](super::Reconciler::is_whole)), whether or not the sender adopts.
 /// - *Lies.* A false sum makes a later quACK not decode, or decode to other packets. The proxy can
-///   do either without it, because it writes that quACK, too.
+///   cause either without a false sum, because it writes the later quACK, too.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// The number of packets, modulo 2^32.
@@ -35,10 +35,10 @@ pub(super) struct Settled {
     all: Option<Lagging>,
     /// The identifiers of the latest packets, at most [`RECENT`].
     recent: Vec<u32>,
-    /// The proxy was asked for all sums since `recent` was last empty.
+    /// The sender has requested all sums since `recent` was last empty.
     pub(super) is_asked: bool,
-    /// A quACK lacked packets since then. Such a flow needs the sums sooner or later, and its near
-    /// segment is spared the POLL and the answer. So the sender computes them.
+    /// A quACK lacked packets since then. Such a flow will need the sums, so the sender computes
+    /// them. That spares the near segment the POLL and the answer.
     pub(super) had_losses: bool,
 }
 
@@ -115,7 +115,7 @@ impl Settled {
         self.count = self.count.wrapping_add(1);
     }
 
-    /// Adds the recent packets to all sums, because the proxy's did not arrive.
+    /// Adds the recent packets to all sums, because the proxy's sums did not arrive.
     fn complete_all(&mut self) {
         for lagging in [Some(&mut self.ordinary), self.all.as_mut()].into_iter().flatten() {
             lagging.complete(&self.recent);
@@ -130,7 +130,7 @@ impl Settled {
         (self.is_asked, self.had_losses) = (false, false);
     }
 
-    /// The first sums over all settled packets, at least `least`, or all that there are.
+    /// The first sums over all settled packets: at least `least` of them, or all.
     pub(super) fn sums(&mut self, least: usize) -> &PowerSums {
         let Self { ordinary, all, recent, .. } = self;
         match all {
@@ -139,7 +139,7 @@ impl Settled {
         }
     }
 
-    /// Whether the sender should ask for all sums now.
+    /// Whether the sender should request all sums now.
     pub(super) fn is_due(&self) -> bool {
         let is_spared = self.is_asked || self.had_losses;
         !is_spared && self.recent.len() >= ENOUGH && self.all.is_some()
@@ -217,18 +217,18 @@ mod tests {
         assert!(!due.is_due());
         (due.is_asked, due.had_losses) = (true, false);
         assert!(!due.is_due());
-        // Without an answer, they are due again at the next occasion.
+        // Without an answer, they are due again when the identifiers fill up the next time.
         (0..480).for_each(|identifier| due.insert(identifier));
         assert!(!due.is_due());
         (0..1440).for_each(|identifier| due.insert(identifier));
         assert!(due.is_due());
         let mut few = Settled::new(12, 12);
         identifiers(1500).for_each(|identifier| few.insert(identifier));
-        assert!(!few.is_due(), "an ordinary quACK has all");
+        assert!(!few.is_due(), "an ordinary quACK has all sums");
     }
 
     #[test]
-    fn the_proxys_sums_take_the_place_of_the_senders() {
+    fn the_sender_adopts_the_proxys_sums() {
         let mut settled = settled(1500);
         let sums: Vec<u32> = sums_of(12, 1500).sums().collect();
         let mut scratch = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
             settled.adopt(count, Words::new(sums), &mut scratch);
             settled.recent.is_empty()
         };
-        assert!(!adopt(&mut settled, 1500, &sums), "nobody asked");
+        assert!(!adopt(&mut settled, 1500, &sums), "the sender has not asked");
         settled.is_asked = true;
         assert!(!adopt(&mut settled, 1500, &sums[..11]), "too few");
         assert!(!adopt(&mut settled, 1499, &sums), "other packets");
