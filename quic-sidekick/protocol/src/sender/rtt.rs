@@ -23,10 +23,10 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
 /// On a long path, even a full queue delays packets by less. So a queue also grows when its delay
-/// is three quarters of the greatest recent one. That one has to exceed the shortest sample divided
-/// by this number, the time above, and the jitters. A queue that overflows is that long, and random
-/// losses also hit shorter ones.
-const FULL_PART: Nanos = 8;
+/// is three quarters of the greatest recent one. That one has to exceed an eighth of the shortest
+/// sample, this time, and the jitters. Packets that a full queue drops are behind so long a queue.
+/// Random losses also occur behind shorter ones.
+const FULL_MORE: Nanos = 12 * GRANULARITY;
 /// A message overtakes a packet by less than this many times the jitter.
 const OVERTAKING_JITTERS: Nanos = 6;
 
@@ -238,13 +238,13 @@ impl NearRtt {
             return false;
         };
         let jitters = QUEUE_JITTERS.saturating_mul(self.jitter().unwrap_or_default());
-        let unexplained = QUEUE_MORE.saturating_add(jitters);
         let delay = late.saturating_sub(least);
-        if delay > (least / 2).saturating_add(unexplained) {
+        if delay > (least / 2).saturating_add(QUEUE_MORE).saturating_add(jitters) {
             return true;
         }
         let most = self.recent_most.least().map_or(0, |most| most.0.saturating_sub(least));
-        most > (least / FULL_PART).saturating_add(unexplained) && delay >= scale(most, 3, 4)
+        most > (least / 8).saturating_add(FULL_MORE).saturating_add(jitters)
+            && delay >= scale(most, 3, 4)
     }
 
     fn bound(&self) -> Nanos {

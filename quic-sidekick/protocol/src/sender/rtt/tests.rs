@@ -140,9 +140,9 @@ fn a_queue_grows_near_its_recent_most() {
         let samples = [&[60; 40], &filled[..], &late].concat();
         assert_eq!(grows(&samples), expected, "{late:?}");
     }
-    // A single delayed packet is no queue. Nor are delays within 4 ms and an eighth.
+    // A single delayed packet is no queue. Nor are delays within 12 ms and an eighth.
     assert!(!grows(&[&[60; 40][..], &[60, 60, 84]].concat()));
-    for (most, expected) in [(71, false), (72, true)] {
+    for (most, expected) in [(79, false), (80, true)] {
         let samples = [&[60; 40][..], &[most; 3]].concat();
         assert_eq!(grows(&samples), expected, "{most} ms");
     }
