@@ -49,7 +49,8 @@ const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
 /// If a queue grows for this long, the agent's own messages may fill it. The agent then pauses the
 /// help for the flow.
 const FULL: Duration = Duration::from_secs(1);
-/// The first pause. Each later pause is twice as long, up to the longest.
+/// The first pause. Each later pause is twice as long, up to the longest. A flow that had help for
+/// as long as the next pause begins with the first again.
 const REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(320);
 /// A VLAN and its parent show each packet twice. So a packet on another interface counts as a
@@ -196,6 +197,9 @@ pub(super) struct HelpedFlow {
     full_since: Option<Instant>,
     /// The agent pauses the help until then, after a queue grew for long.
     rests_until: Option<Instant>,
+    /// When the latest pause ended.
+    woke: Option<Instant>,
+    /// The next pause.
     rest: Duration,
     /// The losses at the last decision about reordering, and how many of them turned out to be
     /// late.
@@ -265,6 +269,7 @@ impl HelpedFlow {
             reception: None,
             congested_until: None,
             full_since: None,
+            woke: None,
             rests_until: None,
             rest: REST,
             judged: (0, 0),
@@ -407,7 +412,7 @@ impl HelpedFlow {
     /// Asks a proxy for help again after a pause.
     fn wake(&mut self, now: Instant) {
         if self.rests_until.take_if(|until| *until <= now).is_some() {
-            self.full_since = None;
+            (self.full_since, self.woke) = (None, Some(now));
             self.sender.start(self.flow, now);
         }
     }
@@ -420,6 +425,9 @@ impl HelpedFlow {
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
         if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
+            if self.woke.is_some_and(|woke| woke + self.rest <= now) {
+                self.rest = REST;
+            }
             self.rests_until = Some(now + self.rest);
             self.rest = (2 * self.rest).min(LONGEST_REST);
             self.sender.stop();

@@ -260,6 +260,30 @@ fn a_lasting_queue_pauses_the_help() {
     assert_eq!(report.state, "helped");
 }
 
+/// Otherwise a path that becomes longer now and then would lose the help for good.
+#[test]
+fn after_long_help_the_next_pause_is_the_shortest() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 300);
+    let rests = |net: &Net| {
+        net.agent.flows(9, |_| String::new(), net.now)[0].state.contains("without help for a while")
+    };
+    for (helped_ms, pause_s) in [(1000, 10), (1000, 20), (45_000, 10)] {
+        net.stream(flow(4000), helped_ms);
+        (net.queue, net.delay) = (40 * MS, 20 * MS);
+        while !rests(&net) {
+            net.stream(flow(4000), 100);
+        }
+        (net.queue, net.delay) = (Duration::ZERO, MS);
+        let began = net.now;
+        while rests(&net) {
+            net.stream(flow(4000), 100);
+        }
+        let pause = (net.now - began).as_secs_f64();
+        assert!((pause - f64::from(pause_s)).abs() < 0.5, "{pause} s after {helped_ms} ms");
+    }
+}
+
 #[test]
 fn a_program_with_its_own_sender_is_left_alone() {
     let mut net = Net::new(limits(), MS, 0);
