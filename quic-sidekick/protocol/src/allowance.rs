@@ -1,11 +1,11 @@
-//! A budget for retransmitted datagrams.
+//! A budget for datagrams that are sent again.
 
 /// The budget of a new [`Allowance`], in bytes.
 pub(crate) const INITIAL_ALLOWANCE: usize = 16 * 1024;
 
-/// A budget, in bytes, for retransmitted datagrams: half the bytes sent for the first time, plus 16
-/// KiB. It bounds the cost of a path that loses more than a third of all packets. It also bounds
-/// the cost of a proxy that reports such losses falsely.
+/// A budget, in bytes, for datagrams that are sent again: half the bytes sent for the first time,
+/// plus 16 KiB. It bounds the cost of a path that loses more than a third of all packets. It also
+/// bounds the cost of a proxy that reports such losses falsely.
 ///
 /// ```
 /// use sidekick_protocol::Allowance;

@@ -123,9 +123,11 @@ impl Sender {
         self.config.terms = terms.normalised();
     }
 
-    /// Disables [`SenderConfig::keep`] for sessions that begin from now on.
+    /// Disables [`SenderConfig::keep`] for sessions that begin from now on. A session that keeps
+    /// copies goes on.
     pub fn want_no_copies(&mut self) {
         self.config.keep = None;
+        self.sessions.iter_mut().for_each(ProxySession::want_no_copies);
     }
 
     /// Sets [`SenderConfig::packet_threshold`], for example after the caller detects reordering. It
@@ -239,7 +241,7 @@ impl Sender {
     /// Records that the caller sent a datagram of the flow. `tag` is the caller's name for it, such
     /// as its packet number. The sender ignores datagrams that do not count.
     ///
-    /// Call this for each transmission, including each retransmission of the same datagram. Two
+    /// Call this for each transmission, including each re-injection of the same datagram. Two
     /// transmissions may share a tag, but then [`Sender::drain_lost`] and
     /// [`Sender::drain_received`] do not distinguish them. With several proxies, `drain_lost`
     /// returns a tag once, even if both transmissions are lost.

@@ -9,7 +9,7 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 
 /// Datagrams by tag, up to a number of bytes. The store evicts the oldest first.
 ///
-/// An [`Allowance`] bounds the retransmitted bytes. It saves up at most 256 KiB.
+/// An [`Allowance`] bounds the bytes that are sent again. It saves up at most 256 KiB.
 ///
 /// # Re-injection
 /// A datagram that was lost before the proxy can cross the near segment a second time. It is the

@@ -77,10 +77,10 @@ pub(crate) struct Simulation {
     /// Tags that quACKs reported.
     pub(crate) received: BTreeSet<u64>,
     pub(crate) sent_at: Vec<Instant>,
-    /// If set, the sender retransmits from it the data that it declares lost.
+    /// If set, the sender re-injects from it the datagrams that it declares lost.
     pub(crate) store: Option<Store>,
     pub(crate) resent: u64,
-    /// The near segment drops this many of the next retransmissions.
+    /// The near segment drops this many of the next re-injections.
     pub(crate) lost_repairs: u32,
     /// The proxy supports neither STEADY nor PACE.
     pub(crate) is_old: bool,

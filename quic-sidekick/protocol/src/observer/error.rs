@@ -40,7 +40,7 @@ pub enum HandleError {
     /// The session runs another epoch.
     #[error("another epoch")]
     WrongEpoch,
-    /// It is a HELLO that the observer answers by REFUSE.
+    /// The observer refuses the session. It answers a HELLO by REFUSE.
     #[error("refused: {0}")]
     Refused(#[from] RefusalCause),
 }
@@ -54,13 +54,14 @@ pub enum RefusalCause {
     Sessions,
     /// The flow's source has
     /// [`ObserverConfig::max_sessions_per_source`](super::ObserverConfig::max_sessions_per_source).
-    #[error("the flow's source address has as many sessions as one address may have")]
+    #[error("the flow's source has as many sessions as one IPv4 address or IPv6 /64 may have")]
     SessionsOfSource,
-    /// The terms ask for no quACKs at all, or for more than the limits allow. Or the flow's two
-    /// addresses are of different IP versions.
+    /// The terms ask for no quACKs at all, or the flow's addresses are of two IP versions. For
+    /// [`Observer::adopt`](super::Observer::adopt) also: the threshold exceeds the limit.
     #[error("the terms cannot be granted")]
     Terms,
-    /// Another sender has the flow, and its proof is stronger, or its session keeps copies.
+    /// Another sender has the flow, and its proof is stronger, or its session keeps copies. For
+    /// [`Observer::adopt`](super::Observer::adopt): the flow has a session.
     #[error("another sender has the flow")]
     Taken,
     /// The HELLO proves an address, but the flow has another one.

@@ -26,7 +26,7 @@ pub struct SenderConfig {
     pub packet_threshold: u32,
     /// The interval between the flow's packets, from 1 µs to 1 s, if it is steady, as in a call.
     /// The proxy then sends a quACK when a packet is overdue, and few others. A flow with
-    /// occasional pauses is steady, too. `None` requests quACKs by the terms alone.
+    /// occasional pauses is steady, too. `None` requests quACKs by the terms and `sparse`.
     pub steady: Option<Duration>,
     /// The longest time between two quACKs while no packet is lost, in whole microseconds. While
     /// none is lost, the sender requests fewer quACKs than the terms specify. At the first loss it

@@ -122,9 +122,10 @@ pub(super) struct Established {
     doubt: Option<Doubt>,
     /// The earliest time of the next doubt's first poll.
     next_doubt: Instant,
-    /// When the latest quACK arrived, or else when the epoch began.
+    /// When the latest quACK arrived, or when the epoch began if that was later.
     last_quack_at: Instant,
-    /// When the sender last queued a message for the proxy, other than a KEEP or a BYE.
+    /// When the sender last queued a message for the proxy. A BYE, a KEEP with its PROTECT, and a
+    /// repeated end of parity do not count.
     last_message_at: Instant,
     lone: Lone,
     /// Epochs that the sender requested since a quACK last decoded.

@@ -20,7 +20,7 @@ const RECENT: u16 = 1024;
 /// The most copies that a proxy sends for a range. It may keep more.
 const MOST: u8 = 64;
 
-/// The datagrams between two others, and how many of them arrived.
+/// The datagrams between two others, and the latest copy of them that arrived.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     /// The receiver's number of the gap; `None` for a range that a TAIL showed.

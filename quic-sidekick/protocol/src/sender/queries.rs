@@ -90,8 +90,9 @@ impl Sender {
     }
 
     /// Whether a queue grows before the proxy: the last three samples of the near RTT exceed the
-    /// shortest of the last ten seconds by much, or nearly by as much as any in that time (SPEC.md,
-    /// section 7.10). Then losses are congestion, and the congestion controller has to detect them.
+    /// shortest recent one by much, or by nearly as much as any recent ones that show a long queue
+    /// (SPEC.md, section 7.10). Then losses are congestion, and the congestion controller has to
+    /// detect them.
     #[must_use]
     pub fn near_queue_grows(&self) -> bool {
         self.leading().and_then(ProxySession::near_rtt).is_some_and(NearRtt::queue_grows)

@@ -99,8 +99,8 @@ impl Sender {
         }
     }
 
-    /// Ends the request for parity, and forgets the datagrams that arrived. Use [`Sender::protect`]
-    /// instead to request parity again soon, which then costs little.
+    /// Ends the request for parity, and forgets the datagrams that arrived. If you will soon
+    /// request parity again, call [`Sender::protect`] with `None` instead, which remembers them.
     pub fn end_parity(&mut self, now: Instant) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {

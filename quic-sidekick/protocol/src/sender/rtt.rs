@@ -22,10 +22,10 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 /// most packets of a fast flow by its longest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
-/// On a long path, even a full queue delays packets by less. So a queue also grows when its delay
-/// is three quarters of the greatest recent one. That one has to exceed an eighth of the shortest
-/// sample, this time, and the jitters. Packets that a full queue drops are behind so long a queue.
-/// Random losses also occur behind shorter ones.
+/// On a long near segment, even a full queue delays packets by less. So a queue also grows when its
+/// delay is at least three quarters of the greatest recent one. That one has to exceed a sum: an
+/// eighth of the shortest sample, this time, and `QUEUE_JITTERS` times the jitter. A queue that
+/// drops packets is that long. Random losses also occur behind shorter queues.
 const FULL_MORE: Nanos = 12 * GRANULARITY;
 /// A message overtakes a packet by less than this many times the jitter.
 const OVERTAKING_JITTERS: Nanos = 6;
@@ -123,7 +123,10 @@ impl<T> Default for Recent<T> {
 impl<T: Copy + Ord> Recent<T> {
     fn note(&mut self, sample: T, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
-            (self.until, self.before, self.current) = (Some(now + RECENT), self.current, None);
+            // After a pause, the value of the time before it is too old.
+            let is_recent = self.until.is_some_and(|until| now < until + RECENT);
+            self.before = self.current.filter(|_| is_recent);
+            (self.until, self.current) = (Some(now + RECENT), None);
         }
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
     }
@@ -160,7 +163,7 @@ impl NearRtt {
                 self.jitter.note(*before, sample, now);
             }
             self.note_last(sample);
-            if let Some(late) = self.least_of_three().filter(|_| self.last.len() >= 3) {
+            if let Some(late) = self.least_of_three() {
                 self.recent_most.note(Reverse(late), now);
             }
         }
@@ -224,6 +227,7 @@ impl NearRtt {
 
     /// The least of the last three samples, which a single delayed packet does not raise.
     fn least_of_three(&self) -> Option<Nanos> {
+        self.last.get(2)?;
         self.last.iter().take(3).min().copied()
     }
 
@@ -237,13 +241,16 @@ impl NearRtt {
         let (Some(least), Some(late)) = (self.recent.least(), self.least_of_three()) else {
             return false;
         };
-        let jitters = QUEUE_JITTERS.saturating_mul(self.jitter().unwrap_or_default());
+        let jitter = self.jitter();
+        let jitters = QUEUE_JITTERS.saturating_mul(jitter.unwrap_or_default());
         let delay = late.saturating_sub(least);
         if delay > (least / 2).saturating_add(QUEUE_MORE).saturating_add(jitters) {
             return true;
         }
         let most = self.recent_most.least().map_or(0, |most| most.0.saturating_sub(least));
-        most > (least / 8).saturating_add(FULL_MORE).saturating_add(jitters)
+        // Before the jitter is known, a radio's delay looks like a full queue.
+        jitter.is_some()
+            && most > (least / 8).saturating_add(FULL_MORE).saturating_add(jitters)
             && delay >= scale(most, 3, 4)
     }
 

@@ -320,6 +320,11 @@ impl ProxySession {
         self.config.sparse = longest;
     }
 
+    /// Disables [`SenderConfig::keep`] for the sessions that follow this one.
+    pub(super) fn want_no_copies(&mut self) {
+        self.config.keep = None;
+    }
+
     /// Asks the proxy to keep copies for `age`, unless the session has asked before.
     pub(super) fn want_copies(&mut self, age: Duration, now: Instant) {
         self.config.keep = Some(age);

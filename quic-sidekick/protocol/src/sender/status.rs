@@ -133,7 +133,7 @@ impl std::ops::AddAssign for SenderStats {
 }
 
 /// Decides when reports are no longer trustworthy (SPEC.md, section 7.6). It halves both counts
-/// when 256 losses are declared, so that a long good period does not offset a bad one.
+/// each time that of declared losses reaches 256. So a long good period does not offset a bad one.
 #[derive(Debug, Default)]
 pub(super) struct Distrust {
     declared: u64,

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The interval between two KEEPs doubles with every second one, at most this often.
 const MAX_DOUBLINGS: u32 = 9;
-/// The sender sends this many KEEPs with a proof at once. If the KEEP or its answer is lost, the
-/// proxy does not protect the first data.
+/// The sender sends this many KEEPs with a proof at once. If all of them or their answers are lost,
+/// the proxy keeps no copies of the first data.
 const TIMES_WITH_PROOF: usize = 2;
 /// The longest interval between two KEEPs, unless the near RTT is longer.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);

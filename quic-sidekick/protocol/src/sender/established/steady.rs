@@ -116,7 +116,7 @@ impl Established {
         });
     }
 
-    /// Records a packet that is sent, if it is unexpected. A retransmission keeps to no interval.
+    /// Records a packet that is sent, if it is unexpected. A re-injected one keeps to no interval.
     /// The proxy may mistake a packet soon after another for that one.
     #[inline]
     pub(super) fn note_unexpected(&mut self, identifier: u32, now: Instant) {

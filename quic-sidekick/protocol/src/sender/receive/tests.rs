@@ -355,7 +355,7 @@ fn a_proxy_that_keeps_nothing_reports_it() {
     assert_eq!(download.proxy.copies_bytes(), 0);
 }
 
-/// The sender has proved its address. It may not receive at the flow's port.
+/// The sender has proved its address. In the second case, it does not receive at the flow's port.
 #[test]
 fn only_the_receiver_of_the_flow_receives_copies() {
     for receives in [true, false] {

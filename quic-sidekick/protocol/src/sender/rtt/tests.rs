@@ -148,5 +148,27 @@ fn a_queue_grows_near_its_recent_most() {
     }
     // A radio that delays the packets by 0 to 8 ms, in no order.
     let radio: Vec<u32> = (0..400).map(|i| 60 + i * 7 % 9).collect();
-    assert!((0..400).all(|until| !grows(&radio[..until])));
+    for (late, expected) in [([84; 3], false), ([96; 3], true)] {
+        assert_eq!(grows(&[&radio[..], &late].concat()), expected, "{late:?}");
+    }
+}
+
+/// A longer path looks like a queue until the shorter samples are too old.
+#[test]
+fn a_longer_path_is_no_queue_for_long() {
+    let after = |count| grows(&[&[60; 40][..], &vec![90; count]].concat());
+    assert!(after(100));
+    assert!(!after(2000));
+}
+
+/// Nothing measures the path in a pause.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn a_sample_before_a_long_pause_is_not_recent() {
+    for (pause, expected) in [(15, 20), (25, 50)] {
+        let (now, mut recent) = (std::time::Instant::now(), super::Recent::default());
+        recent.note(20, now);
+        recent.note(50, now + pause * 1000 * MS);
+        assert_eq!(recent.least(), Some(expected), "{pause} s");
+    }
 }
