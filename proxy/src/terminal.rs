@@ -47,7 +47,7 @@ pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
     }
 }
 
-/// The time at the beginning of a line.
+/// The time at the beginning of a line. The space after it stays.
 struct Timestamps {
     omitted: bool,
 }

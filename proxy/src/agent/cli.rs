@@ -49,8 +49,9 @@ Examples:
 Name the interfaces of the lossy link. A proxy (sidekick-proxy) runs at the other end of that link.
 The agent delays and alters no packet. To the destinations of flows it sends copies of packets that
 were lost before the proxy, and of some that were not. It also sends them markers, which search for
-a proxy. To proxies it sends messages. It helps no flow to a multicast or broadcast address. It helps DNS, DHCP, NTP, SSDP, multicast DNS and
-the messages of other programs to proxies only if --only names their ports.
+a proxy. To proxies it sends messages. It helps no flow to a multicast or broadcast address. It
+helps DNS, DHCP, NTP, SSDP, multicast DNS and the messages of other programs to proxies only if
+--only names their ports.
 
 A SELECTOR is a destination of flows:
       443                         a port
