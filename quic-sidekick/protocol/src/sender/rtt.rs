@@ -1,6 +1,5 @@
 //! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -23,10 +22,12 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
 /// On a long near segment, even a full queue delays packets by less. So a queue also grows when its
-/// delay is at least three quarters of the greatest recent one. That one has to exceed a sum: an
-/// eighth of the shortest sample, this time, and `QUEUE_JITTERS` times the jitter. A queue that
-/// drops packets is that long. Random losses also occur behind shorter queues.
+/// delay is at least three quarters of the greatest one of the session. That one has to exceed a
+/// sum: an eighth of the shortest sample, this time, and `QUEUE_JITTERS` times the jitter. A queue
+/// that drops packets is that long. Random losses also occur behind shorter queues.
 const FULL_MORE: Nanos = 12 * GRANULARITY;
+/// A new greatest delay counts only after up to this time, in which slow start may fill a queue.
+const RISE: Duration = Duration::from_secs(3);
 /// A message overtakes a packet by less than this many times the jitter.
 const OVERTAKING_JITTERS: Nanos = 6;
 
@@ -78,8 +79,7 @@ pub(super) struct NearRtt {
     last: VecDeque<Nanos>,
     /// The least of them.
     least_of_last: Nanos,
-    /// The greatest recent value that no single delayed packet explains.
-    recent_most: Recent<Reverse<Nanos>>,
+    most: Most,
     jitter: Jitter,
 }
 
@@ -106,22 +106,16 @@ impl Jitter {
 }
 
 /// The least value of the last ten to twenty seconds, because a path may become longer for good.
-#[derive(Debug)]
-struct Recent<T = Nanos> {
+#[derive(Debug, Default)]
+struct Recent {
     /// When `current` becomes `before`.
     until: Option<Instant>,
-    before: Option<T>,
-    current: Option<T>,
+    before: Option<Nanos>,
+    current: Option<Nanos>,
 }
 
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self { until: None, before: None, current: None }
-    }
-}
-
-impl<T: Copy + Ord> Recent<T> {
-    fn note(&mut self, sample: T, now: Instant) {
+impl Recent {
+    fn note(&mut self, sample: Nanos, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
             // After a pause, the value of the time before it is too old.
             let is_recent = self.until.is_some_and(|until| now < until + RECENT);
@@ -131,11 +125,30 @@ impl<T: Copy + Ord> Recent<T> {
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
     }
 
-    fn least(&self) -> Option<T> {
+    fn least(&self) -> Option<Nanos> {
         match (self.before, self.current) {
             (Some(before), Some(current)) => Some(before.min(current)),
             (before, current) => before.or(current),
         }
+    }
+}
+
+/// The greatest value of the session that no single delayed packet explains.
+#[derive(Debug, Default)]
+struct Most {
+    value: Nanos,
+    /// The greatest value of late, and when it begins to count.
+    latest: Nanos,
+    until: Option<Instant>,
+}
+
+impl Most {
+    fn note(&mut self, late: Nanos, now: Instant) {
+        if self.until.is_none_or(|until| until <= now) {
+            (self.value, self.latest) = (self.value.max(self.latest), 0);
+            self.until = Some(now + RISE);
+        }
+        self.latest = self.latest.max(late);
     }
 }
 
@@ -164,7 +177,7 @@ impl NearRtt {
             }
             self.note_last(sample);
             if let Some(late) = self.least_of_three() {
-                self.recent_most.note(Reverse(late), now);
+                self.most.note(late, now);
             }
         }
         self.smoothed = Some(match self.smoothed {
@@ -247,7 +260,7 @@ impl NearRtt {
         if delay > (least / 2).saturating_add(QUEUE_MORE).saturating_add(jitters) {
             return true;
         }
-        let most = self.recent_most.least().map_or(0, |most| most.0.saturating_sub(least));
+        let most = self.most.value.saturating_sub(least);
         // Before the jitter is known, a radio's delay looks like a full queue.
         jitter.is_some()
             && most > (least / 8).saturating_add(FULL_MORE).saturating_add(jitters)

@@ -132,24 +132,30 @@ fn a_queue_grows_beyond_half_the_near_rtt_and_the_jitter() {
     }
 }
 
-/// On a long path, even a full queue adds less than half of the round trip.
+/// On a long near segment, even a full queue adds less than half of the round trip.
 #[test]
-fn a_queue_grows_near_its_recent_most() {
-    let filled: Vec<u32> = (60..=84).chain([84; 20]).collect();
+fn a_queue_grows_near_its_greatest_length() {
+    let (empty, full) = ([60; 40], [84; 20]);
+    assert!(!grows(&[&empty[..], &full].concat()), "slow start may have filled it");
+    // A sample every 10 ms.
+    let later = [60; 300];
     for (late, expected) in [([84; 3], true), ([78; 3], true), ([77; 3], false), ([60; 3], false)] {
-        let samples = [&[60; 40], &filled[..], &late].concat();
+        let samples = [&empty[..], &full, &later, &late].concat();
         assert_eq!(grows(&samples), expected, "{late:?}");
     }
-    // A single delayed packet is no queue. Nor are delays within 12 ms and an eighth.
-    assert!(!grows(&[&[60; 40][..], &[60, 60, 84]].concat()));
+    // Delays within 12 ms and an eighth show no full queue.
     for (most, expected) in [(79, false), (80, true)] {
-        let samples = [&[60; 40][..], &[most; 3]].concat();
+        let samples = [&empty[..], &[most; 3], &later, &[most; 3]].concat();
         assert_eq!(grows(&samples), expected, "{most} ms");
     }
+    // A single delayed packet shows none, either.
+    assert!(!grows(&[&empty[..], &[60, 84, 60], &later, &[84; 3]].concat()));
     // A radio that delays the packets by 0 to 8 ms, in no order.
     let radio: Vec<u32> = (0..400).map(|i| 60 + i * 7 % 9).collect();
+    assert!((0..400).all(|until| !grows(&radio[..until])));
     for (late, expected) in [([84; 3], false), ([96; 3], true)] {
-        assert_eq!(grows(&[&radio[..], &late].concat()), expected, "{late:?}");
+        let samples = [&radio[..], &late, &radio, &late].concat();
+        assert_eq!(grows(&samples), expected, "{late:?}");
     }
 }
 
@@ -157,7 +163,7 @@ fn a_queue_grows_near_its_recent_most() {
 #[test]
 fn a_longer_path_is_no_queue_for_long() {
     let after = |count| grows(&[&[60; 40][..], &vec![90; count]].concat());
-    assert!(after(100));
+    assert!(after(400));
     assert!(!after(2000));
 }
 
