@@ -198,13 +198,14 @@ int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint8_t sums);
 
 /*
- Writes the status to `out`.
+ Writes the status to `out`. If `sidekick` is null, writes that of a connection without help.
  */
 void sidekick_get_status(const struct sidekick *sidekick, struct sidekick_status *out);
 
 /*
  Writes a sentence for a user to `out`, such as "assisted by the proxy", with a zero byte at its
- end, cut to `len` bytes. Returns the length of the whole sentence, without the zero byte.
+ end, cut to `len` bytes. Returns the length of the whole sentence, without the zero byte. If
+ `sidekick` is null, the sentence says so.
  */
 size_t sidekick_assistance(const struct sidekick *sidekick, char *out, size_t len);
 

@@ -43,13 +43,20 @@ pub struct sidekick_status {
     pub socket_errors: u64,
 }
 
-/// Writes the status to `out`.
+/// Writes the status to `out`. If `sidekick` is null, writes that of a connection without help.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mut sidekick_status) {
     // SAFETY: null or live, as the caller promises.
-    let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return };
+    let sidekick = unsafe { sidekick.as_ref() };
+    if !out.is_null() {
+        // SAFETY: not null, and valid for writing, as the caller promises.
+        unsafe { out.write(sidekick.map(status_of).unwrap_or_default()) };
+    }
+}
+
+fn status_of(sidekick: &sidekick) -> sidekick_status {
     let status = sidekick.driver.status();
-    let written = sidekick_status {
+    sidekick_status {
         assisted: status.assistance == Assistance::Assisted,
         near_rtt_nanos: status
             .near_rtt
@@ -66,15 +73,12 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
         repaired_near: status.received.filled,
         parity_rebuilt: status.received.rebuilt,
         socket_errors: sidekick.driver.socket_errors(),
-    };
-    if !out.is_null() {
-        // SAFETY: not null, and valid for writing, as the caller promises.
-        unsafe { out.write(written) };
     }
 }
 
 /// Writes a sentence for a user to `out`, such as "assisted by the proxy", with a zero byte at its
-/// end, cut to `len` bytes. Returns the length of the whole sentence, without the zero byte.
+/// end, cut to `len` bytes. Returns the length of the whole sentence, without the zero byte. If
+/// `sidekick` is null, the sentence says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_assistance(
     sidekick: *const sidekick,
@@ -82,8 +86,10 @@ pub unsafe extern "C" fn sidekick_assistance(
     len: usize,
 ) -> usize {
     // SAFETY: null or live, as the caller promises.
-    let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return 0 };
-    let sentence = sidekick.driver.status().assistance.to_string();
+    let sentence = match unsafe { sidekick.as_ref() } {
+        Some(sidekick) => sidekick.driver.status().assistance.to_string(),
+        None => "unassisted: there is no sidekick, because sidekick_new returned NULL".to_owned(),
+    };
     if !out.is_null() && len > 0 {
         let written = sentence.len().min(len - 1);
         // SAFETY: there are `len` bytes at `out`, as the caller promises, and no more are written;
@@ -114,6 +120,7 @@ mod tests {
             let mut status = sidekick_status { polls: 7, ..Default::default() };
             sidekick_get_status(sidekick, &raw mut status);
             assert_eq!(status, sidekick_status::default());
+            status.polls = 7;
             let mut out = [1; 8];
             let len = sidekick_assistance(sidekick, out.as_mut_ptr(), out.len());
             let sentence = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
@@ -122,7 +129,14 @@ mod tests {
             assert_eq!(sidekick_assistance(sidekick, ptr::null_mut(), 0), len);
             sidekick_free(sidekick);
             sidekick_free(ptr::null_mut());
-            assert_eq!(sidekick_assistance(ptr::null(), out.as_mut_ptr(), 8), 0);
+            // The buffers of a program that did not check for null hold nothing else.
+            sidekick_get_status(ptr::null(), &raw mut status);
+            assert_eq!(status, sidekick_status::default());
+            let mut out = [1; 99];
+            let len = sidekick_assistance(ptr::null(), out.as_mut_ptr(), out.len());
+            let sentence = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
+            assert_eq!(sentence.len(), len);
+            assert!(sentence.starts_with("unassisted: "), "{sentence}");
         }
     }
 }
