@@ -3,18 +3,24 @@
 //! Wrap the application before you pass it to tokio-quiche. A client:
 //!
 //! ```no_run
-//! # use tokio_quiche::{ConnectionParams, QuicResult, http3::settings::Http3Settings};
-//! # use tokio_quiche::{quic::connect_with_config, socket::Socket};
+//! # async fn example(udp: tokio::net::UdpSocket) -> tokio_quiche::QuicResult<()> {
 //! use quic_sidekick::{Config, Mode, tokio_quiche::assist, tune::Tune};
-//! use tokio_quiche::http3::driver::ClientH3Driver;
-//! # use std::sync::Arc;
-//! # use tokio::net::UdpSocket;
-//! # async fn example(udp: UdpSocket) -> QuicResult<()> {
-//! # let socket: Socket<Arc<UdpSocket>, Arc<UdpSocket>> = udp.try_into()?;
+//! use tokio_quiche::ConnectionParams;
+//! use tokio_quiche::http3::{driver::ClientH3Driver, settings::Http3Settings};
+//! use tokio_quiche::quic::connect_with_config;
+//! use tokio_quiche::socket::{Socket, SocketCapabilitiesBuilder};
+//!
+//! let mut capabilities = SocketCapabilitiesBuilder::new(&udp); // a connected tokio UdpSocket
+//! capabilities.txtime()?; // otherwise tokio-quiche does not pace
+//! capabilities.ip_mtu_discover_probe()?; // Don't Fragment, for path MTU discovery
+//! let capabilities = capabilities.finish();
+//! let mut socket = Socket::try_from(udp)?;
+//! socket.capabilities = capabilities;
 //!
 //! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
 //! let (driver, sidekick) = assist(driver, Config::discover(Mode::Auto));
 //! let mut params = ConnectionParams::default();
+//! params.settings.verify_peer = true; // the default accepts any certificate
 //! let tuned = Tune::client().choose(); // settings that go with `Auto`
 //! tuned.apply_to_settings(&mut params.settings);
 //! let connecting = connect_with_config(socket, Some("example.org"), &params, driver);
@@ -150,7 +156,8 @@ pub struct Assisted<A> {
 #[diagnostic::on_unimplemented(
     message = "tokio-quiche does not run on the hooked quiche",
     label = "this is the connection of another quiche",
-    note = "add the quiche of quic-sidekick to [patch.crates-io] in the root Cargo.toml, as its README shows"
+    note = "add the quiche of quic-sidekick to [patch.crates-io] in the root Cargo.toml, as its README shows",
+    note = "if the entry is there, run `cargo update quiche@0.30.0`: Cargo.lock may still name the stock quiche"
 )]
 trait Hooked {}
 

@@ -22,17 +22,16 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 /// such as a VPN that carries TCP, would not detect a full queue on the near segment.
 ///
 /// ```no_run
+/// # let (now, random) = (std::time::Instant::now(), [7; 32]);
+/// # let (source, destination) = ("0.0.0.0:4000".parse()?, "198.51.100.7:5004".parse()?);
+/// # let flow = sidekick_protocol::Flow { source, destination };
+/// # let socket = std::net::UdpSocket::bind(flow.source)?;
+/// # socket.connect(flow.destination)?;
+/// # let datagram = [4; 200];
 /// use sidekick_protocol::{
 ///     Filter, Flow, Identification, Payload, Position, Sender, SenderConfig, Store,
 /// };
-/// # use std::net::UdpSocket;
-/// # use std::time::{Duration, Instant};
-/// # let (now, random) = (Instant::now(), [7; 32]);
-/// # let (source, destination) = ("0.0.0.0:4000".parse()?, "198.51.100.7:5004".parse()?);
-/// # let flow = Flow { source, destination };
-/// # let socket = UdpSocket::bind(flow.source)?;
-/// # socket.connect(flow.destination)?;
-/// # let datagram = [4; 200];
+/// use std::time::{Duration, Instant};
 ///
 /// let mut config = SenderConfig::of("192.0.2.254:5252".parse()?);
 /// // Every datagram counts. SRTP ends in an authentication tag, which differs in each.
