@@ -20,7 +20,7 @@ help:
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         every test and check: before a merge"
-	@echo "make figures      run every experiment in virtual time (half an hour); writes a page to $(BUILT)/figures"
+	@echo "make figures      run every experiment in virtual time (21 minutes on two cores); writes a page to $(BUILT)/figures"
 	@echo "make tables       compute the simulated tables of docs/results.md, and accept the new figures (half an hour)"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
 	@echo "make interop-agent  measure unmodified programs with the agent (over an hour); prints the tables of docs/agent-results.md"

@@ -37,7 +37,7 @@
 //! ```
 //!
 //! # In tokio-quiche
-//! One line in the application, and one in its `Cargo.toml` (see
+//! Two lines in the application, and two in its `Cargo.toml` (see
 //! [`tokio_quiche`](mod@tokio_quiche), feature `tokio-quiche`).
 //!
 //! # In a qlog file
