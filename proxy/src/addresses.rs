@@ -136,12 +136,14 @@ fn announced(
     announced
 }
 
-/// Warns of interfaces where the proxy has no address to announce.
+/// Warns of interfaces where the proxy has no address to announce. Another warning names those that
+/// do not exist.
 fn warn_of_silence(config: &Config, addresses: &Addresses) {
     let everywhere = addresses.announced.iter().any(|(number, _)| *number == ANY_INTERFACE);
     for (number, name) in config.numbered_interfaces() {
         let here = addresses.announced.iter().any(|(of, _)| *of == number);
-        if config.discovery && !everywhere && !here {
+        let exists = nix::net::if_::if_nametoindex(name).is_ok();
+        if config.discovery && exists && !everywhere && !here {
             warn!(
                 "{name} has no address to announce: senders that look for a proxy do not find \
                  this one there; name an address with --announce"

@@ -458,7 +458,11 @@ impl Loop<'_> {
         let mut states = vec![NotifyState::Reloading];
         states.extend(NotifyState::monotonic_usec_now());
         notify_manager(&states);
-        match reread() {
+        let fits = |new: AgentConfig| match new.memory_shortage() {
+            Some(sentence) => bail!("{sentence}"),
+            None => Ok(new),
+        };
+        match reread().and_then(fits) {
             Ok(new) => {
                 let text = new.to_toml();
                 print_line(&format!(

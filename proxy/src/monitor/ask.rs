@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::subject::ProgramStatus;
 use crate::runtime::clock;
@@ -28,7 +28,19 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
         )
     };
     let query = if all { format!("?{}=all", S::PROGRAM.rows) } else { String::new() };
-    let json = get(address, &format!("/status{query}")).with_context(no_answer)?;
+    let json = get(address, &format!("/status{query}")).map_err(|error| {
+        let silent = error.downcast_ref::<io::Error>().is_some_and(|error| {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+        });
+        if silent {
+            let seconds = PATIENCE.as_secs();
+            return anyhow!(
+                "the {what} at {address} does not answer within {seconds} s: restart it, and \
+                 report a bug"
+            );
+        }
+        error.context(no_answer())
+    })?;
     let status = serde_json::from_str(&json)
         .with_context(|| format!("the program that answers at {address} is no {what}"))?;
     Ok((json, status))

@@ -19,10 +19,10 @@ pub(crate) const DNS_PORT: u16 = 53;
 /// The options of the command line.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// How to use a Sidekick proxy: off, auto, reinject, path-aware-bbr, pacubic or early-loss. All
-    /// of them help what this program sends; auto and receive also help what it receives, if the
-    /// proxy keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
-    /// acknowledgements from servers that offer that
+    /// How to use a Sidekick proxy: off, auto, receive, reinject, path-aware-bbr, pacubic or early-
+    /// loss. All of them help what this program sends; auto and receive also help what it receives,
+    /// if the proxy keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests
+    /// fewer acknowledgements from servers that offer that
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: any that is discovered there; default port: 5252]

@@ -23,7 +23,7 @@ pub enum HandleError {
     #[error("too many handshakes at once")]
     Busy,
     /// The handshake failed: the sender pins another key, or the message was altered.
-    #[error("the handshake failed")]
+    #[error("the handshake failed: the sender pins another key, or the message was altered")]
     Handshake,
     /// It repeats a HELLO whose session is confirmed.
     #[error("a HELLO that was answered before")]
