@@ -72,8 +72,8 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Read this file (TOML). Its keys are the names of the flags, except `interfaces`, `log`, and
-    /// `discovery` and `keep` for --no-discovery and --no-keep. Flags override it
+    /// Read this file (TOML). Its keys are the names of the flags, except `interfaces`
+    /// (--interface), `log` (-v), and `discovery = false` (--no-discovery). Flags override it
     #[arg(short, long, value_name = "FILE", conflicts_with = "compat")]
     config: Option<PathBuf>,
 

@@ -272,9 +272,6 @@ fn open_copies(
 fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result<Option<Config>> {
     let Some(reread) = reread else { return Ok(None) };
     let new = reread()?;
-    if let Some(sentence) = new.memory_shortage() {
-        bail!("{sentence}");
-    }
     // A changed number of threads takes effect at a restart.
     pool.reload(&Config { threads, ..new.clone() }.observer())?;
     Ok(Some(new))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cli::shared::Action;
 use crate::cli::{Command, read, read_file};
-use crate::config::LogLevel;
+use crate::config::{Config, LogLevel};
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, key};
@@ -19,7 +19,7 @@ const NAME: &str = "sidekick-proxy";
 
 /// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(NAME, read, |config| config.log, daemon::run, execute)
+    start(NAME, read, |config| config.log, Config::memory_shortage, daemon::run, execute)
 }
 
 /// Executes a command that does not run a proxy.
@@ -39,11 +39,13 @@ fn execute(command: Command) -> Result<()> {
 ///
 /// `read` reads a command line. `level` is how much to log by its settings, and `run` runs a daemon
 /// with them until a signal ends it. If some of them come from a file, `run` also gets a function
-/// that reads them again. `execute` does anything else.
+/// that reads them again. That function refuses settings for which `shortage` returns a sentence,
+/// because the machine has too little memory for them. `execute` does anything else.
 pub(crate) fn start<C, D>(
     name: &str,
     read: impl Fn(ArgsOs) -> Result<Action<C, D>, clap::Error>,
     level: impl Fn(&C) -> LogLevel,
+    shortage: impl Fn(&C) -> Option<String>,
     run: impl FnOnce(&C, Option<&dyn Fn() -> Result<C>>) -> Result<()>,
     execute: impl FnOnce(D) -> Result<()>,
 ) -> ExitCode {
@@ -53,6 +55,9 @@ pub(crate) fn start<C, D>(
             let set_level = start_log(level(&config));
             let reread = || match read(args_os()) {
                 Ok(Action::Run { config, .. }) => {
+                    if let Some(sentence) = shortage(&config) {
+                        bail!("{sentence}");
+                    }
                     set_level(level(&config))?;
                     Ok(config)
                 }

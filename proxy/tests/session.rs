@@ -192,13 +192,15 @@ fn a_changed_file_is_applied_without_losing_a_session() {
         reload(&daemon, "interfaces = [\"lo\", \"near0\"]\nmax-sessions = many\n");
         assert!(common::is_refused(&third, 4002, destination), "two sessions, as before");
         // The next start would refuse this.
-        reload(&daemon, "interfaces = [\"lo\"]\nmax-sessions = 3\nkeep = \"1024G\"\n");
+        let text = "interfaces = [\"lo\"]\nmax-sessions = 3\nkeep = \"1024G\"\nlog = \"debug\"\n";
+        reload(&daemon, text);
         assert!(common::is_refused(&third, 4002, destination), "two sessions, as before");
         reload(&daemon, "interfaces = [\"lo\", \"near0\"]\n");
         let ended = daemon.stop();
         assert_eq!(ended.summary()["sessions"], 2, "{ended:?}");
         assert!(ended.stderr.contains("proxy.toml:2: max-sessions: "), "{ended:?}");
         assert!(ended.stderr.contains("make buffer, threads or keep less"), "{ended:?}");
+        assert!(!ended.stderr.contains("DEBUG"), "the level, too, is as before: {ended:?}");
         assert!(ended.stderr.contains("a restart is required to change interfaces"), "{ended:?}");
         let said: Vec<_> =
             ended.stdout.lines().filter_map(|line| line.strip_prefix("reloaded: ")).collect();

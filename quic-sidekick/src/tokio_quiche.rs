@@ -34,8 +34,8 @@
 //!
 //! A server wraps the driver of each connection by `assist`, and needs no `connect`.
 //!
-//! tokio-quiche must run on the hooked quiche. That takes one line in the application's own
-//! `Cargo.toml`:
+//! tokio-quiche must run on the hooked quiche. That takes an entry in the application's own
+//! `Cargo.toml`, in a workspace in that of the root:
 //!
 //! ```toml
 //! [patch.crates-io]

@@ -181,8 +181,8 @@ struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Log more to stderr: -v progress, -vv what the agent dropped and why (RUST_LOG overrides
-    /// this)
+    /// Log more to stderr: -v the start, -vv the proxies that the agent does not ask (RUST_LOG
+    /// overrides this)
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 }

@@ -458,11 +458,7 @@ impl Loop<'_> {
         let mut states = vec![NotifyState::Reloading];
         states.extend(NotifyState::monotonic_usec_now());
         notify_manager(&states);
-        let fits = |new: AgentConfig| match new.memory_shortage() {
-            Some(sentence) => bail!("{sentence}"),
-            None => Ok(new),
-        };
-        match reread().and_then(fits) {
+        match reread() {
             Ok(new) => {
                 let text = new.to_toml();
                 print_line(&format!(

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::cli::{Command, read, read_file};
+use super::config::AgentConfig;
 use super::daemon;
 use crate::program::{print_check, start};
 
@@ -12,7 +13,7 @@ const NAME: &str = "sidekick-agent";
 
 /// Runs the agent's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(NAME, read, |config| config.log, daemon::run, execute)
+    start(NAME, read, |config| config.log, AgentConfig::memory_shortage, daemon::run, execute)
 }
 
 /// Executes a command that does not run an agent.

@@ -58,7 +58,9 @@ fn get(address: SocketAddr, path: &str) -> Result<String> {
         _ => address,
     };
     let deadline = clock() + PATIENCE;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    // A stopped program still accepts, because the kernel does. So this error is not its silence.
+    let mut stream =
+        TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| anyhow!("{error}"))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // One string, so that the request is one segment.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -46,8 +46,9 @@ const UNIDIRECTIONAL_STREAMS: u64 = 8;
 const LONGEST_HEADERS: u64 = 16 * 1024;
 
 /// How long a server may take to answer after the network reported that no program listens there.
-/// If the path loses the first datagram, the client sends it again after one second.
-const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(2);
+/// If the path loses the first datagram, the client sends it again after one second, or after two
+/// over a geostationary satellite.
+const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(3);
 
 /// The application protocol (ALPN) of HTTP/3.
 pub const HTTP3: &[u8] = b"h3";

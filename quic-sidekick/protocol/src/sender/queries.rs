@@ -83,7 +83,7 @@ impl Sender {
     }
 
     /// The least excess of the near segment's last 16 round-trip times over the shortest of the
-    /// last ten seconds. Only a queue causes it: a radio link does not delay all packets.
+    /// last ten seconds or more. Only a queue causes it: a radio link does not delay all packets.
     #[must_use]
     pub fn near_standing_queue(&self) -> Option<Duration> {
         self.leading()?.near_rtt()?.standing()

@@ -39,7 +39,7 @@ impl Sender {
     }
 
     /// The least excess of the last 16 round-trip times to the proxy that keeps copies over the
-    /// shortest of the last ten seconds. Only a queue causes it: jitter does not delay all packets.
+    /// shortest recent one. Only a queue causes it: jitter does not delay all packets.
     #[must_use]
     pub fn keeper_standing_queue(&self) -> Option<Duration> {
         self.keeper()?.standing()

@@ -105,7 +105,7 @@ impl Jitter {
     }
 }
 
-/// The least value of the last ten to twenty seconds, because a path may become longer for good.
+/// The least value of the last ten to thirty seconds, because a path may become longer for good.
 #[derive(Debug, Default)]
 struct Recent {
     /// When `current` becomes `before`.
@@ -244,7 +244,7 @@ impl NearRtt {
         self.last.iter().take(3).min().copied()
     }
 
-    /// The mean difference of successive samples of quACKs, the least of the last ten seconds.
+    /// The mean difference of successive samples of quACKs, the least recent one.
     fn jitter(&self) -> Option<Nanos> {
         self.jitter.recent.least()
     }

@@ -52,8 +52,10 @@ impl fmt::Display for Assistance {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoAnswer => "the proxy does not answer (a firewall, a wrong address, another version), or does not \
-                 hold the pinned key",
+            Self::NoAnswer => {
+                "the proxy does not answer (a firewall, a wrong address, another version), or does \
+                 not hold the pinned key"
+            }
             Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
             Self::ProxyLost => "the proxy ended the session, or stopped answering",

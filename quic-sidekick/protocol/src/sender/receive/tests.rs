@@ -379,16 +379,23 @@ fn only_the_receiver_of_the_flow_receives_copies() {
 
 #[test]
 fn a_sender_that_wants_no_copies_asks_for_none() {
-    let mut download = Download::new(keeping(), 3, 0);
-    let config = SenderConfig { keep: Some(200 * MS), ..SenderConfig::of(PROXY.parse().unwrap()) };
-    download.sender = Sender::new(config, key(9));
-    download.sender.want_no_copies();
-    download.sender.start(download.flow, download.now);
-    download.events.clear();
-    download.drain();
-    download.run(500 * MS);
-    let stats = download.proxy.stats();
-    assert_eq!((stats.sessions_opened, stats.keeps, stats.keeps_unproven), (1, 0, 0));
+    // The call comes before the session begins, or during its handshake.
+    for before in [true, false] {
+        let mut download = Download::new(keeping(), 3, 0);
+        let keep = Some(200 * MS);
+        let config = SenderConfig { keep, ..SenderConfig::of(PROXY.parse().unwrap()) };
+        download.sender = Sender::new(config, key(9));
+        if before {
+            download.sender.want_no_copies();
+        }
+        download.sender.start(download.flow, download.now);
+        download.sender.want_no_copies();
+        download.events.clear();
+        download.drain();
+        download.run(500 * MS);
+        let stats = download.proxy.stats();
+        assert_eq!((stats.sessions_opened, stats.keeps, stats.keeps_unproven), (1, 0, 0));
+    }
 }
 
 #[test]

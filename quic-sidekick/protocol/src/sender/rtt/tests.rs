@@ -119,9 +119,9 @@ fn grows(samples: &[u32]) -> bool {
 
 #[test]
 fn a_queue_grows_beyond_half_the_near_rtt_and_the_jitter() {
-    // A longer queue stood there before, so neither of these fills it.
+    // A longer queue stood there more than three seconds before, so neither of these fills it.
     let full = [100; 3];
-    let steady = [20; 40];
+    let steady = [20; 340];
     for (late, expected) in [([34, 34, 34], false), ([35, 35, 35], true), ([35, 20, 35], false)] {
         assert_eq!(grows(&[&steady[..], &full, &steady, &late].concat()), expected, "{late:?}");
     }
@@ -157,6 +157,19 @@ fn a_queue_grows_near_its_greatest_length() {
         let samples = [&radio[..], &late, &radio, &late].concat();
         assert_eq!(grows(&samples), expected, "{late:?}");
     }
+}
+
+/// A few sparse samples do not distinguish a radio from a queue.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn no_queue_is_full_before_the_jitter_is_known() {
+    let (mut now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
+    for ms in [[60; 3], [84; 3], [60; 3], [60; 3], [84; 3]].concat() {
+        now += 400 * MS;
+        rtt.sample(Sample::Answer(ms * MS), now);
+    }
+    assert_eq!(rtt.jitter(), None);
+    assert!(!rtt.queue_grows());
 }
 
 /// A longer path looks like a queue until the shorter samples are too old.
