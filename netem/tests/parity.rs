@@ -227,8 +227,8 @@ fn parity_does_not_fill_a_congested_near_segment() {
     }
     // There even a full queue delays packets by less than half of the near round trip.
     let other = |help| {
-        let settings = [help, &path, &both, &[CUBIC, "competitor.cc=cubic"]];
-        let records = runs("packrat-satellite", SEEDS, &settings);
+        let cubic = [CUBIC, "competitor.cc=cubic"];
+        let records = runs("packrat-satellite", SEEDS, &[help, &path, &both, &cubic]);
         median_of(&records, |record| record.competitor.as_ref().unwrap().goodput_mbit_s)
     };
     let (plain, helped) = (other(PLAIN), other(AUTO));
