@@ -2,6 +2,7 @@
 //! has every page; lines end at 100 columns, as do comments in Rust, which rustfmt leaves alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use sidekick_protocol::{Assistance, Reason};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -182,4 +183,27 @@ fn the_example_for_a_tokio_quiche_client_is_the_one_that_compiles() {
     let documented: String = example.lines().map(|line| format!("//! {line}\n")).collect();
     let documented = documented.replace("//! \n", "//!\n");
     assert!(compiled.contains(&documented), "tokio_quiche.rs lacks:\n{documented}");
+}
+
+/// An application shows these sentences to a user, who then looks for them.
+#[test]
+fn every_status_has_its_advice() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("../../docs/integrate.md")).unwrap();
+    let reasons = [
+        Reason::NoAnswer,
+        Reason::NotFound,
+        Reason::NotOnPath,
+        Reason::ProxyLost,
+        Reason::ProxyFull,
+        Reason::TermsRefused,
+        Reason::FlowTaken,
+        Reason::Unintelligible,
+        Reason::StoodDown,
+    ];
+    for status in reasons.map(|reason| reason.to_string()) {
+        assert!(page.contains(&format!("\n| {status} | ")), "integrate.md lacks: {status}");
+    }
+    let seeking = Assistance::Seeking.to_string();
+    assert!(page.contains(&format!("\n| {seeking} | ")), "integrate.md lacks: {seeking}");
 }
