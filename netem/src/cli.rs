@@ -64,8 +64,8 @@ pub(crate) enum Command {
     /// It runs in virtual time, so a seed gives the same figures on every machine. With the
     /// defaults and a release build it takes about four minutes of processor time, on all cores
     /// together. It prints the distribution of the ratios, and the worst topologies with the
-    /// command lines that repeat them. A run that fails counts as no goodput. For example, a connection may time out in a
-    /// burst of loss.
+    /// command lines that repeat them. A run that fails counts as no goodput. For example, a
+    /// connection may time out in a burst of loss.
     Sweep(Sweep),
     /// Repeat the runs of other backends in virtual time, and report whether they agree
     ///
