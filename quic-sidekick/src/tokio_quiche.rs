@@ -156,8 +156,8 @@ pub struct Assisted<A> {
 #[diagnostic::on_unimplemented(
     message = "tokio-quiche does not run on the hooked quiche",
     label = "this is the connection of another quiche",
-    note = "add the quiche of quic-sidekick to [patch.crates-io] in the root Cargo.toml, as its README shows",
-    note = "if the entry is there, run `cargo update quiche@0.30.0`: Cargo.lock may still name the stock quiche"
+    note = "add the quiche of quic-sidekick to [patch.crates-io] in the root Cargo.toml",
+    note = "then run `cargo update quiche@0.30.0`: Cargo.lock may still name the stock one"
 )]
 trait Hooked {}
 

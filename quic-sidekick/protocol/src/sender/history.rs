@@ -206,7 +206,7 @@ impl History {
     /// Moves the packets lost at `now` to `declared_lost`, and appends their tags to `lost`.
     pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
         self.declared_lost.retain(|declared| declared.until > now);
-        // Suspects and overdue packets precede all others, so there is none.
+        // Suspects and overdue packets are at the front. If none is there, no packet is lost.
         let is_overdue = |entry: &Entry| entry.later_seen >= rule.packet_threshold;
         if self.suspects == 0 && !self.pending.front().is_some_and(is_overdue) {
             return;
