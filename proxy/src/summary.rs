@@ -34,6 +34,8 @@ pub struct Summary {
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
+    /// Messages of sessions that the proxy does not have.
+    pub unknown_session: u64,
     /// Messages that failed authentication, or were replayed.
     pub forged: u64,
     /// Answered markers of senders that look for a proxy.
@@ -42,6 +44,8 @@ pub struct Summary {
     pub markers_refused: u64,
     /// Markers not answered because too many arrived from their source, or from all sources.
     pub markers_deferred: u64,
+    /// Markers not answered because they are of another version of the protocol.
+    pub markers_other_version: u64,
     /// HELLOs dropped because too many arrived at once.
     pub deferred: u64,
     /// quACKs not sent because the session had spent its budget of bytes.
@@ -123,10 +127,12 @@ impl Summary {
             (&mut self.refused, other.refused),
             (&mut self.malformed, other.malformed),
             (&mut self.other_version, other.other_version),
+            (&mut self.unknown_session, other.unknown_session),
             (&mut self.forged, other.forged),
             (&mut self.markers, other.markers),
             (&mut self.markers_refused, other.markers_refused),
             (&mut self.markers_deferred, other.markers_deferred),
+            (&mut self.markers_other_version, other.markers_other_version),
             (&mut self.deferred, other.deferred),
             (&mut self.withheld, other.withheld),
             (&mut self.malformed_frames, other.malformed_frames),
@@ -174,10 +180,12 @@ impl fmt::Display for Summary {
             ("expired sessions", self.expired),
             ("refused", self.refused),
             ("of another version", self.other_version),
+            ("of unknown sessions", self.unknown_session),
             ("forged", self.forged),
             ("markers answered", self.markers),
             ("markers with impossible addresses", self.markers_refused),
             ("markers deferred", self.markers_deferred),
+            ("markers of another version", self.markers_other_version),
             ("HELLOs deferred", self.deferred),
             ("quACKs withheld", self.withheld),
             ("malformed frames", self.malformed_frames),

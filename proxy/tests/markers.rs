@@ -247,7 +247,8 @@ fn flows_of_both_families_find_the_proxy_by_default() {
     });
 }
 
-/// On loopback, a sender finds the proxy of the same machine.
+/// On loopback, a sender finds the proxy of the same machine. The proxy counts a marker of another
+/// version, and does not answer it.
 #[test]
 fn a_marker_on_loopback_is_answered() {
     in_namespace("a_marker_on_loopback_is_answered", || {
@@ -260,11 +261,17 @@ fn a_marker_on_loopback_is_answered() {
             .emit(&mut marker)
             .unwrap();
         let sink = bind("127.0.0.1:0");
-        flow.send_to(&marker, sink.local_addr().unwrap()).unwrap();
+        let mut other = marker;
+        other[29] += 1;
+        for marker in [other, marker] {
+            flow.send_to(&marker, sink.local_addr().unwrap()).unwrap();
+        }
         let mut buffer = [0; 256];
         let len = adjacent.recv(&mut buffer).unwrap();
         assert_eq!(Answer::parse(&buffer[..len]).unwrap().flow.source, flow.local_addr().unwrap());
         drop(connected("127.0.0.1:0", daemon.address_on("127.0.0.1")));
-        daemon.stop();
+        let summary = daemon.stop().summary();
+        let counted = [&summary["markers"], &summary["markers_other_version"]];
+        assert_eq!(counted, [1, 1], "{summary}");
     });
 }

@@ -72,6 +72,7 @@ fn metrics_agree_with_the_summary() {
         assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
         for (series, expected) in [
             ("sidekick_packets_counted_total", 30.0),
+            ("sidekick_messages_unknown_session_total", 1.0),
             ("sidekick_sessions", 1.0),
             ("sidekick_sessions_max", 1024.0),
             ("sidekick_sessions_max_per_source", 64.0),
@@ -100,6 +101,7 @@ fn metrics_agree_with_the_summary() {
             ("sessions", "sidekick_sessions_opened_total"),
             ("malformed", "sidekick_messages_malformed_total"),
             ("other_version", "sidekick_messages_other_version_total"),
+            ("unknown_session", "sidekick_messages_unknown_session_total"),
             ("forged", "sidekick_messages_forged_total"),
             ("deferred", "sidekick_hellos_deferred_total"),
             ("capture_drops", "sidekick_packets_dropped_total"),

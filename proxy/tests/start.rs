@@ -335,6 +335,7 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
         let counted =
             [&ended.summary()["malformed"], &ended.summary()["other_version"]].map(|n| n.as_u64());
         assert_eq!(counted, [Some(1), Some(4)], "{ended:?}");
+        assert_eq!(ended.summary()["unknown_session"], 1, "{ended:?}");
         assert_eq!(ended.summary()["sessions"], 0, "{ended:?}");
         assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
     });

@@ -222,6 +222,7 @@ impl Observer {
         let known =
             self.table.by_number(number).filter(|(_, known)| known.agreed.peer == from.address);
         let Some((index, session)) = known else {
+            self.stats.unknown_session += 1;
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
         };

@@ -4,7 +4,7 @@ use crate::summary::Summary;
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field of the summary does not compile until it is here.
-pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 38] {
+pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 40] {
     let Summary {
         captured,
         counted,
@@ -18,10 +18,12 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 3
         refused,
         malformed,
         other_version,
+        unknown_session,
         forged,
         markers,
         markers_refused,
         markers_deferred,
+        markers_other_version,
         deferred,
         withheld,
         malformed_frames,
@@ -124,6 +126,11 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 3
             markers_deferred,
         ),
         (
+            "sidekick_markers_other_version_total",
+            "Markers not answered because they are of another version of the protocol.",
+            markers_other_version,
+        ),
+        (
             "sidekick_messages_malformed_total",
             "Datagrams at the proxy's port that were not a message to a proxy.",
             malformed,
@@ -132,6 +139,11 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 3
             "sidekick_messages_other_version_total",
             "Datagrams at the proxy's port of another version of the protocol.",
             other_version,
+        ),
+        (
+            "sidekick_messages_unknown_session_total",
+            "Messages of sessions that the proxy does not have.",
+            unknown_session,
         ),
         (
             "sidekick_messages_forged_total",

@@ -4,7 +4,7 @@ use super::limiter::Limiter;
 use crate::flow::Flow;
 use crate::identify::Payload;
 use crate::transmit::{Route, Transmit};
-use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
+use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, NONCE_LEN, Reply};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -79,10 +79,4 @@ impl OutgoingAnswer {
 #[inline]
 pub(super) fn may_be_ours(payload: Payload<'_>) -> bool {
     matches!(payload.head().first(), Some(&(MARKER_BYTE | ANSWER_BYTE)))
-}
-
-/// Reads a marker, if the datagram is one.
-pub(super) fn marker(payload: Payload<'_>) -> Option<Marker> {
-    let first = payload.head().first() == Some(&MARKER_BYTE);
-    first.then(|| Marker::parse(payload.head()).ok()).flatten()
 }

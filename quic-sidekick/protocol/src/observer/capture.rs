@@ -7,7 +7,8 @@ use super::observed::{Observed, Seen};
 use super::table::Key;
 use crate::flow::Flow;
 use crate::identify::Payload;
-use crate::wire::discovery::Answer;
+use crate::wire::ParseError;
+use crate::wire::discovery::{Answer, Marker};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -86,9 +87,16 @@ impl Observer {
     fn count(&mut self, place: &Place, seen: &Seen<'_>, interface: u32, now: Instant) -> Observed {
         let Seen { flow, payload } = seen;
         if answers::may_be_ours(*payload) {
-            if let Some(marker) = answers::marker(*payload) {
-                self.answer_marker(&marker, flow, interface, now);
-                return Observed::Marker;
+            match Marker::parse(payload.head()) {
+                Ok(marker) => {
+                    self.answer_marker(&marker, flow, interface, now);
+                    return Observed::Marker;
+                }
+                // By this version's rules it is no marker. So it may count, as other packets do.
+                Err(ParseError::Version(_)) if Marker::is_one(payload.head()) => {
+                    self.stats.markers_other_version += 1;
+                }
+                Err(_) => {}
             }
             // Another proxy's answer to the sender of the opposite flow.
             if Answer::is_one(payload.head()) {

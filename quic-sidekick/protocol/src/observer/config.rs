@@ -114,10 +114,15 @@ pub struct ObserverStats {
     pub markers_refused: u64,
     /// Markers not answered, because of the rate limits for their source or for all.
     pub markers_deferred: u64,
+    /// Markers of another version of the protocol, which the observer does not answer.
+    pub markers_other_version: u64,
     /// Malformed datagrams at the proxy's port, and messages that only a proxy sends.
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
+    /// Sealed datagrams that name no session, or that of a sender at another address. UNKNOWN
+    /// SESSION answered them.
+    pub unknown_session: u64,
     /// Sealed datagrams that the session's sender did not seal, failed handshakes, and replays.
     pub forged: u64,
     /// HELLOs refused.

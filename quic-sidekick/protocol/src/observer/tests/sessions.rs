@@ -223,6 +223,28 @@ fn a_marker_is_answered_the_requested_way() {
     assert!(b.mark(3, Reply::Path).is_none());
 }
 
+/// A marker of another version gets no answer. It is none by this version's rules, so it counts in
+/// a session of its flow, as it does at a sender of this version.
+#[test]
+fn a_marker_of_another_version_is_noticed_and_not_answered() {
+    const VERSION_AT: usize = 29;
+    let mut b = bench(ObserverConfig::default());
+    let mut marker = [0; MARKER_LEN];
+    Marker { handle: [3; 20], nonce: [1; 16], reply: Reply::Path }.emit(&mut marker).unwrap();
+    marker[VERSION_AT] += 1;
+    let mut answer = marker;
+    answer[0] = 6;
+    let mut other_name = marker;
+    other_name[VERSION_AT - 1] ^= 1;
+    for (datagram, noticed) in [(marker, 1), (answer, 0), (other_name, 0)] {
+        let before = b.observer.stats().markers_other_version;
+        let seen = b.observer.observe(&b.flow, 0, Payload::whole(&datagram), b.now);
+        assert_ne!(seen, Observed::Marker, "{datagram:?}");
+        assert_eq!(b.observer.stats().markers_other_version - before, noticed, "{datagram:?}");
+    }
+    assert_eq!((b.next_sent(), b.observer.stats().markers), (None, 0));
+}
+
 /// A NAT that gave the adjacent socket another port did the same to the flow: only a new session
 /// can learn it.
 #[test]
@@ -235,5 +257,7 @@ fn a_session_is_bound_to_its_senders_address() {
     let (transmit, bytes) = b.next_sent().unwrap();
     assert_eq!(transmit.destination, moved);
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::UnknownSession { .. })));
+    assert_eq!(b.observer.stats().unknown_session, 1);
     assert_eq!(b.poll(1, 1, 3), Ok(()), "the session continues at its address");
+    assert_eq!(b.observer.stats().unknown_session, 1);
 }
