@@ -115,9 +115,14 @@ fn hosts() -> (Flow, Daemon) {
 #[test]
 fn a_flow_continues_whatever_happens_to_the_agent() {
     in_namespace("a_flow_continues_whatever_happens_to_the_agent", || {
-        let (mut flow, _proxy) = hosts();
+        let (mut flow, proxy) = hosts();
         let agent = started();
-        flow.until(is_assisted);
+        let key = proxy.ready.trim_end().rsplit(' ').next().unwrap();
+        flow.until(|status| {
+            let flow = &status["flows"][0];
+            let proxy = [&flow["proxy"], &flow["proxy_key"]];
+            is_assisted(status) && proxy == ["10.9.0.2:5252", key]
+        });
 
         agent.hold();
         flow.goes_on(500);

@@ -558,6 +558,7 @@ impl Agent {
             state: helped.state(self.limits.sender.key.is_some(), now),
             assisted: helped.sender.assistance() == Assistance::Assisted,
             proxy: helped.sender.proxy().map(|(address, _)| address),
+            proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),
             near_rtt_ms: helped.sender.near_rtt().map(ms),
             rtt_ms: helped.rtt().map(ms),
             sent: helped.sent,

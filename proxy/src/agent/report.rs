@@ -135,6 +135,8 @@ pub struct FlowReport {
     pub assisted: bool,
     /// The proxy's address, if there is one.
     pub proxy: Option<SocketAddr>,
+    /// That proxy's public key, as `sidekick-proxy status` shows it.
+    pub proxy_key: Option<String>,
     /// The near segment's round-trip time in milliseconds, once measured.
     pub near_rtt_ms: Option<f64>,
     /// The whole path's round-trip time in milliseconds, if the flow showed it.

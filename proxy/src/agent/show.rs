@@ -1,5 +1,6 @@
 //! The status of an agent as text for people.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::report::FlowReport;
@@ -37,11 +38,13 @@ pub(super) fn show(status: &AgentStatus) -> String {
     say("arrivals", arrivals);
     text += "\n";
     text += &interface_table(report.interfaces.iter());
+    text += &proxies(&report.flows);
     if !report.flows.is_empty() {
         let headings = [
             "destination",
             "source",
             "kind",
+            "proxy",
             "near RTT",
             "RTT",
             "sent",
@@ -53,7 +56,7 @@ pub(super) fn show(status: &AgentStatus) -> String {
             "state",
         ];
         text += "\n";
-        text += &table(&headings, "lllrrrrrrrrl", report.flows.iter().map(row));
+        text += &table(&headings, "llllrrrrrrrrl", report.flows.iter().map(row));
         let more = report.flows_open.saturating_sub(report.flows.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more flows (--all shows them)");
@@ -62,12 +65,24 @@ pub(super) fn show(status: &AgentStatus) -> String {
     harmless(&text)
 }
 
+/// A table of the proxies of these flows, each once. The table of flows has no room for their keys.
+fn proxies(flows: &[FlowReport]) -> String {
+    let proxies: BTreeSet<_> =
+        flows.iter().filter_map(|flow| Some((flow.proxy?, flow.proxy_key.as_deref()?))).collect();
+    if proxies.is_empty() {
+        return String::new();
+    }
+    let rows = proxies.iter().map(|(address, key)| vec![address.to_string(), (*key).to_owned()]);
+    format!("\n{}", table(&["proxy", "public key"], "ll", rows))
+}
+
 fn row(flow: &FlowReport) -> Vec<String> {
     let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
     vec![
         flow.destination.to_string(),
         flow.source.to_string(),
         flow.kind.clone(),
+        flow.proxy.map_or_else(|| "-".to_owned(), |proxy| proxy.to_string()),
         time(flow.near_rtt_ms),
         time(flow.rtt_ms),
         flow.sent.to_string(),
@@ -101,9 +116,12 @@ interface  backend  state  captured  dropped
 wlan0      ring     up          900        0
 a\"b\\c      -        gone          0        0
 
-destination        source         kind  near RTT      RTT  sent  lost  resent  missed  delivered    packet  state
-192.0.2.1:443      10.0.0.2:4000  QUIC    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped
-[2001:db8::1]:443  [fd00::2]:9    UDP          -        -     0     0       0       0          0  2.5s ago  far?[2J
+proxy              public key
+198.51.100.1:5252  abababababababababababababababababababababababababababababababab
+
+destination        source         kind  proxy              near RTT      RTT  sent  lost  resent  missed  delivered    packet  state
+192.0.2.1:443      10.0.0.2:4000  QUIC  198.51.100.1:5252    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped
+[2001:db8::1]:443  [fd00::2]:9    UDP   -                         -        -     0     0       0       0          0  2.5s ago  far?[2J
 and 1 more flows (--all shows them)
 ";
         assert_eq!(show(&status), expected);

@@ -156,6 +156,7 @@ pub(super) mod tests {
             missed: 4,
             delivered: 3,
             last_packet_ago: 0.01,
+            proxy_key: Some("ab".repeat(32)),
         };
         let alone = FlowReport {
             source: "[fd00::2]:9".parse().unwrap(),
@@ -172,6 +173,7 @@ pub(super) mod tests {
             missed: 0,
             delivered: 0,
             last_packet_ago: 2.5,
+            proxy_key: None,
             ..helped.clone()
         };
         let totals = Totals {
