@@ -33,8 +33,8 @@ fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
 /// The proxy, with any wire format.
 fn proxy() -> Packaged {
     let status: Status = serde_json::from_value(json!({
-        "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
-        "threads_answering": 1, "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1,
+        "program": "sidekick-proxy", "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
+        "threads_answering": 1, "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1, "sessions_max_per_source": 1,
         "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0}, "sessions": []
     }))
     .unwrap();
@@ -49,8 +49,8 @@ fn proxy() -> Packaged {
 
 fn agent() -> Packaged {
     let status: AgentStatus = serde_json::from_value(json!({
-        "version": "1", "started": 0.0, "uptime": 0, "answering": true, "flows_max": 1, "memory_max": 1,
-        "totals": {}, "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
+        "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0, "answering": true, "flows_max": 1, "memory_max": 1,
+        "tun_off": false, "totals": {}, "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
     }))
     .unwrap();
     Packaged {

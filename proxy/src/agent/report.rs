@@ -162,7 +162,6 @@ pub struct Report {
     /// it, if there is one.
     pub tun: Option<String>,
     /// The operator wants no such device.
-    #[serde(default)]
     pub tun_off: bool,
     /// Totals since the start.
     pub totals: Totals,

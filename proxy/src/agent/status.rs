@@ -16,6 +16,8 @@ use crate::monitor::subject::{Program, ProgramStatus, Start, StatusSource};
 /// The status of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
+    /// The name of the program, `sidekick-agent`.
+    pub program: String,
     /// The agent's version.
     pub version: String,
     /// When the agent started, in seconds since 1970.
@@ -34,8 +36,13 @@ pub struct AgentStatus {
 }
 
 impl ProgramStatus for AgentStatus {
-    const PROGRAM: Program =
-        Program { what: "agent", rows: "flows", first: "busiest", address: DEFAULT_METRICS };
+    const PROGRAM: Program = Program {
+        name: "sidekick-agent",
+        what: "agent",
+        rows: "flows",
+        first: "busiest",
+        address: DEFAULT_METRICS,
+    };
 
     fn metrics(&self, resident: Option<u64>) -> String {
         exposition::text(self, resident)
@@ -120,6 +127,7 @@ where
         let mut report = self.last.clone();
         report.flows.truncate(rows);
         AgentStatus {
+            program: AgentStatus::PROGRAM.name.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.start.wall,
             uptime: self.start.uptime(),
@@ -132,14 +140,14 @@ where
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::agent::report::{FlowReport, Totals};
     use crate::monitor::interface::InterfaceReport;
     use crate::size::Size;
 
     /// An ordinary status, except for a name that needs escapes.
-    pub(in crate::agent) fn example() -> AgentStatus {
+    pub(crate) fn example() -> AgentStatus {
         let helped = FlowReport {
             source: "10.0.0.2:4000".parse().unwrap(),
             destination: "192.0.2.1:443".parse().unwrap(),
@@ -148,6 +156,7 @@ pub(super) mod tests {
             state: "helped".to_owned(),
             assisted: true,
             proxy: "198.51.100.1:5252".parse().ok(),
+            proxy_key: Some("ab".repeat(32)),
             near_rtt_ms: Some(3.21),
             rtt_ms: Some(41.0),
             sent: 700,
@@ -156,7 +165,6 @@ pub(super) mod tests {
             missed: 4,
             delivered: 3,
             last_packet_ago: 0.01,
-            proxy_key: Some("ab".repeat(32)),
         };
         let alone = FlowReport {
             source: "[fd00::2]:9".parse().unwrap(),
@@ -165,6 +173,7 @@ pub(super) mod tests {
             state: "no proxy".to_owned(),
             assisted: false,
             proxy: None,
+            proxy_key: None,
             near_rtt_ms: None,
             rtt_ms: None,
             sent: 0,
@@ -173,7 +182,6 @@ pub(super) mod tests {
             missed: 0,
             delivered: 0,
             last_packet_ago: 2.5,
-            proxy_key: None,
             ..helped.clone()
         };
         let totals = Totals {
@@ -195,6 +203,7 @@ pub(super) mod tests {
         };
         let gone = InterfaceReport { name: "a\"b\\c".to_owned(), ..InterfaceReport::default() };
         AgentStatus {
+            program: AgentStatus::PROGRAM.name.to_owned(),
             version: "1.2.3".to_owned(),
             started: 1_700_000_000.25,
             uptime: 3_690,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
 
 use super::subject::ProgramStatus;
 use crate::runtime::clock;
@@ -41,9 +42,36 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
         }
         error.context(no_answer())
     })?;
-    let status = serde_json::from_str(&json)
-        .with_context(|| format!("the program that answers at {address} is no {what}"))?;
+    let status = read(&json, address)?;
     Ok((json, status))
+}
+
+/// The part of a status that tells which program it is of.
+#[derive(Deserialize)]
+struct Origin {
+    program: Option<String>,
+    version: String,
+}
+
+/// Reads the status of the program that answers at `address`.
+fn read<S: ProgramStatus>(json: &str, address: SocketAddr) -> Result<S> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let (what, name) = (S::PROGRAM.what, S::PROGRAM.name);
+    let origin: Origin = serde_json::from_str(json)
+        .with_context(|| format!("the program that answers at {address} is no {what}"))?;
+    if let Some(other) = origin.program.filter(|other| other != name) {
+        bail!(
+            "the program that answers at {address} is {other}: run `{other} status`, or name the \
+             address of the {what}'s metrics, with --metrics or by the file of --config"
+        );
+    }
+    serde_json::from_str(json).with_context(|| {
+        format!(
+            "the program that answers at {address} has version {}, and this {name} has {VERSION}, \
+             which cannot read its status: restart the {what}, or update {name}",
+            origin.version
+        )
+    })
 }
 
 /// Fetches a page. Accepts only what our own server sends: version 1.1, status 200, and a length.
@@ -120,6 +148,36 @@ mod tests {
         let error = ask::<Status>(address, false).unwrap_err();
         server.join().unwrap();
         format!("{error:#}")
+    }
+
+    #[test]
+    fn a_status_of_another_program_or_version_is_named() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        let error = |json: &str| format!("{:#}", read::<Status>(json, address).unwrap_err());
+        let agent = serde_json::to_string(&crate::agent::status::tests::example()).unwrap();
+        assert_eq!(
+            error(&agent),
+            "the program that answers at 127.0.0.1:9 is sidekick-agent: run `sidekick-agent \
+             status`, or name the address of the proxy's metrics, with --metrics or by the file \
+             of --config"
+        );
+        // The status of an older version lacks a field, and may lack the program's name.
+        let status = crate::monitor::status::tests::example();
+        let mut older = serde_json::to_value(status).unwrap();
+        older["version"] = "0.0.9".into();
+        for field in ["sessions_max_per_source", "program"] {
+            older.as_object_mut().unwrap().remove(field);
+            let said = error(&older.to_string());
+            assert!(
+                said.starts_with(concat!(
+                    "the program that answers at 127.0.0.1:9 has version 0.0.9, and this \
+                     sidekick-proxy has ",
+                    env!("CARGO_PKG_VERSION"),
+                    ", which cannot read its status: restart the proxy, or update sidekick-proxy"
+                )),
+                "{said}"
+            );
+        }
     }
 
     #[test]

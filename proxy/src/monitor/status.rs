@@ -21,6 +21,8 @@ use crate::worker::Report;
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// The name of the program, `sidekick-proxy`.
+    pub program: String,
     /// The proxy's version.
     pub version: String,
     /// When the proxy started, in seconds since 1970.
@@ -44,7 +46,6 @@ pub struct Status {
     /// Most sessions at once.
     pub sessions_max: u64,
     /// Most sessions at once for one source address.
-    #[serde(default)]
     pub sessions_max_per_source: u64,
     /// The copies that the proxy holds, if the wire format has sessions.
     pub copies: Option<Copies>,
@@ -123,8 +124,13 @@ impl Session {
 }
 
 impl ProgramStatus for Status {
-    const PROGRAM: Program =
-        Program { what: "proxy", rows: "sessions", first: "first", address: DEFAULT_ADDRESS };
+    const PROGRAM: Program = Program {
+        name: "sidekick-proxy",
+        what: "proxy",
+        rows: "sessions",
+        first: "first",
+        address: DEFAULT_ADDRESS,
+    };
 
     fn metrics(&self, resident: Option<u64>) -> String {
         exposition::text(self, resident)
@@ -254,6 +260,7 @@ impl StatusSource for StatusReader {
         let max_bytes = self.info.limits.keep.load(Ordering::Relaxed);
         let copies = Copies { sessions: keeping, bytes, max_bytes };
         Status {
+            program: Status::PROGRAM.name.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.start.wall,
             uptime: self.start.uptime(),
@@ -293,6 +300,7 @@ pub(crate) mod tests {
             ..Interface::default()
         };
         Status {
+            program: Status::PROGRAM.name.to_owned(),
             version: "1.2.3".to_owned(),
             started: 1_700_000_000.25,
             uptime: 93_784,

@@ -12,6 +12,8 @@ use crate::runtime::clock;
 /// A program that serves its status.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
+    /// The name of its command, which its status has, too.
+    pub name: &'static str,
     /// What it is, in a sentence.
     pub what: &'static str,
     /// What its status lists. A client gets all of them by `/status?ROWS=all`.
