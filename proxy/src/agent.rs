@@ -13,7 +13,7 @@
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
 //! `program`, `cli`, `status`, `exposition` and `show` are for the operator, like those of the
-//! proxy.
+//! proxy. So is `journal`, which logs what happens to a flow.
 
 mod arriving;
 mod cli;
@@ -25,6 +25,7 @@ mod flow;
 mod flows;
 mod frame;
 mod host;
+mod journal;
 mod kind;
 mod named;
 mod outbox;

@@ -1,7 +1,6 @@
 //! Runs a proxy: opens everything, starts the threads, and waits for the end.
 
 mod missing;
-mod progress;
 mod rings;
 
 use std::net::TcpListener;
@@ -25,17 +24,18 @@ use crate::monitor::listener;
 use crate::monitor::server;
 use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 use crate::monitor::subject::ProgramStatus;
-use crate::pool::WorkerPool;
+use crate::pool::{WorkerPool, sum};
 use crate::port::{Port, PortError};
 use crate::privileges;
+use crate::progress::Progress;
 use crate::raw_socket::RawSocket;
 use crate::reload::{changes, warn_unapplied};
 use crate::runtime::spawn;
 use crate::signals::Signals;
+use crate::summary::Summary;
 use crate::terminal::{interface_names, notify_manager, print_line};
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
-use progress::Progress;
 use rings::StuckRings;
 
 /// How often the daemon reads the machine's interfaces and addresses.
@@ -242,7 +242,7 @@ fn serve<E: ProtocolEngine>(
         }
         missing.reopen(config, &rings, &pool);
         network.refresh(&current, |found| pool.set_network(found));
-        progress.log(&pool);
+        log_progress(&mut progress, &pool);
     };
     notify_manager(&[NotifyState::Stopping]);
     let summary = pool.close();
@@ -252,6 +252,22 @@ fn serve<E: ProtocolEngine>(
         print_line(&format!("stopped: {summary}"));
     }
     outcome
+}
+
+/// Logs the totals if they are due and have changed.
+fn log_progress(progress: &mut Progress<Summary>, pool: &WorkerPool) {
+    if !progress.is_due() {
+        return;
+    }
+    let (totals, open) = sum(&pool.reports(0));
+    let drops = totals.capture_drops;
+    let dropped = drops.saturating_sub(progress.log(totals, open).capture_drops);
+    if dropped != 0 {
+        warn!(
+            "the proxy missed {dropped} packets: the kernel had no room for them, or the proxy \
+             discarded them beside such packets; while this continues, it does not help senders"
+        );
+    }
 }
 
 /// Opens a spare capture of what travels towards clients on the interface with this number.

@@ -20,8 +20,8 @@
 //! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
 //! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
 //! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this, and
-//! `pool` controls the workers for it. `program`, `cli`, `summary` and `monitor` are for the
-//! operator.
+//! `pool` controls the workers for it. `program`, `cli`, `summary`, `progress` and
+//! `monitor` are for the operator.
 //!
 //! [`run_agent`] runs the other end of this: an agent, which helps the flows of unmodified
 //! programs. It is in `agent`, and shares the captures and the operator's pages with the proxy.
@@ -43,6 +43,7 @@ mod pool;
 mod port;
 mod privileges;
 mod program;
+mod progress;
 mod raw_socket;
 mod reload;
 mod replay;

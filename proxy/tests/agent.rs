@@ -224,16 +224,27 @@ fn the_capture_shows_what_the_agent_sends() {
     });
 }
 
+/// The log of -v tells when the help begins and ends, and why.
 #[test]
 fn a_flow_continues_without_its_proxy() {
     in_namespace("a_flow_continues_without_its_proxy", || {
         let (mut flow, proxy) = hosts();
-        let agent = started();
+        let agent = Daemon::begin(&mut agent("-i near0 -v --proxy 10.9.0.2:5252"));
         flow.until(is_assisted);
         proxy.signal(Signal::SIGKILL);
         flow.until(|status| !is_assisted(status));
         flow.goes_on(100);
-        agent.stop();
+        let said = agent.stop().stderr;
+        let mut lines = said.lines();
+        for wanted in [
+            " (UDP): the agent asks for help",
+            ": assisted by the proxy 10.9.0.2:5252 with the key ",
+            ": unassisted: the proxy ended the session, or stopped answering",
+            ": the help ends: the agent ends; sent ",
+        ] {
+            let wanted = format!("10.9.0.1:4000 to {RECEIVER}{wanted}");
+            assert!(lines.any(|line| line.contains(&wanted)), "{wanted}: {said}");
+        }
     });
 }
 

@@ -82,7 +82,7 @@ fn host(
         run(&format!("ip {family} route add default via {ours}"));
         let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
         let mut agent = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-        agent.args("-i tap1 --json --metrics off".split(' ')).env_remove("RUST_LOG");
+        agent.args("-i tap1 -v --json --metrics off".split(' ')).env_remove("RUST_LOG");
         (socket, Daemon::begin(agent.args(arguments.split_whitespace())))
     });
     run(&format!("ip link set tap1 netns {}", told.recv().unwrap()));
@@ -180,6 +180,7 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
             let sent = all();
             assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
             assert!(totals["missed"].as_u64() >= Some(30), "{what}");
+            assert!(log.contains(": an answer names the proxy "), "{what}");
             assert_eq!(totals["delivered"].as_u64(), u64::try_from(got.len() - 360).ok(), "{what}");
         }
     });

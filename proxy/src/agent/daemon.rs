@@ -36,6 +36,7 @@ use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
 use crate::port::{self, Port};
 use crate::privileges;
+use crate::progress::Progress;
 use crate::reload::{changes, warn_unapplied};
 use crate::runtime::{clock, spawn};
 use crate::signals::Signals;
@@ -178,6 +179,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         closed: Counters::default(),
         unsent: 0,
         checked: clock(),
+        progress: Progress::default(),
         started: config,
         current: config.clone(),
         known,
@@ -228,6 +230,7 @@ struct Loop<'a> {
     closed: Counters,
     unsent: u64,
     checked: Instant,
+    progress: Progress<Totals>,
     /// The settings of the start, and those that hold now.
     started: &'a AgentConfig,
     current: AgentConfig,
@@ -376,6 +379,24 @@ impl Loop<'_> {
             }
         }
         self.end_captures(ended);
+        self.log_progress();
+    }
+
+    /// Logs the totals if they are due and have changed.
+    fn log_progress(&mut self) {
+        if !self.progress.is_due() {
+            return;
+        }
+        let Report { totals, flows_open, .. } = self.report(0);
+        let drops = totals.capture_drops;
+        let before = self.progress.log(totals, Some(flows_open));
+        let dropped = drops.saturating_sub(before.capture_drops);
+        if dropped != 0 {
+            warn!(
+                "the agent missed {dropped} packets, because the kernel had no room for them; it \
+                 cannot repair their losses: raise buffer"
+            );
+        }
     }
 
     /// Reads some messages of proxies.

@@ -1,5 +1,6 @@
 //! A flow that is helped, without I/O.
 
+use std::fmt;
 use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use sidekick_protocol::{
 
 use super::arriving::Reception;
 use super::frame::{Passing, Template};
+use super::journal::{Journal, RESTS};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
@@ -206,6 +208,7 @@ pub(super) struct HelpedFlow {
     judged: (u64, u64),
     /// A proxy reported it at least once.
     was_assisted: bool,
+    journal: Journal,
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) resent: u64,
@@ -236,6 +239,15 @@ pub(super) enum Withheld {
     Congested,
     /// A repair would arrive too late.
     Far,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Congested => "a queue grows before the proxy",
+            Self::Far => "the proxy is too far away for a repair in time",
+        })
+    }
 }
 
 impl HelpedFlow {
@@ -274,6 +286,7 @@ impl HelpedFlow {
             rest: REST,
             judged: (0, 0),
             was_assisted: false,
+            journal: Journal::begin(flow, candidate.classifier.kind),
             sent: 0,
             lost: 0,
             resent: 0,
@@ -489,11 +502,15 @@ impl HelpedFlow {
         now: Instant,
     ) {
         self.note_queue(now);
-        if !self.was_assisted && self.sender.assistance() == Assistance::Assisted {
+        let assistance = self.sender.assistance();
+        if !self.was_assisted && assistance == Assistance::Assisted {
             self.was_assisted = true;
             totals.flows_assisted += 1;
         }
-        let has_proxy = !matches!(self.sender.assistance(), Assistance::Unassisted(_));
+        let Self { journal, sender, .. } = self;
+        journal
+            .note(assistance, self.rests_until.is_some(), || (sender.proxy(), sender.near_rtt()));
+        let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
         self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
         if self.has_session {
             self.repeat_uncounted(outbox, totals, now);
@@ -514,6 +531,11 @@ impl HelpedFlow {
         let withheld = self.withheld(now);
         if self.reception.is_some() {
             self.sender.set_fetching(withheld.is_none());
+        }
+        if count > 0
+            && let Some(why) = withheld
+        {
+            self.journal.note_withheld(why);
         }
         match withheld {
             None => {
@@ -601,6 +623,11 @@ impl HelpedFlow {
         }
     }
 
+    /// Logs that the help ends.
+    pub(super) fn log_end(&self, why: &str) {
+        self.journal.end(why, [self.sent, self.lost, self.resent]);
+    }
+
     /// Stops requesting copies, because the host no longer takes any.
     pub(super) fn stop_receiving(&mut self) {
         self.reception = None;
@@ -612,16 +639,11 @@ impl HelpedFlow {
     /// whether the operator has named the proxy's key.
     pub(super) fn state(&self, is_pinned: bool, now: Instant) -> String {
         if self.rests_until.is_some() {
-            return "a queue grew before the proxy for long: without help for a while".to_owned();
+            return RESTS.to_owned();
         }
         match (self.sender.assistance(), self.withheld(now)) {
             (Assistance::Assisted, None) => "helped".to_owned(),
-            (Assistance::Assisted, Some(Withheld::Congested)) => {
-                "a queue grows before the proxy".to_owned()
-            }
-            (Assistance::Assisted, Some(Withheld::Far)) => {
-                "the proxy is too far away for a repair in time".to_owned()
-            }
+            (Assistance::Assisted, Some(why)) => why.to_string(),
             // A proxy with another key looks like none.
             (other @ Assistance::Seeking, _) if is_pinned => {
                 format!("{other}, or its key is not that of proxy-key")

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::filter::Filter;
 use super::flow::{Candidate, HelpedFlow, Sighting};
@@ -156,8 +156,9 @@ impl Work {
         }
     }
 
-    /// Ends the help for a flow.
-    fn end(&mut self, mut helped: Box<HelpedFlow>, now: Instant) {
+    /// Ends the help for a flow, for the reason `why`.
+    fn end(&mut self, mut helped: Box<HelpedFlow>, why: &str, now: Instant) {
+        helped.log_end(why);
         helped.sender.stop();
         helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
         self.totals.add(helped.sender.stats());
@@ -282,7 +283,11 @@ impl Agent {
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
                 let again = mem::replace(&mut candidate.was_refused, true);
-                self.work.totals.flows_refused += u64::from(!again);
+                if !again {
+                    self.work.totals.flows_refused += 1;
+                    let (Flow { source, destination }, most) = (flow, self.limits.max_flows);
+                    info!("{source} to {destination}: no help beside {most} other flows");
+                }
             }
             return false;
         }
@@ -317,21 +322,23 @@ impl Agent {
             self.replaces_at = Some(last + REPLACED);
             return false;
         }
-        self.end(flow, now);
+        self.end(flow, "another flow takes its place", now);
         true
     }
 
-    /// Ends the help for a flow, and forgets it.
-    fn end(&mut self, flow: Flow, now: Instant) {
+    /// Ends the help for a flow, for the reason `why`, and forgets it.
+    fn end(&mut self, flow: Flow, why: &str, now: Instant) {
         if let Some(Entry::Helped(helped)) = self.flows.remove(&flow) {
             self.helped -= 1;
-            self.work.end(helped, now);
+            self.work.end(helped, why, now);
         }
     }
 
     /// Ends the help for a flow, and begins none as long as it has packets.
     fn leave_alone(&mut self, flow: Flow, now: Instant) {
-        self.end(flow, now);
+        let why = "its program searches for a proxy, or its packets have headers that the agent \
+                   does not write";
+        self.end(flow, why, now);
         self.unhelped.push_back(flow);
         self.flows.insert(flow, Entry::LeftAlone(now));
     }
@@ -468,7 +475,7 @@ impl Agent {
         self.work.memory = memory;
         for flow in ended {
             if let Some(Entry::Helped(_)) = self.flows.get(&flow) {
-                self.end(flow, now);
+                self.end(flow, "it has no more packets", now);
             } else {
                 self.flows.remove(&flow);
             }
@@ -498,7 +505,7 @@ impl Agent {
         let helped = self.flows.iter().filter(|(_, entry)| matches!(entry, Entry::Helped(_)));
         let helped: Vec<_> = helped.map(|(flow, _)| *flow).collect();
         for flow in helped {
-            self.end(flow, now);
+            self.end(flow, "the agent ends", now);
         }
     }
 
@@ -603,6 +610,7 @@ fn on_answer(
     if helped.sender.session_numbers().last() != latest
         && let Some(proxy) = proxy
     {
+        info!("{source} to {destination}: an answer names the proxy {proxy}");
         named.on_asked(proxy, now);
     }
 }

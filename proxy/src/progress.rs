@@ -1,0 +1,59 @@
+//! The progress that a program logs from time to time.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use tracing::info;
+
+use crate::runtime::clock;
+
+/// How often a program logs its progress.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The state of the progress log of a program with these totals.
+pub(crate) struct Progress<T> {
+    logged: Instant,
+    last: T,
+}
+
+impl<T: Default> Default for Progress<T> {
+    fn default() -> Self {
+        Self { logged: clock(), last: T::default() }
+    }
+}
+
+impl<T: Display + PartialEq> Progress<T> {
+    /// Whether the totals are due. If so, the next ones are due after the interval.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let now = clock();
+        let is_due = now.saturating_duration_since(self.logged) >= INTERVAL;
+        if is_due {
+            self.logged = now;
+        }
+        is_due
+    }
+
+    /// Logs the totals, and how many sessions or flows are open now, if the totals have changed.
+    /// Returns the totals before.
+    pub(crate) fn log(&mut self, totals: T, open: Option<usize>) -> T {
+        if totals != self.last {
+            match open {
+                Some(open) => info!("{totals}, open now {open}"),
+                None => info!("{totals}"),
+            }
+        }
+        std::mem::replace(&mut self.last, totals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_due_once_in_an_interval() {
+        let mut progress = Progress { logged: clock() - INTERVAL, last: 3 };
+        assert!(progress.is_due() && !progress.is_due());
+        assert_eq!((progress.log(5, None), progress.log(5, Some(1)), progress.last), (3, 5, 5));
+    }
+}
