@@ -9,6 +9,7 @@ use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::monitor::listener::MetricsAddress;
 
 /// The number of an announced address that is the same on all interfaces.
 const ANY_INTERFACE: u32 = u32::MAX;
@@ -136,19 +137,111 @@ fn announced(
     announced
 }
 
-/// Warns of interfaces where the proxy has no address to announce. Another warning names those that
-/// do not exist.
-fn warn_of_silence(config: &Config, addresses: &Addresses) {
+/// A sentence for each interface where the proxy has no address to announce. Another sentence names
+/// those that do not exist.
+fn silent_interfaces(config: &Config, addresses: &Addresses) -> Vec<String> {
     let everywhere = addresses.announced.iter().any(|(number, _)| *number == ANY_INTERFACE);
-    for (number, name) in config.numbered_interfaces() {
-        let here = addresses.announced.iter().any(|(of, _)| *of == number);
-        let exists = nix::net::if_::if_nametoindex(name).is_ok();
-        if config.discovery && exists && !everywhere && !here {
-            warn!(
-                "{name} has no address to announce: senders that look for a proxy do not find \
-                 this one there; name an address with --announce"
-            );
-        }
+    let silent = config.numbered_interfaces().filter(|(number, name)| {
+        let here = addresses.announced.iter().any(|(of, _)| of == number);
+        let exists = nix::net::if_::if_nametoindex(*name).is_ok();
+        config.discovery && exists && !everywhere && !here
+    });
+    let sentences = silent.map(|(_, name)| {
+        format!(
+            "{name} has no address to announce: senders that look for a proxy do not find this \
+             one there; name an address with --announce"
+        )
+    });
+    sentences.collect()
+}
+
+fn warn_of_silence(config: &Config, addresses: &Addresses) {
+    for sentence in silent_interfaces(config, addresses) {
+        warn!("{sentence}");
+    }
+}
+
+/// Remarks on the addresses of a proxy's configuration that do not fit this machine now. Opens no
+/// socket.
+pub(crate) fn remarks(config: &Config) -> Vec<String> {
+    let listen = config.listen();
+    let own = OwnAddresses::read();
+    let mut remarks = Vec::new();
+    remarks.extend(own.foreign("listen", config.listen));
+    remarks.extend(own.foreign("metrics", config.metrics.and_then(MetricsAddress::address)));
+    if config.discovery {
+        let own_senders = config.interfaces.iter().all(|name| own.is_loopback(name));
+        let announced = config.announce.iter();
+        remarks.extend(announced.filter_map(|at| own.unreachable(*at, listen, own_senders)));
+    }
+    remarks.extend(silent_interfaces(config, &read(config, listen).addresses));
+    remarks
+}
+
+/// The addresses and interfaces of this machine.
+pub(crate) struct OwnAddresses(Vec<NetworkInterface>);
+
+impl OwnAddresses {
+    /// Reads them.
+    pub(crate) fn read() -> Self {
+        Self(pnet_datalink::interfaces())
+    }
+
+    /// Whether an address is one of this machine.
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+        // All of 127/8 is this machine, and no interface lists it.
+        ip.is_loopback() || self.0.iter().flat_map(|it| &it.ips).any(|network| network.ip() == ip)
+    }
+
+    fn is_loopback(&self, name: &str) -> bool {
+        self.0.iter().any(|interface| interface.name == *name && interface.is_loopback())
+    }
+
+    /// A remark if a program cannot listen at the address of the setting `key` on this machine now.
+    pub(crate) fn foreign(&self, key: &str, address: Option<SocketAddr>) -> Option<String> {
+        let ip = address?.ip();
+        (!ip.is_unspecified() && !self.contains(ip)).then(|| {
+            format!(
+                "{key}: {ip} is not an address of this machine now, and the program starts only \
+                 when it is"
+            )
+        })
+    }
+
+    /// A remark if senders do not reach a proxy that listens on `listen` at an announced address.
+    /// `own_senders`: all of them are on this machine.
+    fn unreachable(
+        &self,
+        announced: SocketAddr,
+        listen: SocketAddr,
+        own_senders: bool,
+    ) -> Option<String> {
+        let ip = announced.ip();
+        let is_link_local = match ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        // An IPv6 socket that listens on all addresses also receives IPv4.
+        let is_heard = if listen.ip().is_unspecified() {
+            listen.is_ipv6() || ip.is_ipv4()
+        } else {
+            listen.ip() == ip
+        };
+        let why = if ip.is_loopback() && !own_senders {
+            format!("only this machine reaches {ip}: name an address that senders reach")
+        } else if is_link_local {
+            format!("agents ask no proxy at the link-local address {ip}: name another")
+        } else if !self.contains(ip) {
+            format!(
+                "{ip} is not an address of this machine now: senders reach the proxy there only \
+                 if another machine forwards this port to {listen}"
+            )
+        } else if !is_heard || announced.port() != listen.port() {
+            format!("the proxy does not listen on {announced}, but on {listen}")
+        } else {
+            return None;
+        };
+        Some(format!("announce: {why}"))
     }
 }
 
@@ -180,6 +273,70 @@ impl NetworkMonitor {
             info!("the addresses or interfaces of this machine have changed");
             warn_of_silence(config, &found.addresses);
             self.known = found;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn own() -> OwnAddresses {
+        let interface = |name: &str, ip: &str, flags| NetworkInterface {
+            name: name.to_owned(),
+            description: String::new(),
+            index: 1,
+            mac: None,
+            ips: vec![ip.parse().unwrap()],
+            flags,
+        };
+        let loopback = nix::libc::IFF_LOOPBACK.unsigned_abs();
+        OwnAddresses(vec![
+            interface("lo", "::1/128", loopback),
+            interface("eth0", "192.0.2.1/24", 0),
+            interface("eth0", "2001:db8::1/64", 0),
+        ])
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_named() {
+        for at in ["0.0.0.0:1", "[::]:1", "127.0.0.9:1", "[::1]:1", "192.0.2.1:1"] {
+            assert_eq!(own().foreign("listen", at.parse().ok()), None, "{at}");
+        }
+        assert_eq!(own().foreign("listen", None), None);
+        assert_eq!(
+            own().foreign("metrics", "192.0.2.9:1".parse().ok()).unwrap(),
+            "metrics: 192.0.2.9 is not an address of this machine now, and the program starts \
+             only when it is"
+        );
+    }
+
+    #[test]
+    fn an_announced_address_that_senders_do_not_reach_is_named() {
+        let says = |announced: &str, listen: &str, own_senders| {
+            let remark =
+                own().unreachable(announced.parse().unwrap(), listen.parse().unwrap(), own_senders);
+            remark.unwrap_or_default()
+        };
+        for (announced, listen, own_senders, said) in [
+            ("192.0.2.1:5252", "[::]:5252", false, ""),
+            ("192.0.2.1:5252", "0.0.0.0:5252", false, ""),
+            ("192.0.2.1:5252", "192.0.2.1:5252", false, ""),
+            ("[2001:db8::1]:5252", "[::]:5252", false, ""),
+            ("127.0.0.1:5252", "[::]:5252", true, ""),
+            ("127.0.0.1:5252", "[::]:5252", false, "only this machine reaches 127.0.0.1"),
+            ("[::1]:5252", "[::]:5252", false, "only this machine reaches ::1"),
+            ("169.254.1.1:5252", "[::]:5252", false, "the link-local address 169.254.1.1"),
+            ("[fe80::1]:5252", "[::]:5252", true, "the link-local address fe80::1"),
+            ("192.0.2.9:5252", "[::]:5252", false, "forwards this port to [::]:5252"),
+            ("192.0.2.1:5353", "[::]:5252", false, "does not listen on 192.0.2.1:5353, but on"),
+            ("[2001:db8::1]:5252", "0.0.0.0:5252", false, "does not listen on [2001:db8::1]:5252"),
+            ("192.0.2.1:5252", "[2001:db8::1]:5252", false, "but on [2001:db8::1]:5252"),
+        ] {
+            let remark = says(announced, listen, own_senders);
+            assert!(remark.contains(said) && remark.is_empty() == said.is_empty(), "{remark}");
+            assert!(said.is_empty() || remark.starts_with("announce: "), "{remark}");
         }
     }
 }

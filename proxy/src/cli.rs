@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 
+use crate::addresses;
 use crate::capture::settings::interface_name;
 use crate::config::{Config, ParityPolicy};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
@@ -282,6 +283,7 @@ pub(crate) fn read(
 pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError> {
     let config = settings::<File>(path)?;
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
+    remarks.extend(addresses::remarks(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.copies_shortage());
     remarks.extend(config.idle_parity());

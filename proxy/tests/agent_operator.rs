@@ -210,6 +210,16 @@ fn check_reads_a_file_and_starts_nothing() {
             0,
             "80 is both in only and in except",
         ),
+        (
+            "interfaces = [\"lo\"]\nmetrics = \"192.0.2.1:9253\"\n",
+            0,
+            "metrics: 192.0.2.1 is not an address of this machine now",
+        ),
+        (
+            "interfaces = [\"lo\"]\nproxy = \"127.0.0.1:5252\"\n",
+            0,
+            "proxy: 127.0.0.1 is an address of this machine",
+        ),
     ] {
         std::fs::write(&path, text).unwrap();
         let (checked, out, error) = agent(&format!("check {path}"));

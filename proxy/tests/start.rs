@@ -376,6 +376,22 @@ fn check_reads_a_file_and_starts_nothing() {
             0,
             "parity-percent has no effect while keep is 0",
         ),
+        ("interfaces = [\"lo\"]\nkeep = \"1024G\"\n", 0, "make buffer, threads or keep less"),
+        (
+            "interfaces = [\"lo\"]\nmetrics = \"192.0.2.1:9252\"\n",
+            0,
+            "metrics: 192.0.2.1 is not an address of this machine now",
+        ),
+        (
+            "interfaces = [\"lo\"]\nannounce = [\"127.0.0.1:5353\"]\n",
+            0,
+            "announce: the proxy does not listen on 127.0.0.1:5353, but on [::]:5252",
+        ),
+        (
+            "interfaces = [\"lo\"]\nannounce = [\"192.0.2.1:5252\"]\n",
+            0,
+            "announce: 192.0.2.1 is not an address of this machine now",
+        ),
     ] {
         std::fs::write(&path, text).unwrap();
         let (checked, out, error) = check(&path);

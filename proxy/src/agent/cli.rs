@@ -14,6 +14,7 @@ use sidekick_protocol::PublicKey;
 use super::config::{AgentConfig, DEFAULT_METRICS, TunName};
 use super::filter::Selector;
 use super::status::AgentStatus;
+use crate::addresses::OwnAddresses;
 use crate::capture::settings::interface_name;
 use crate::cli::file::{FileError, distinct, settings};
 use crate::cli::shared::{
@@ -230,11 +231,25 @@ pub(super) fn read(
 pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileError> {
     let config = settings::<File>(path)?;
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
+    remarks.extend(foreign_addresses(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());
     remarks.extend(config.no_copies());
     remarks.extend(config.other_device(Path::new("/sys/class/net")));
     Ok((config, remarks))
+}
+
+/// Remarks on addresses that do not fit this machine now.
+fn foreign_addresses(config: &AgentConfig) -> impl Iterator<Item = String> {
+    let own = OwnAddresses::read();
+    let metrics = own.foreign("metrics", config.metrics.and_then(MetricsAddress::address));
+    let proxy = config.proxy.map(|proxy| proxy.ip()).filter(|ip| own.contains(*ip)).map(|ip| {
+        format!(
+            "proxy: {ip} is an address of this machine: name that of the proxy at the other end of \
+             the link"
+        )
+    });
+    metrics.into_iter().chain(proxy)
 }
 
 impl Options {

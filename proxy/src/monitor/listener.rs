@@ -23,6 +23,17 @@ pub enum MetricsAddress {
     At(SocketAddr),
 }
 
+impl MetricsAddress {
+    /// The address, unless metrics are off.
+    #[must_use]
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Off => None,
+            Self::At(address) => Some(address),
+        }
+    }
+}
+
 /// The error for a text that is not a [`MetricsAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected an address and port like {DEFAULT_ADDRESS}, or off")]
