@@ -363,6 +363,7 @@ mod tests {
             ("p -i a,", "the name is empty"),
             ("p -i a --proxy 192.0.2.1", "add a port to it, like 192.0.2.1:5252"),
             ("p -i a --proxy 0.0.0.0:5252", "write an address of the proxy and its port"),
+            ("p -i a --tun none", "write off for no device"),
             ("p -i a --proxy-key 12", "expected 64 hexadecimal digits"),
             ("p -i a --only https", "expected a port like 443"),
             ("p -i a --except 10.0.0.1/8", "write 10.0.0.0/8"),

@@ -43,7 +43,15 @@ impl FromStr for TunName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" { Ok(Self::Off) } else { interface_name(text).map(Self::Named) }
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        // These could be names, but nobody who writes them wants a device.
+        let lower = text.to_ascii_lowercase();
+        if matches!(&*lower, "off" | "no" | "none" | "false" | "disable" | "disabled") {
+            return Err("write off for no device".to_owned());
+        }
+        interface_name(text).map(Self::Named)
     }
 }
 
@@ -281,6 +289,10 @@ mod tests {
             assert_eq!(AgentConfig { tun, ..own.clone() }.check(), Ok(()), "{other}");
         }
         assert!("a/b".parse::<TunName>().is_err());
+        for word in ["none", "None", "no", "false", "OFF", "disabled"] {
+            assert_eq!(word.parse::<TunName>().unwrap_err(), "write off for no device", "{word}");
+        }
+        assert_eq!("none0".parse(), Ok(TunName::Named("none0".to_owned())));
     }
 
     #[test]

@@ -163,6 +163,15 @@ mod tests {
                  192.0.2.1:5252",
             ),
             (
+                "tun = \"none\"",
+                "a.toml:1: tun: invalid value \"none\": write off for no device",
+            ),
+            (
+                "tun = false",
+                "a.toml:1: tun: invalid type: boolean `false`, expected a name in quotes, like \
+                 \"sidekick0\", or \"off\"",
+            ),
+            (
                 "proxy-key = \"12\"",
                 "a.toml:1: proxy-key: invalid value \"12\": expected 64 hexadecimal digits, as \
                  the proxy shows its public key",
