@@ -319,10 +319,28 @@ fn help_returns_with_the_interface() {
         // The first packets may be lost while the link comes up.
         while !flow.passes() {}
         flow.until(is_assisted);
+        // A packet socket follows an interface that gets another name.
+        let rename = |from: &str, to: &str| {
+            run(&format!("ip link set {from} down"));
+            run(&format!("ip link set {from} name {to}"));
+            run(&format!("ip link set {to} up"));
+        };
+        rename("near0", "other0");
+        let is_captured = |status: &Value| !status["interfaces"][0]["backend"].is_null();
+        let step = |flow: &mut Flow| {
+            flow.passes();
+        };
+        flow.until_after(step, |status| !is_captured(status));
+        rename("other0", "near0");
+        while !flow.passes() {}
+        flow.until(|status| is_captured(status) && is_assisted(status));
         let said = agent.stop().stderr;
         // Once, although the agent captures both directions.
-        assert_eq!(said.matches("near0 is down").count(), 1, "{said}");
-        assert_eq!(said.matches("near0 is up again").count(), 1, "{said}");
+        assert!(said.contains("near0 is down") && said.contains("near0 is up again"), "{said}");
+        let before = said.split("near0 is up again").next().unwrap();
+        assert_eq!(before.matches("near0 is down").count(), 1, "{said}");
+        assert_eq!(said.matches("interface near0 is called other0 now: ").count(), 1, "{said}");
+        assert_eq!(said.matches("near0 is back").count(), 1, "{said}");
     });
 }
 

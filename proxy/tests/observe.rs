@@ -141,6 +141,15 @@ fn health_follows_the_only_interface() {
         );
         run("ip link set near0 up");
         well();
+        let rename = |from: &str, to: &str| {
+            run(&format!("ip link set {from} down"));
+            run(&format!("ip link set {from} name {to}"));
+            run(&format!("ip link set {to} up"));
+        };
+        rename("near0", "other0");
+        until(METRICS, "/health", |_, said| said.ends_with("there is no near0\n"));
+        rename("other0", "near0");
+        well();
         run("ip link delete near0");
         until(METRICS, "/health", |status, said| {
             status == 503 && said == "the proxy captures on no interface: there is no near0\n"
@@ -153,7 +162,8 @@ fn health_follows_the_only_interface() {
         );
         plug_in();
         well();
-        daemon.stop();
+        let said = daemon.stop().stderr;
+        assert_eq!(said.matches("interface near0 is called other0 now: ").count(), 1, "{said}");
     });
 }
 

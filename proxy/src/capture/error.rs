@@ -44,6 +44,18 @@ pub enum CaptureError {
         /// The interface.
         name: String,
     },
+    /// The interface has another name now. Its settings, such as addresses to announce, are those of
+    /// its name.
+    #[error(
+        "interface {name} is called {now} now: rename it back, or write the new name into the \
+         configuration and restart the program"
+    )]
+    Renamed {
+        /// The name that the operator gave.
+        name: String,
+        /// The name that it has now.
+        now: String,
+    },
     /// The kernel no longer fills the slots of the ring.
     #[error(
         "the ring of {name} is stuck, as Linux leaves it after a merged frame that it cannot \

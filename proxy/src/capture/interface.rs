@@ -5,6 +5,7 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::net::if_::if_indextoname;
 use pnet_datalink::NetworkInterface;
 use tracing::warn;
 
@@ -222,6 +223,7 @@ impl Capture {
                 direction: self.interface.direction,
             });
         }
+        self.interface.check_name()?;
         let errno = self.source.take_error();
         // An interface that disappears goes down first, and the kernel does not always report the
         // second step.
@@ -239,6 +241,18 @@ impl Interface {
         let more = dropped > self.reported_drops;
         self.reported_drops = dropped;
         mem::take(&mut self.skipped) || more
+    }
+
+    /// Checks that the interface still has the name that the operator gave. A packet socket follows
+    /// the interface, and the rest of the program the name.
+    fn check_name(&self) -> Result<(), CaptureError> {
+        let now = if_indextoname(self.index).unwrap_or_default();
+        let now = now.to_string_lossy();
+        // It has no name once it has disappeared, which another error shows.
+        if now.is_empty() || now == self.name {
+            return Ok(());
+        }
+        Err(CaptureError::Renamed { name: self.name.clone(), now: now.into_owned() })
     }
 
     fn set_up(&mut self) {
@@ -260,7 +274,7 @@ impl Interface {
                 Ok(())
             }
             Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO | Errno::UnknownErrno => {
-                // By index: an interface can be renamed while it is down.
+                // By index, because its name is checked elsewhere.
                 let interfaces = pnet_datalink::interfaces();
                 match interfaces.iter().find(|interface| interface.index == self.index) {
                     None => return Err(CaptureError::Gone { name: self.name.clone() }),

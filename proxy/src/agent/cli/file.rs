@@ -162,10 +162,7 @@ mod tests {
                 "a.toml:1: proxy: invalid value \"192.0.2.1\": add a port to it, like \
                  192.0.2.1:5252",
             ),
-            (
-                "tun = \"none\"",
-                "a.toml:1: tun: invalid value \"none\": write off for no device",
-            ),
+            ("tun = \"none\"", "a.toml:1: tun: invalid value \"none\": write off for no device"),
             (
                 "tun = false",
                 "a.toml:1: tun: invalid type: boolean `false`, expected a name in quotes, like \
