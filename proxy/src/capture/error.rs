@@ -44,8 +44,7 @@ pub enum CaptureError {
         /// The interface.
         name: String,
     },
-    /// The interface has another name now. Its settings, such as addresses to announce, are those of
-    /// its name.
+    /// The interface has another name now. Settings, such as addresses to announce, go by the name.
     #[error(
         "interface {name} is called {now} now: rename it back, or write the new name into the \
          configuration and restart the program"

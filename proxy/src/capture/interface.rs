@@ -277,7 +277,11 @@ impl Interface {
                 // By index, because its name is checked elsewhere.
                 let interfaces = pnet_datalink::interfaces();
                 match interfaces.iter().find(|interface| interface.index == self.index) {
-                    None => return Err(CaptureError::Gone { name: self.name.clone() }),
+                    None => {
+                        // The list lacks an interface that gets another name meanwhile.
+                        self.check_name()?;
+                        return Err(CaptureError::Gone { name: self.name.clone() });
+                    }
                     Some(interface) if interface.is_up() => self.set_up(),
                     Some(_) if !self.down => {
                         self.down = true;
