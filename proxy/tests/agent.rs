@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::link::{bind, link};
+use common::manager::Manager;
 use common::{Daemon, PATIENCE, datagram, fails, get, in_namespace, proxy, run};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -341,6 +342,61 @@ fn help_returns_with_the_interface() {
         assert_eq!(before.matches("near0 is down").count(), 1, "{said}");
         assert_eq!(said.matches("interface near0 is called other0 now: ").count(), 1, "{said}");
         assert_eq!(said.matches("near0 is back").count(), 1, "{said}");
+    });
+}
+
+/// A changed file applies from SIGHUP on, and helped flows continue.
+#[test]
+fn a_changed_file_is_applied_without_losing_a_flow() {
+    in_namespace("a_changed_file_is_applied_without_losing_a_flow", || {
+        let (mut flow, proxy) = hosts();
+        let directory = tempfile::tempdir().unwrap();
+        let (file, manager) = (directory.path().join("agent.toml"), Manager::new(directory.path()));
+        let fixed = "interfaces = [\"near0\"]\nproxy = \"10.9.0.2:5252\"\n";
+        let write = |text: &str| std::fs::write(&file, format!("{fixed}{text}")).unwrap();
+        write("max-flows = 2\n");
+        let mut command = agent(&format!("--config {} --json", file.display()));
+        let agent = Daemon::begin(command.env("NOTIFY_SOCKET", &manager.path));
+        assert_eq!(manager.hears(), "READY=1\n");
+        let reload = |text: &str| {
+            write(text);
+            manager.reload(&agent);
+        };
+        let shows = |flows_max: u64, memory_max: u64| {
+            move |status: &Value| {
+                let limits = [&status["flows_max"], &status["memory_max"]];
+                is_assisted(status) && limits == [flows_max, memory_max]
+            }
+        };
+        flow.until(shows(2, 32 << 20));
+
+        // Memory applies at once, and the rest to flows that begin later.
+        reload("max-flows = 3\nmemory = \"5M\"\nexcept = [7000]\ntun = \"off\"\n");
+        flow.until(shows(3, 5 << 20));
+        let other = bind("10.9.0.1:4001");
+        for number in 0..50 {
+            other.send_to(&datagram(number, 1200), RECEIVER).unwrap();
+            flow.receiver.recv(&mut [0; 2000]).unwrap();
+        }
+        // Neither of these files applies.
+        reload("max-flows = many\n");
+        reload("memory = \"1024G\"\nlog = \"debug\"\n");
+        flow.until(shows(3, 5 << 20));
+        reload("idle-timeout = 1\n");
+        flow.until_after(|_| (), |status| status["flows_open"] == 0);
+
+        let ended = agent.stop();
+        assert_eq!(ended.summary()["flows"], 1, "the other one is excluded: {ended:?}");
+        assert!(ended.stderr.contains("agent.toml:3: max-flows: "), "{ended:?}");
+        assert!(ended.stderr.contains("make buffer, memory or max-flows less"), "{ended:?}");
+        assert!(!ended.stderr.contains("DEBUG"), "the level, too, is as before: {ended:?}");
+        assert!(ended.stderr.contains("a restart is required to change tun"), "{ended:?}");
+        let said: Vec<_> =
+            ended.stdout.lines().filter_map(|line| line.strip_prefix("reloaded: ")).collect();
+        let first = "except = [\"7000\"], max-flows = 3, memory = \"5M\"";
+        let second = "except = [], max-flows = 256, memory = \"32M\", idle-timeout = 1";
+        assert_eq!(said, [first, second], "{ended:?}");
+        assert_eq!(proxy.stop().summary()["sessions"], 1);
     });
 }
 

@@ -5,16 +5,15 @@
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::link::{across_a_link, bind, connected, send};
+use common::manager::Manager;
 use common::{
     Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run,
 };
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
-use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use sidekick_protocol::Terms;
@@ -158,25 +157,15 @@ fn limits_are_kept() {
 fn a_changed_file_is_applied_without_losing_a_session() {
     in_namespace("a_changed_file_is_applied_without_losing_a_session", || {
         let directory = tempfile::tempdir().unwrap();
-        let (file, socket) =
-            (directory.path().join("proxy.toml"), directory.path().join("manager"));
-        let manager = UnixDatagram::bind(&socket).unwrap();
-        manager.set_read_timeout(Some(common::PATIENCE)).unwrap();
-        let hears = || {
-            let mut said = [0; 128];
-            let len = manager.recv(&mut said).unwrap();
-            String::from_utf8(said[..len].to_vec()).unwrap()
-        };
+        let (file, manager) = (directory.path().join("proxy.toml"), Manager::new(directory.path()));
         let reload = |daemon: &Daemon, text: &str| {
             std::fs::write(&file, text).unwrap();
-            daemon.signal(Signal::SIGHUP);
-            assert!(hears().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-            assert_eq!(hears(), "READY=1\n");
+            manager.reload(daemon);
         };
         std::fs::write(&file, "interfaces = [\"lo\"]\nmax-sessions = 1\n").unwrap();
         let line = format!("--config {} --listen 127.0.0.1:5252 --json", file.display());
-        let daemon = Daemon::begin(command(&line).env("NOTIFY_SOCKET", &socket));
-        assert_eq!(hears(), "READY=1\n");
+        let daemon = Daemon::begin(command(&line).env("NOTIFY_SOCKET", &manager.path));
+        assert_eq!(manager.hears(), "READY=1\n");
 
         let destination = "127.0.0.1:9".parse().unwrap();
         let proxy = || connected("127.0.0.1:0", daemon.address());

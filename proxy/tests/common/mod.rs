@@ -6,6 +6,7 @@
 
 pub mod download;
 pub mod link;
+pub mod manager;
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
