@@ -187,8 +187,11 @@ pub(super) struct HelpedFlow {
     store: Store,
     /// Whether the agent can detect the loss of packets that leave now.
     has_session: bool,
-    /// The tags of the handshake's packets that left before a proxy counted the flow.
+    /// The tags of the handshake's packets that left before a proxy counted the flow, and that the
+    /// agent has not sent again.
     uncounted: Vec<u64>,
+    /// How many more such packets the agent may send again.
+    uncounted_left: usize,
     next_tag: u64,
     /// The kind of arriving packets.
     arriving: Classifier,
@@ -276,6 +279,7 @@ impl HelpedFlow {
             store: Store::new(STORE, MAX_AGE),
             has_session: false,
             uncounted: Vec::with_capacity(UNCOUNTED),
+            uncounted_left: UNCOUNTED,
             next_tag: 0,
             arriving: candidate.arriving,
             reception: None,
@@ -399,7 +403,7 @@ impl HelpedFlow {
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         let is_uncounted = !self.was_assisted
-            && self.uncounted.len() < UNCOUNTED
+            && self.uncounted_left > 0
             && self.kind() == Kind::Quic
             && payload.first().is_some_and(|first| first & LONG == LONG);
         if keeps && (self.has_session || is_uncounted) {
@@ -407,6 +411,7 @@ impl HelpedFlow {
         }
         if is_uncounted {
             self.uncounted.push(self.next_tag);
+            self.uncounted_left -= 1;
         }
         self.next_tag += 1;
         Sighting::FromProgram
@@ -584,7 +589,8 @@ impl HelpedFlow {
     }
 
     /// Sends the handshake's packets again that left before a proxy counted the flow. No quACK will
-    /// report whether they arrived. The proxy has just answered for the first time.
+    /// report whether they arrived. The agent has asked a proxy: one that answered a marker, or at
+    /// once the one that the operator has named.
     fn repeat_uncounted(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
         let mut uncounted = mem::take(&mut self.uncounted);
         for tag in uncounted.drain(..) {

@@ -143,6 +143,21 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
     assert_eq!(net.agent.totals().resent, 0);
 }
 
+/// If the operator names the proxy, the agent asks it at once, and does not wait for its answer.
+#[test]
+fn few_packets_of_a_handshake_are_sent_again() {
+    let sender = SenderConfig::of(PROXY.parse().unwrap());
+    let mut net = Net::new(Limits { sender, ..limits() }, MS, 100);
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    for number in 1..=20 {
+        net.send(flow(4000), &initial(number));
+        let expected = u64::from(number).min(8);
+        assert_eq!(net.agent.totals().resent, expected, "after {number}");
+    }
+    net.run(500 * MS);
+    assert_eq!(net.agent.totals().resent, 8);
+}
+
 #[test]
 fn the_round_trip_is_measured_while_a_flow_is_helped() {
     // Each case has the milliseconds from one Initial packet to the next, and from that to the
