@@ -169,10 +169,11 @@ deb: build-deps
 	@.ci/deps deb
 	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
 	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
-	@rm -rf $(BUILT)/deb
+	@rm -rf $(BUILT)/deb $(BUILT)/man
+	$(CARGO) run --locked -p sidekick-proxy --example man-pages -- $(BUILT)/man
 	@for program in sidekick-proxy sidekick-agent; do \
-		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/deb && \
-		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/deb || exit; \
+		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb && \
+		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb || exit; \
 	done
 
 # This installs the packages under a scratch directory, and nothing on this machine.

@@ -16,7 +16,7 @@
 //! proxy. So is `journal`, which logs what happens to a flow.
 
 mod arriving;
-mod cli;
+pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub mod exposition;

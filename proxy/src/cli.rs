@@ -257,6 +257,11 @@ fn defaults() -> Config {
     Config::default()
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    Options::command()
+}
+
 /// Reads a command line, which begins with the program's name.
 ///
 /// # Errors
@@ -264,7 +269,7 @@ fn defaults() -> Config {
 pub(crate) fn read(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Action<Config, Command>, clap::Error> {
-    let flags = Options::command().try_get_matches_from(line)?;
+    let flags = definition().try_get_matches_from(line)?;
     let mut options = Options::from_arg_matches(&flags)?;
     if let Some(command) = options.command.take() {
         return Ok(Action::Command(command));

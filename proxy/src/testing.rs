@@ -15,6 +15,12 @@ pub use crate::replay::counter::Replay;
 pub use crate::summary::Summary;
 pub use crate::worker::{Report, Sockets, WorkerEvent};
 
+/// The command lines of the proxy and of the agent, for their man pages.
+#[must_use]
+pub fn commands() -> [clap::Command; 2] {
+    [crate::cli::definition(), crate::agent::cli::definition()]
+}
+
 /// An agent.
 pub mod agent {
     pub use crate::agent::exposition;

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../examples/man-pages.rs"]
+#[allow(dead_code, reason = "the example has a main function")]
+mod man_pages;
+
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -157,22 +161,80 @@ fn every_metric_is_explained() {
     }
 }
 
-#[test]
-fn every_flag_of_the_agent_is_explained() {
-    let help = Command::new(env!("CARGO_BIN_EXE_sidekick-agent")).arg("--help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let flag = |line: &str| {
-        let (_, rest) = line.split_once("--")?;
-        let end = rest.find(|char: char| !char.is_ascii_lowercase() && char != '-');
-        Some(format!("--{}", &rest[..end.unwrap_or(rest.len())]))
-    };
-    // Of the lines that begin with a flag.
-    let flags: BTreeSet<_> = help
-        .lines()
+/// What a program prints for a line of arguments and --help.
+fn help(program: &str, command: Option<&str>) -> String {
+    let help = Command::new(program).args(command).arg("--help").output().unwrap();
+    String::from_utf8(help.stdout).unwrap()
+}
+
+/// The first long flag of a line.
+fn flag(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once("--")?;
+    let end = rest.find(|char: char| !char.is_ascii_lowercase() && char != '-');
+    Some(format!("--{}", &rest[..end.unwrap_or(rest.len())]))
+}
+
+/// The flags of a help: those of the lines that begin with one.
+fn flags(help: &str) -> BTreeSet<String> {
+    let lines = help.lines();
+    lines
         .filter(|line| line.starts_with("  -") || line.starts_with("      --"))
         .filter_map(flag)
-        .filter(|flag| flag != "--help" && flag != "--version")
+        .collect()
+}
+
+/// Each program and each of its commands has a man page, with its flags and examples.
+#[test]
+fn man_pages_have_what_the_help_has() {
+    let pages: Vec<_> = man_pages::pages()
+        .unwrap()
+        .into_iter()
+        .map(|(name, page)| (name, String::from_utf8(page).unwrap().replace("\\-", "-")))
         .collect();
+    let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
+        "sidekick-proxy-check.1",
+        "sidekick-proxy-replay.1",
+        "sidekick-proxy-status.1",
+        "sidekick-proxy.1",
+        "sidekick-agent-check.1",
+        "sidekick-agent-status.1",
+        "sidekick-agent.1",
+    ];
+    assert_eq!(names, expected);
+    for (name, page) in &pages {
+        let command = name.strip_suffix(".1").unwrap();
+        let (program, rest) = command.split_at("sidekick-proxy".len());
+        let path = match program {
+            "sidekick-proxy" => env!("CARGO_BIN_EXE_sidekick-proxy"),
+            _ => env!("CARGO_BIN_EXE_sidekick-agent"),
+        };
+        let help = help(path, rest.strip_prefix('-'));
+        let flags = flags(&help);
+        assert!(!flags.is_empty(), "{help}");
+        for flag in flags {
+            assert!(page.contains(&format!("{flag}\\fR")), "{flag} in {page}");
+        }
+        let examples = help.lines().filter(|line| line.starts_with("      sidekick-"));
+        for example in examples.filter(|line| !line.contains('<')) {
+            assert!(page.lines().any(|line| line == example), "{example} in {page}");
+        }
+        // Another line that begins with a dot would be a command of roff.
+        assert!(page.lines().filter(|line| line.starts_with('.')).all(is_control), "{page}");
+    }
+}
+
+/// Whether a line of roff is one of the macros that these pages have.
+fn is_control(line: &str) -> bool {
+    [".SH", ".TH", ".TP", ".PP", ".IP", ".RS", ".RE", ".br", ".nf", ".fi", ".ie", ".el"]
+        .iter()
+        .any(|macro_name| line.starts_with(macro_name))
+}
+
+#[test]
+fn every_flag_of_the_agent_is_explained() {
+    let mut flags = flags(&help(env!("CARGO_BIN_EXE_sidekick-agent"), None));
+    flags.retain(|flag| flag != "--help" && flag != "--version");
     assert!(flags.len() >= 15, "{flags:?}");
     let notes = agent().notes;
     let rows = notes.lines().filter_map(|line| line.strip_prefix("| `-"));
