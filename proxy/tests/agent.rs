@@ -110,7 +110,11 @@ fn hosts() -> (Flow, Daemon) {
     };
     let (receiver, proxy) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], there);
     receiver.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    (Flow { sender: bind("10.9.0.1:4000"), receiver, sent: 0, missing: Vec::new() }, proxy)
+    let sender = bind("10.9.0.1:4000");
+    let mut flow = Flow { sender, receiver, sent: 0, missing: Vec::new() };
+    // The first packets may be lost while the link comes up.
+    while !flow.passes() {}
+    (flow, proxy)
 }
 
 #[test]
