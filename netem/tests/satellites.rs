@@ -55,15 +55,18 @@ fn megabytes(records: &[RunRecord]) -> f64 {
 struct Satellites {
     losses: &'static [&'static str],
     senders: Vec<(&'static str, &'static [&'static str])>,
+    slow: &'static [&'static str],
 }
 
 impl Satellites {
     fn megabytes() -> Self {
-        Self { losses: &["0.01", "0.1"], senders: [&DOWNLOADS[..], &UPLOADS].concat() }
+        let senders = [&DOWNLOADS[..], &UPLOADS].concat();
+        Self { losses: &["0.01", "0.1"], senders, slow: &["split proxies"] }
     }
 
     fn pages() -> Self {
-        Self { losses: &["0.01", "0.1", "1"], senders: DOWNLOADS.to_vec() }
+        let slow = &["split proxies", "GEO"];
+        Self { losses: &["0.01", "0.1", "1"], senders: DOWNLOADS.to_vec(), slow }
     }
 
     fn table(&self) -> Table {
@@ -74,7 +77,7 @@ impl Satellites {
             rows: ORBITS.iter().flat_map(|(orbit, _)| row(orbit)).collect(),
             name: 42,
             width: 13,
-            slow: &["split proxies"],
+            slow: self.slow,
         }
     }
 

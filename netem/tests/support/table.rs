@@ -15,8 +15,8 @@ pub(crate) struct Table {
     pub(crate) name: usize,
     /// The width of a column.
     pub(crate) width: usize,
-    /// Words in the names of rows that take long, and that help does not change. Only
-    /// `make tables` computes these rows.
+    /// Words in the names of rows that take long, and that help does not change or other rows
+    /// represent. Only `make tables` computes these rows.
     pub(crate) slow: &'static [&'static str],
 }
 
