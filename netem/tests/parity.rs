@@ -120,7 +120,7 @@ fn the_document_shows_the_table_as_it_is() {
 /// parity.
 #[test]
 fn parity_fills_a_long_near_segment() {
-    const SEEDS: u64 = 7;
+    const SEEDS: u64 = 5;
     for (scenario, path, loss, controller, least, most) in [
         ("packrat-cellular", &[][..], 4, CUBIC, 16.0, 15.0),
         ("packrat-cellular", &[], 4, RENO, 12.5, 15.0),
@@ -148,7 +148,7 @@ fn parity_fills_a_long_near_segment() {
 /// A radio whose jitter is half of the near round trip has no queue.
 #[test]
 fn jitter_leaves_the_help_in_force() {
-    const SEEDS: u64 = 7;
+    const SEEDS: u64 = 5;
     let path = ["near.loss_percent=4", "near.jitter_ms=10"];
     for (controller, least) in [(CUBIC, 5.0), (BBR2, 1.05)] {
         let run = |help| goodput(&runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]));
@@ -177,7 +177,7 @@ fn a_megabyte_over_a_cellular_hop() {
 /// does.
 #[test]
 fn nothing_lost_costs_nothing() {
-    const SEEDS: u64 = 7;
+    const SEEDS: u64 = 3;
     let nothing = ["near.loss_percent=0"];
     const ALL: &[&str] = &[CUBIC, RENO, BBR2];
     for (scenario, more, controllers) in [

@@ -61,7 +61,7 @@ fn goodput_against_near_loss() {
 /// MiB, as in the paper.
 #[test]
 fn loss_before_the_proxy_costs_no_goodput() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 3;
     for (sender, least) in [
         (&["sidekick.mode=auto"][..], [9.1, 9.1, 9.1, 9.1, 9.05, 9.0, 8.6]),
         (&["sidekick.mode=pacubic"], [8.9, 8.9, 8.9, 8.8, 7.5, 6.3, 1.2]),
@@ -82,7 +82,7 @@ fn loss_before_the_proxy_costs_no_goodput() {
 /// Bursts of losses with five packets on average, as on a radio link: Gilbert-Elliott.
 #[test]
 fn bursts_of_loss_before_the_proxy_cost_little() {
-    const SEEDS: u64 = 10;
+    const SEEDS: u64 = 5;
     for (loss, least) in [(1.0, 9.1), (4.0, 9.0), (15.0, 8.9), (30.0, 8.4)] {
         // A packet leaves the bad state with probability 1/5. The chance to enter it gives a mean
         // loss of `loss`.
@@ -201,7 +201,7 @@ fn messages_hardly_wait_for_those_lost_before_the_proxy() {
 /// no slower, with help and without.
 #[test]
 fn whole_packets_are_fewer() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 3;
     for sender in [
         &["flow.cc=cubic"][..],
         &["sidekick.mode=reinject", "flow.cc=cubic"],
