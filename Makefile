@@ -128,9 +128,10 @@ EMULATED = qemu-aarch64-static -L /
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
+	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-self-check
+	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/sidekick-self-check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_TARGET) -p sidekick-quack -p sidekick-parity \
-		--lib --example self_check --test allocation --test instruction_sets --test model --test multiset
-	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/examples/self_check 2000
+		--lib --test allocation --test instruction_sets --test model --test multiset
 	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked --workspace --test replay
@@ -141,21 +142,20 @@ test-arm64: build-deps
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
 	CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_OPT_LEVEL=0 \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
-	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22 \
-	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS='--cfg getrandom_backend="unsupported"'
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22
 WINDOWS = -Z build-std=std,panic_abort --target x86_64-pc-windows-gnu
-PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown -p sidekick-quack -p sidekick-parity -p sidekick-protocol
+PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown \
+	-p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-self-check
 
-# The flag is for getrandom, which only the tests' dependencies use. A module without a host has no
-# random bytes. The self check calls no function of its host. A failure in it is a trap, which ends
-# node with an error. The plugin is only compiled for Windows, without BoringSSL, whose build needs
-# Windows. It is not linked.
+# The self check calls no function of its host. A failure in it is a trap, which ends node with an
+# error. The plugin is only compiled for Windows, without BoringSSL, whose build needs Windows. It is
+# not linked.
 test-portable: build-deps
 	@.ci/deps portable
-	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES) --lib --example self_check
+	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES)
 	$(PORTABLE) $(CARGO) build --locked $(WINDOWS) -p quic-sidekick --no-default-features --lib
 	node -e 'WebAssembly.instantiate(require("fs").readFileSync(process.argv[1])).then(({ instance }) => process.exit(instance.exports.main(0, 0)))' \
-		$(BUILT)/wasm32-unknown-unknown/debug/examples/self_check.wasm
+		$(BUILT)/wasm32-unknown-unknown/debug/sidekick-self-check.wasm
 
 # Packaged programs have no symbols, and do not contain the path of cargo's home directory.
 PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
@@ -216,8 +216,8 @@ clippy: build-deps
 # The combinations of features that a user can choose. `clippy` checks only that of the workspace.
 lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features qlog -- -D warnings
-	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features tokio-quiche -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --lib --features qlog -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --lib --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings

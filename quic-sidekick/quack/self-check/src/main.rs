@@ -2,9 +2,9 @@
 //! board unlike those of the tests. It starts no thread, so that it also runs where only one
 //! processor is emulated.
 //!
-//!     cargo run --release -p sidekick-quack --example self_check [ROUNDS]
+//!     cargo run --release -p sidekick-self-check [ROUNDS]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 mod support;
 
 use sidekick_quack::InstructionSet;
@@ -13,7 +13,7 @@ use sidekick_quack::InstructionSet;
 fn main() {
     let rounds = std::env::args().nth(1).map_or(Ok(200), |rounds| rounds.parse::<u64>());
     let Ok(rounds) = rounds else {
-        eprintln!("usage: self_check [ROUNDS]; ROUNDS is a number [default: 200]");
+        eprintln!("usage: sidekick-self-check [ROUNDS]; ROUNDS is a number [default: 200]");
         std::process::exit(2);
     };
     let sets: Vec<_> = InstructionSet::available().map(InstructionSet::name).collect();

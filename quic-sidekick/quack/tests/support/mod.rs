@@ -3,7 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     unreachable_pub,
-    reason = "part of a test, and of an example that is one"
+    reason = "part of a test, and of a program that is one"
 )]
 
 use sidekick_quack::{
