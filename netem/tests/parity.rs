@@ -177,7 +177,7 @@ fn a_megabyte_over_a_cellular_hop() {
 /// does.
 #[test]
 fn nothing_lost_costs_nothing() {
-    const SEEDS: u64 = 3;
+    const SEEDS: u64 = 7;
     let nothing = ["near.loss_percent=0"];
     const ALL: &[&str] = &[CUBIC, RENO, BBR2];
     for (scenario, more, controllers) in [
