@@ -82,7 +82,7 @@ fn loss_before_the_proxy_costs_no_goodput() {
 /// Bursts of losses with five packets on average, as on a radio link: Gilbert-Elliott.
 #[test]
 fn bursts_of_loss_before_the_proxy_cost_little() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 10;
     for (loss, least) in [(1.0, 9.1), (4.0, 9.0), (15.0, 8.9), (30.0, 8.4)] {
         // A packet leaves the bad state with probability 1/5. The chance to enter it gives a mean
         // loss of `loss`.
