@@ -182,8 +182,9 @@ struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Log more to stderr: -v progress, and when the help for a flow begins and ends, -vv the
-    /// proxies that the agent does not ask (RUST_LOG overrides this)
+    /// Log more to stderr: -v progress, and when and why the help for a flow begins and ends; -vv
+    /// also the proxies that the agent does not ask, and why other flows get no help (RUST_LOG
+    /// overrides this)
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 }

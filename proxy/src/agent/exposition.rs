@@ -135,7 +135,8 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
         ),
         (
             "sidekick_agent_resends_withheld_far_total",
-            "Lost datagrams not sent again, because the proxy is too far away for their flow.",
+            "Lost datagrams not sent again, because the proxy is too far away for their flow, or \
+             the near RTT is not measured yet.",
             withheld_far,
         ),
         (

@@ -230,10 +230,13 @@ pub(super) enum Sighting {
     Duplicate,
     /// A repair or a marker of the agent.
     FromAgent,
-    /// The agent must leave the flow alone. The program has a sender of its own, or its packets now
-    /// have headers that the agent does not write.
-    Excluded,
+    /// The agent must leave the flow alone, for this reason.
+    Excluded(&'static str),
 }
+
+/// Why the agent leaves a flow alone.
+pub(super) const SEARCHES: &str = "its program searches for a proxy itself";
+pub(super) const UNWRITTEN: &str = "its packets have headers that the agent does not write";
 
 /// Why lost packets are not sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,6 +245,8 @@ pub(super) enum Withheld {
     Congested,
     /// A repair would arrive too late.
     Far,
+    /// Nothing shows yet that a repair would be in time.
+    Unmeasured,
 }
 
 impl fmt::Display for Withheld {
@@ -249,6 +254,7 @@ impl fmt::Display for Withheld {
         f.write_str(match self {
             Self::Congested => "a queue grows before the proxy",
             Self::Far => "the proxy is too far away for a repair in time",
+            Self::Unmeasured => "the near RTT is not measured yet",
         })
     }
 }
@@ -377,11 +383,13 @@ impl HelpedFlow {
             if self.seen.is_some_and(|seen| now < seen + MOVED) {
                 return Sighting::Duplicate;
             }
-            let Some(template) = Template::of(leaving) else { return Sighting::Excluded };
+            let Some(template) = Template::of(leaving) else {
+                return Sighting::Excluded(UNWRITTEN);
+            };
             self.go_by(template, now);
         }
         if is_marker {
-            return Sighting::Excluded;
+            return Sighting::Excluded(SEARCHES);
         }
         if let Some(tag) = self.under_way.take_repair(payload) {
             // The proxy counts it as another packet, behind those that left the local queue before.
@@ -402,11 +410,12 @@ impl HelpedFlow {
         }
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        let is_uncounted = !self.was_assisted
+        let is_uncounted = keeps
+            && !self.was_assisted
             && self.uncounted_left > 0
             && self.kind() == Kind::Quic
             && payload.first().is_some_and(|first| first & LONG == LONG);
-        if keeps && (self.has_session || is_uncounted) {
+        if (keeps && self.has_session) || is_uncounted {
             self.store.push_copy(self.next_tag, payload, now);
         }
         if is_uncounted {
@@ -477,8 +486,7 @@ impl HelpedFlow {
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
         }
-        // Nothing yet shows that a repair would be in time.
-        let Some(near) = self.near() else { return Some(Withheld::Far) };
+        let Some(near) = self.near() else { return Some(Withheld::Unmeasured) };
         let most = match self.round_trip.get(near) {
             _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
             Some(rtt) => rtt / REPAIR_SHARE,
@@ -551,7 +559,7 @@ impl HelpedFlow {
                 }
             }
             Some(Withheld::Congested) => totals.withheld_congested += count,
-            Some(Withheld::Far) => totals.withheld_far += count,
+            Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += count,
         }
         // Nothing waits for a gap that the proxy cannot fill.
         scratch.clear();
@@ -629,9 +637,15 @@ impl HelpedFlow {
         }
     }
 
+    /// Logs that the agent asks a proxy that an answer names.
+    pub(super) fn log_answer(&mut self, proxy: SocketAddr) {
+        self.journal.note_answer(proxy);
+    }
+
     /// Logs that the help ends.
     pub(super) fn log_end(&self, why: &str) {
-        self.journal.end(why, [self.sent, self.lost, self.resent]);
+        let (missed, delivered) = self.received();
+        self.journal.end(why, [self.sent, self.lost, self.resent, missed, delivered]);
     }
 
     /// Stops requesting copies, because the host no longer takes any.

@@ -16,7 +16,7 @@ use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
 use tracing::{debug, info};
 
 use super::filter::Filter;
-use super::flow::{Candidate, HelpedFlow, Sighting};
+use super::flow::{Candidate, HelpedFlow, SEARCHES, Sighting, UNWRITTEN};
 use super::frame::{Passing, Template};
 use super::kind::Kind;
 use super::named::Named;
@@ -56,8 +56,7 @@ enum Entry {
     /// It has too few packets to be helped.
     Candidate(Candidate),
     Helped(Box<HelpedFlow>),
-    /// Its program has a sender of its own, or its packets have headers that the agent does not
-    /// write. The field is the time of its last packet.
+    /// The agent begins no help for it. The field is the time of its last packet.
     LeftAlone(Instant),
 }
 
@@ -108,7 +107,10 @@ impl Work {
     }
 
     /// Notes leaving datagrams of one frame of a helped flow. `most`: bytes of copies, of all flows
-    /// together. Returns false if the agent must leave the flow alone.
+    /// together.
+    ///
+    /// # Errors
+    /// Why the agent must leave the flow alone.
     fn on_leaving<'a>(
         &mut self,
         helped: &mut HelpedFlow,
@@ -116,7 +118,7 @@ impl Work {
         payloads: impl Iterator<Item = &'a [u8]>,
         most: usize,
         now: Instant,
-    ) -> bool {
+    ) -> Result<(), &'static str> {
         for payload in payloads {
             let before = helped.memory();
             let sighting = helped.on_leaving(leaving, payload, self.memory < most, now);
@@ -128,11 +130,11 @@ impl Work {
                 Sighting::FromProgram => self.totals.sent += 1,
                 Sighting::Duplicate => self.totals.seen_twice += 1,
                 Sighting::FromAgent => {}
-                Sighting::Excluded => return false,
+                Sighting::Excluded(why) => return Err(why),
             }
         }
         self.settle(helped, now);
-        true
+        Ok(())
     }
 
     /// Completes an input of a flow: queues what it has ready, and sets its timer.
@@ -215,8 +217,9 @@ impl Agent {
         while let Some(payload) = payloads.peek() {
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 let memory = self.limits.memory;
-                if !self.work.on_leaving(helped, &leaving, payloads, memory, now) {
-                    self.leave_alone(flow, now);
+                let outcome = self.work.on_leaving(helped, &leaving, payloads, memory, now);
+                if let Err(why) = outcome {
+                    self.leave_alone(flow, why, now);
                 }
                 return;
             }
@@ -236,9 +239,8 @@ impl Agent {
                 *last = now;
                 return false;
             }
-            Some(entry) if Sender::is_marker(payload) => {
-                // The program has a sender of its own.
-                *entry = Entry::LeftAlone(now);
+            Some(Entry::Candidate(_)) if Sender::is_marker(payload) => {
+                self.pass_over(flow, SEARCHES, now);
                 return false;
             }
             Some(Entry::Candidate(candidate)) => Some(candidate),
@@ -291,8 +293,12 @@ impl Agent {
             }
             return false;
         }
-        let Some((template, seed)) = template().and_then(|it| Some((it, (self.random)()?))) else {
-            self.flows.insert(flow, Entry::LeftAlone(now));
+        let Some(template) = template() else {
+            self.pass_over(flow, UNWRITTEN, now);
+            return false;
+        };
+        let Some(seed) = (self.random)() else {
+            self.pass_over(flow, "the system provides no random secrets", now);
             return false;
         };
         let mut config = self.limits.sender.clone();
@@ -334,12 +340,18 @@ impl Agent {
         }
     }
 
-    /// Ends the help for a flow, and begins none as long as it has packets.
-    fn leave_alone(&mut self, flow: Flow, now: Instant) {
-        let why = "its program searches for a proxy, or its packets have headers that the agent \
-                   does not write";
+    /// Ends the help for a flow, for the reason `why`, and begins none as long as it has packets.
+    fn leave_alone(&mut self, flow: Flow, why: &str, now: Instant) {
         self.end(flow, why, now);
         self.unhelped.push_back(flow);
+        self.flows.insert(flow, Entry::LeftAlone(now));
+    }
+
+    /// Begins no help for a candidate, for the reason `why`, as long as it has packets. Unlike
+    /// helped flows, strangers can begin such flows at the rate of their packets. So only the log
+    /// of -vv names them.
+    fn pass_over(&mut self, flow: Flow, why: &str, now: Instant) {
+        debug!("{} to {}: no help: {why}", flow.source, flow.destination);
         self.flows.insert(flow, Entry::LeftAlone(now));
     }
 
@@ -610,7 +622,7 @@ fn on_answer(
     if helped.sender.session_numbers().last() != latest
         && let Some(proxy) = proxy
     {
-        info!("{source} to {destination}: an answer names the proxy {proxy}");
+        helped.log_answer(proxy);
         named.on_asked(proxy, now);
     }
 }

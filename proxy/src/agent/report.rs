@@ -38,7 +38,8 @@ pub struct Totals {
     pub resent_bytes: u64,
     /// Lost datagrams not sent again, because a queue grew before the proxy.
     pub withheld_congested: u64,
-    /// Lost datagrams not sent again, because the proxy is too far away for this flow.
+    /// Lost datagrams not sent again, because the proxy is too far away for this flow, or its near
+    /// RTT is not measured yet.
     pub withheld_far: u64,
     /// Lost datagrams not sent again, because they were too old or too many.
     pub withheld_late: u64,

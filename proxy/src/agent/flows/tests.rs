@@ -6,8 +6,11 @@ mod net;
 
 use proptest::prelude::*;
 use sidekick_protocol::MAX_DATAGRAM_LEN;
+use tracing::Level;
 
 use super::*;
+use crate::agent::flow::Withheld;
+use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
 use net::*;
 
@@ -300,15 +303,76 @@ fn after_long_help_the_next_pause_is_the_shortest() {
 }
 
 #[test]
+fn an_unmeasured_near_rtt_is_not_called_too_far() {
+    let mut net = Net::new(limits(), MS, 100);
+    let withheld = |net: &Net| net.agent.helped().next().unwrap().withheld(net.now);
+    net.stream(flow(4000), 20);
+    assert_eq!(withheld(&net), Some(Withheld::Unmeasured));
+    net.loss_percent = 0;
+    net.stream(flow(4000), 1000);
+    assert_eq!(withheld(&net), None);
+}
+
+#[test]
+fn a_handshake_without_memory_spends_no_repairs() {
+    let mut net = Net::new(Limits { memory: 0, ..limits() }, MS, 0);
+    for number in 1..=20 {
+        net.send(flow(4000), &initial(number));
+    }
+    // There is memory from here on. The packets that the agent kept can still leave again.
+    net.agent.limits.memory = 1 << 20;
+    for number in 21..=40 {
+        net.send(flow(4000), &initial(number));
+    }
+    net.run(100 * MS);
+    assert_eq!(net.agent.totals().resent, 8, "{:?}", net.agent.totals());
+}
+
+/// A marker of a program with its own sender.
+fn own_marker(flow: Flow, now: Instant) -> Vec<u8> {
+    let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
+    sender.start(flow, now);
+    sender.on_timeout(now);
+    let mut marker = vec![0; MAX_DATAGRAM_LEN];
+    let size = sender.poll_transmit(&mut marker).unwrap().size;
+    marker.truncate(size);
+    marker
+}
+
+/// At -v the log names helped flows, and at -vv also the others, each once.
+#[test]
+fn the_log_names_the_reason_why_a_flow_is_left_alone() {
+    for (level, candidates) in [(Level::INFO, 0), (Level::DEBUG, 1)] {
+        let said = log_of(level, || {
+            let mut net = Net::new(limits(), MS, 0);
+            net.stream(flow(1), 100);
+            for _ in 0..3 {
+                net.send(flow(1), &own_marker(flow(1), net.now));
+                net.send_next(flow(2));
+                net.send(flow(2), &own_marker(flow(2), net.now));
+            }
+            let all = Flow { destination: ([192, 0, 2, 255], 27_036).into(), ..flow(3) };
+            for number in 0..100_u8 {
+                let mut frame = framed(1, all, &[number; 60]);
+                frame[..6].fill(0xff);
+                net.agent.on_leaving(passing(1, &frame), net.now);
+            }
+        });
+        for (line, count) in [
+            ("192.0.2.1:1 to 198.51.100.7:443: the help ends: its program searches for a", 1),
+            ("192.0.2.1:2 to 198.51.100.7:443: no help: its program searches for a", candidates),
+            ("192.0.2.1:3 to 192.0.2.255:27036: no help: its packets have headers", candidates),
+        ] {
+            assert_eq!(said.matches(line).count(), count, "{line}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_program_with_its_own_sender_is_left_alone() {
     let mut net = Net::new(limits(), MS, 0);
     net.stream(flow(4000), 100);
-    let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
-    sender.start(flow(4000), net.now);
-    sender.on_timeout(net.now);
-    let mut marker = [0; MAX_DATAGRAM_LEN];
-    let size = sender.poll_transmit(&mut marker).unwrap().size;
-    net.send(flow(4000), &marker[..size]);
+    net.send(flow(4000), &own_marker(flow(4000), net.now));
     let before = net.agent.totals();
     net.loss_percent = 10;
     net.stream(flow(4000), 300);
@@ -385,12 +449,7 @@ fn copies_of_all_flows_together_are_bounded() {
         most = most.max(bytes);
         // A flow ends, and its copies with it.
         if net.next == 4000 {
-            let mut marker = [0; MAX_DATAGRAM_LEN];
-            let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
-            sender.start(flow(1), net.now);
-            sender.on_timeout(net.now);
-            let size = sender.poll_transmit(&mut marker).unwrap().size;
-            net.send(flow(1), &marker[..size]);
+            net.send(flow(1), &own_marker(flow(1), net.now));
         }
         assert_eq!(net.agent.work.memory as u64, net.agent.counts().2);
     }
@@ -438,18 +497,14 @@ fn copies_are_kept_as_long_as_a_repair_is_possible() {
 #[test]
 fn a_scan_of_the_network_keeps_no_flow_out() {
     let mut net = Net::new(limits(), MS, 0);
-    let mut marker = [0; MAX_DATAGRAM_LEN];
     for number in 0..20_000_u32 {
         let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
         let other = Flow { source, ..flow(4000) };
         net.agent.on_leaving(passing(0, &packet(other, &[0x40; 60])), net.now);
         // The program of each fourth one has its own sender.
         if number % 4 == 0 {
-            let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
-            sender.start(other, net.now);
-            sender.on_timeout(net.now);
-            let size = sender.poll_transmit(&mut marker).unwrap().size;
-            net.agent.on_leaving(passing(0, &packet(other, &marker[..size])), net.now);
+            let marker = packet(other, &own_marker(other, net.now));
+            net.agent.on_leaving(passing(0, &marker), net.now);
         }
         assert!(net.agent.flows.len() <= CANDIDATES + 4);
         assert!(net.agent.unhelped.len() <= 2 * CANDIDATES);
