@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
+use super::status::Status;
 use super::subject::ProgramStatus;
+use crate::agent::status::AgentStatus;
 use crate::runtime::clock;
 
 /// Longest time for the answer. A proxy itself waits two seconds for stuck threads.
@@ -49,7 +51,7 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
 /// The part of a status that tells which program it is of.
 #[derive(Deserialize)]
 struct Origin {
-    program: Option<String>,
+    program: String,
     version: String,
 }
 
@@ -57,9 +59,13 @@ struct Origin {
 fn read<S: ProgramStatus>(json: &str, address: SocketAddr) -> Result<S> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let (what, name) = (S::PROGRAM.what, S::PROGRAM.name);
-    let origin: Origin = serde_json::from_str(json)
-        .with_context(|| format!("the program that answers at {address} is no {what}"))?;
-    if let Some(other) = origin.program.filter(|other| other != name) {
+    let stranger = || format!("the program that answers at {address} is no {what}");
+    let origin: Origin = serde_json::from_str(json).with_context(stranger)?;
+    if origin.program != name {
+        // Any program may answer at the port. Its words must not reach the terminal as a command.
+        let ours = [Status::PROGRAM.name, AgentStatus::PROGRAM.name];
+        let other = ours.into_iter().find(|ours| origin.program == *ours);
+        let other = other.with_context(stranger)?;
         bail!(
             "the program that answers at {address} is {other}: run `{other} status`, or name the \
              address of the {what}'s metrics, with --metrics or by the file of --config"
@@ -67,8 +73,8 @@ fn read<S: ProgramStatus>(json: &str, address: SocketAddr) -> Result<S> {
     }
     serde_json::from_str(json).with_context(|| {
         format!(
-            "the program that answers at {address} has version {}, and this {name} has {VERSION}, \
-             which cannot read its status: restart the {what}, or update {name}",
+            "the program that answers at {address} has version {:?}, and this {name} has \
+             {VERSION}, which cannot read its status: restart the {what}, or update {name}",
             origin.version
         )
     })
@@ -130,7 +136,6 @@ impl Read for Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::status::Status;
     use std::net::TcpListener;
     use std::thread;
 
@@ -161,22 +166,35 @@ mod tests {
              status`, or name the address of the proxy's metrics, with --metrics or by the file \
              of --config"
         );
-        // The status of an older version lacks a field, and may lack the program's name.
+        // The status of another version may lack a field.
         let status = crate::monitor::status::tests::example();
-        let mut older = serde_json::to_value(status).unwrap();
-        older["version"] = "0.0.9".into();
-        for field in ["sessions_max_per_source", "program"] {
-            older.as_object_mut().unwrap().remove(field);
-            let said = error(&older.to_string());
-            assert!(
-                said.starts_with(concat!(
-                    "the program that answers at 127.0.0.1:9 has version 0.0.9, and this \
-                     sidekick-proxy has ",
-                    env!("CARGO_PKG_VERSION"),
-                    ", which cannot read its status: restart the proxy, or update sidekick-proxy"
-                )),
-                "{said}"
+        let mut other = serde_json::to_value(status).unwrap();
+        other.as_object_mut().unwrap().remove("sessions_max_per_source");
+        for (version, shown) in [("0.0.9", "\"0.0.9\""), ("\u{1b}[2J", "\"\\u{1b}[2J\"")] {
+            other["version"] = version.into();
+            let said = error(&other.to_string());
+            let expected = format!(
+                "the program that answers at 127.0.0.1:9 has version {shown}, and this \
+                 sidekick-proxy has {}, which cannot read its status: restart the proxy, or \
+                 update sidekick-proxy: ",
+                env!("CARGO_PKG_VERSION")
             );
+            assert!(said.starts_with(&expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_stranger_names_no_command() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        for json in [
+            r#"{"program":"\u001b[2J","version":"1"}"#,
+            r#"{"program":"rm -rf /; sidekick-proxy","version":"1"}"#,
+            r#"{"version":"1"}"#,
+        ] {
+            let said = format!("{:#}", read::<Status>(json, address).unwrap_err());
+            let expected = "the program that answers at 127.0.0.1:9 is no proxy";
+            assert!(said.starts_with(expected), "{said}");
+            assert!(!said.contains("run `") && !said.contains(char::is_control), "{said}");
         }
     }
 
