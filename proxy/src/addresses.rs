@@ -200,10 +200,11 @@ impl OwnAddresses {
     /// A remark if a program cannot listen at the address of the setting `key` on this machine now.
     pub(crate) fn foreign(&self, key: &str, address: Option<SocketAddr>) -> Option<String> {
         let ip = address?.ip();
+        let version = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
         (!ip.is_unspecified() && !self.contains(ip)).then(|| {
             format!(
-                "{key}: {ip} is not an address of this machine now, and the program starts only \
-                 when it is"
+                "{key}: {ip} is not an address of this machine now: unless \
+                 net.{version}.ip_nonlocal_bind is 1, the program does not start before it is"
             )
         })
     }
@@ -222,21 +223,24 @@ impl OwnAddresses {
             IpAddr::V6(ip) => ip.is_unicast_link_local(),
         };
         // An IPv6 socket that listens on all addresses also receives IPv4.
-        let is_heard = if listen.ip().is_unspecified() {
+        let hears_ip = if listen.ip().is_unspecified() {
             listen.is_ipv6() || ip.is_ipv4()
         } else {
             listen.ip() == ip
         };
+        let is_heard = hears_ip && announced.port() == listen.port();
         let why = if ip.is_loopback() && !own_senders {
             format!("only this machine reaches {ip}: name an address that senders reach")
         } else if is_link_local {
             format!("agents ask no proxy at the link-local address {ip}: name another")
         } else if !self.contains(ip) {
+            let later = if is_heard { "once it is, or " } else { "" };
             format!(
-                "{ip} is not an address of this machine now: senders reach the proxy there only \
-                 if another machine forwards this port to {listen}"
+                "{ip} is not an address of this machine now: senders reach the proxy at \
+                 {announced} only {later}if another machine forwards that to port {} of this one",
+                listen.port()
             )
-        } else if !is_heard || announced.port() != listen.port() {
+        } else if !is_heard {
             format!("the proxy does not listen on {announced}, but on {listen}")
         } else {
             return None;
@@ -307,9 +311,11 @@ mod tests {
         assert_eq!(own().foreign("listen", None), None);
         assert_eq!(
             own().foreign("metrics", "192.0.2.9:1".parse().ok()).unwrap(),
-            "metrics: 192.0.2.9 is not an address of this machine now, and the program starts \
-             only when it is"
+            "metrics: 192.0.2.9 is not an address of this machine now: unless \
+             net.ipv4.ip_nonlocal_bind is 1, the program does not start before it is"
         );
+        let remark = own().foreign("listen", "[2001:db8::9]:1".parse().ok()).unwrap();
+        assert!(remark.contains("unless net.ipv6.ip_nonlocal_bind is 1"), "{remark}");
     }
 
     #[test]
@@ -329,7 +335,25 @@ mod tests {
             ("[::1]:5252", "[::]:5252", false, "only this machine reaches ::1"),
             ("169.254.1.1:5252", "[::]:5252", false, "the link-local address 169.254.1.1"),
             ("[fe80::1]:5252", "[::]:5252", true, "the link-local address fe80::1"),
-            ("192.0.2.9:5252", "[::]:5252", false, "forwards this port to [::]:5252"),
+            (
+                "192.0.2.9:5252",
+                "[::]:5252",
+                false,
+                "at 192.0.2.9:5252 only once it is, or if another machine forwards that to port \
+                 5252 of this one",
+            ),
+            (
+                "192.0.2.9:443",
+                "[::]:5252",
+                false,
+                "at 192.0.2.9:443 only if another machine forwards that to port 5252 of this one",
+            ),
+            (
+                "192.0.2.9:5252",
+                "192.0.2.1:5252",
+                false,
+                "at 192.0.2.9:5252 only if another machine forwards that to port 5252",
+            ),
             ("192.0.2.1:5353", "[::]:5252", false, "does not listen on 192.0.2.1:5353, but on"),
             ("[2001:db8::1]:5252", "0.0.0.0:5252", false, "does not listen on [2001:db8::1]:5252"),
             ("192.0.2.1:5252", "[2001:db8::1]:5252", false, "but on [2001:db8::1]:5252"),

@@ -224,7 +224,7 @@ fn serve<E: ProtocolEngine>(
             Ok(Event::Worker(WorkerEvent::CaptureEnded { interface, cause })) => {
                 rings.note(interface, matches!(cause, CaptureError::Stuck { .. }));
                 if missing.add(interface) {
-                    error!("{cause}; capture resumes when that is possible");
+                    error!("{}", cause.ended("capture"));
                     pool.close_capture(interface);
                 }
             }

@@ -350,7 +350,7 @@ impl Loop<'_> {
         for (number, cause) in ended {
             let interface = self.interfaces.iter_mut().find(|it| it.number == number);
             if let Some(captures) = interface.and_then(|it| it.captures.take()) {
-                error!("{cause}; help resumes when that is possible");
+                error!("{}", cause.ended("help"));
                 self.closed.add(&captures.counters());
             }
         }

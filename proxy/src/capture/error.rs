@@ -46,8 +46,8 @@ pub enum CaptureError {
     },
     /// The interface has another name now. Settings, such as addresses to announce, go by the name.
     #[error(
-        "interface {name} is called {now} now: rename it back, or write the new name into the \
-         configuration and restart the program"
+        "interface {name} is called {now} now: nothing is captured there until an interface has \
+         the name {name}; rename it back, or write {now} into the configuration and restart"
     )]
     Renamed {
         /// The name that the operator gave.
@@ -83,4 +83,34 @@ pub enum CaptureError {
         /// The error of the system.
         cause: io::Error,
     },
+}
+
+impl CaptureError {
+    /// A sentence for the log of a program whose capture has ended: why, and when `what` resumes.
+    pub(crate) fn ended(&self, what: &str) -> String {
+        match self {
+            // It tells that by itself.
+            Self::Renamed { .. } => self.to_string(),
+            _ => format!("{self}; {what} resumes when that is possible"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_that_ended_says_once_when_it_resumes() {
+        let name = || "eth0".to_owned();
+        assert_eq!(
+            CaptureError::Gone { name: name() }.ended("help"),
+            "interface eth0 has disappeared; help resumes when that is possible"
+        );
+        assert_eq!(
+            CaptureError::Renamed { name: name(), now: "wan0".to_owned() }.ended("help"),
+            "interface eth0 is called wan0 now: nothing is captured there until an interface has \
+             the name eth0; rename it back, or write wan0 into the configuration and restart"
+        );
+    }
 }
