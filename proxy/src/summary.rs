@@ -34,7 +34,7 @@ pub struct Summary {
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
-    /// Messages of sessions that the proxy does not have.
+    /// Messages of sessions that the proxy does not have, or of a sender at another address.
     pub unknown_session: u64,
     /// Messages that failed authentication, or were replayed.
     pub forged: u64,

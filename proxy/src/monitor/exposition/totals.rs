@@ -142,7 +142,7 @@ pub(super) fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 4
         ),
         (
             "sidekick_messages_unknown_session_total",
-            "Messages of sessions that the proxy does not have.",
+            "Messages of sessions that the proxy does not have, or of a sender at another address.",
             unknown_session,
         ),
         (

@@ -120,8 +120,8 @@ pub struct ObserverStats {
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
-    /// Sealed datagrams that name no session, or that of a sender at another address. UNKNOWN
-    /// SESSION answered them.
+    /// Sealed datagrams that name no session, or that of a sender at another address. The observer
+    /// queues UNKNOWN SESSION as the answer, if there is room.
     pub unknown_session: u64,
     /// Sealed datagrams that the session's sender did not seal, failed handshakes, and replays.
     pub forged: u64,

@@ -13,7 +13,7 @@ pub enum HandleError {
     /// It is a message that only a proxy sends.
     #[error("a message that only a proxy sends")]
     NotForProxy,
-    /// There is no such session. The observer answers UNKNOWN SESSION.
+    /// There is no such session. The observer answers UNKNOWN SESSION, if it has room.
     #[error("no such session")]
     UnknownSession,
     /// Its cookie is not valid. The observer answers RETRY.
