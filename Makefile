@@ -165,7 +165,7 @@ deb: build-deps
 	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
 	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
 	@rm -rf $(BUILT)/deb $(BUILT)/man
-	$(CARGO) run --locked -p sidekick-proxy --example man-pages -- $(BUILT)/man
+	$(PACKAGED) $(CARGO) run --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy --example man-pages -- $(BUILT)/man
 	@for program in sidekick-proxy sidekick-agent; do \
 		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb && \
 		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb || exit; \

@@ -52,7 +52,7 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let man = Man::new(command.clone()).section(SECTION).source(source);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
+    section("NAME", &name(command), &mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
@@ -61,7 +61,9 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     }
     if let Some(notes) = command.get_after_help() {
         section("NOTES", &notes.to_string(), &mut page)?;
-        // Only the programs have notes, and a package.
+    }
+    // Each program has a package of its own name.
+    if command.has_subcommands() {
         let name = command.get_name();
         let files = format!(
             "/etc/{name}.toml is the configuration. Its comments explain each key.\n\n\
@@ -70,6 +72,19 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
         section("FILES", &files, &mut page)?;
     }
     Ok((man.get_filename(), page))
+}
+
+/// The line that `whatis` prints: for a program as its Debian package says, because its description
+/// is a paragraph.
+fn name(command: &Command) -> String {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let what = match name {
+        "sidekick-proxy" => "proxy that reports to QUIC senders which packets arrived",
+        "sidekick-agent" => "agent that repairs losses of UDP flows before a Sidekick proxy",
+        _ => about.split(". ").next().unwrap_or_default(),
+    };
+    format!("{name} - {what}")
 }
 
 /// Writes a section. roff keeps empty lines, and begins a new line for one with an indent. It fills

@@ -37,9 +37,11 @@ fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
 /// The proxy, with any wire format.
 fn proxy() -> Packaged {
     let status: Status = serde_json::from_value(json!({
-        "program": "sidekick-proxy", "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
-        "threads_answering": 1, "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1, "sessions_max_per_source": 1,
-        "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0}, "sessions": []
+        "program": "sidekick-proxy", "version": "1", "started": 0.0, "uptime": 0,
+        "address": "127.0.0.1:1", "public_key": null, "threads": 1, "threads_answering": 1,
+        "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1,
+        "sessions_max_per_source": 1, "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0},
+        "sessions": []
     }))
     .unwrap();
     Packaged {
@@ -53,8 +55,9 @@ fn proxy() -> Packaged {
 
 fn agent() -> Packaged {
     let status: AgentStatus = serde_json::from_value(json!({
-        "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0, "answering": true, "flows_max": 1, "memory_max": 1,
-        "tun_off": false, "totals": {}, "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
+        "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0,
+        "answering": true, "flows_max": 1, "memory_max": 1, "tun_off": false, "totals": {},
+        "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
     }))
     .unwrap();
     Packaged {
@@ -161,7 +164,7 @@ fn every_metric_is_explained() {
     }
 }
 
-/// What a program prints for a line of arguments and --help.
+/// What a program, or one of its commands, prints for --help.
 fn help(program: &str, command: Option<&str>) -> String {
     let help = Command::new(program).args(command).arg("--help").output().unwrap();
     String::from_utf8(help.stdout).unwrap()
@@ -204,12 +207,14 @@ fn man_pages_have_what_the_help_has() {
     assert_eq!(names, expected);
     for (name, page) in &pages {
         let command = name.strip_suffix(".1").unwrap();
-        let (program, rest) = command.split_at("sidekick-proxy".len());
-        let path = match program {
-            "sidekick-proxy" => env!("CARGO_BIN_EXE_sidekick-proxy"),
-            _ => env!("CARGO_BIN_EXE_sidekick-agent"),
-        };
-        let help = help(path, rest.strip_prefix('-'));
+        let programs = [
+            ("sidekick-proxy", env!("CARGO_BIN_EXE_sidekick-proxy")),
+            ("sidekick-agent", env!("CARGO_BIN_EXE_sidekick-agent")),
+        ];
+        let (program, path) =
+            programs.into_iter().find(|(program, _)| command.starts_with(program)).unwrap();
+        let rest = command.strip_prefix(program).unwrap().strip_prefix('-');
+        let help = help(path, rest);
         let flags = flags(&help);
         assert!(!flags.is_empty(), "{help}");
         for flag in flags {
@@ -218,6 +223,18 @@ fn man_pages_have_what_the_help_has() {
         let examples = help.lines().filter(|line| line.starts_with("      sidekick-"));
         for example in examples.filter(|line| !line.contains('<')) {
             assert!(page.lines().any(|line| line == example), "{example} in {page}");
+        }
+        // `whatis` prints the text of NAME.
+        let (_, text) = page.split_once(".SH NAME\n").unwrap();
+        let summary = text.lines().next().unwrap().strip_prefix(&format!("{command} - ")).unwrap();
+        assert!(!summary.is_empty() && summary.len() <= 100, "{summary}");
+        // Only programs have packages, with a description and with files.
+        assert_eq!(page.contains(".SH FILES"), rest.is_none(), "{page}");
+        if rest.is_none() {
+            let deb = include_str!("../packaging/deb");
+            let description = format!("description=\"Description: {summary}\n");
+            assert!(deb.contains(&description), "{description}");
+            assert!(page.contains(&format!("\n/etc/{program}.toml is the ")), "{page}");
         }
         // Another line that begins with a dot would be a command of roff.
         assert!(page.lines().filter(|line| line.starts_with('.')).all(is_control), "{page}");
