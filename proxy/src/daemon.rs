@@ -30,7 +30,7 @@ use crate::privileges;
 use crate::progress::Progress;
 use crate::raw_socket::RawSocket;
 use crate::reload::{changes, warn_unapplied};
-use crate::runtime::spawn;
+use crate::runtime::{clock, spawn};
 use crate::signals::Signals;
 use crate::summary::Summary;
 use crate::terminal::{interface_names, notify_manager, print_line};
@@ -256,7 +256,7 @@ fn serve<E: ProtocolEngine>(
 
 /// Logs the totals if they are due and have changed.
 fn log_progress(progress: &mut Progress<Summary>, pool: &WorkerPool) {
-    if !progress.is_due() {
+    if !progress.is_due(clock()) {
         return;
     }
     let (totals, open) = sum(&pool.reports(0));

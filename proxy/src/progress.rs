@@ -23,9 +23,8 @@ impl<T: Default> Default for Progress<T> {
 }
 
 impl<T: Display + PartialEq> Progress<T> {
-    /// Whether the totals are due. If so, the next ones are due after the interval.
-    pub(crate) fn is_due(&mut self) -> bool {
-        let now = clock();
+    /// Whether the totals are due at `now`. If so, the next ones are due after the interval.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = now.saturating_duration_since(self.logged) >= INTERVAL;
         if is_due {
             self.logged = now;
@@ -52,8 +51,18 @@ mod tests {
 
     #[test]
     fn totals_are_due_once_in_an_interval() {
-        let mut progress = Progress { logged: clock() - INTERVAL, last: 3 };
-        assert!(progress.is_due() && !progress.is_due());
+        let now = clock();
+        let mut progress = Progress { logged: now, last: 3 };
+        for (at, is_due) in [
+            (now, false),
+            (now + INTERVAL / 2, false),
+            (now + INTERVAL, true),
+            (now + INTERVAL, false),
+            (now + INTERVAL * 3 / 2, false),
+            (now + INTERVAL * 2, true),
+        ] {
+            assert_eq!(progress.is_due(at), is_due, "{:?}", at - now);
+        }
         assert_eq!((progress.log(5, None), progress.log(5, Some(1)), progress.last), (3, 5, 5));
     }
 }

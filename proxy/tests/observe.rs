@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use common::link::rename;
 use common::{
     Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run,
 };
@@ -141,11 +142,6 @@ fn health_follows_the_only_interface() {
         );
         run("ip link set near0 up");
         well();
-        let rename = |from: &str, to: &str| {
-            run(&format!("ip link set {from} down"));
-            run(&format!("ip link set {from} name {to}"));
-            run(&format!("ip link set {to} up"));
-        };
         rename("near0", "other0");
         until(METRICS, "/health", |_, said| said.ends_with("there is no near0\n"));
         rename("other0", "near0");

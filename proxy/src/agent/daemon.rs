@@ -384,7 +384,7 @@ impl Loop<'_> {
 
     /// Logs the totals if they are due and have changed.
     fn log_progress(&mut self) {
-        if !self.progress.is_due() {
+        if !self.progress.is_due(self.checked) {
             return;
         }
         let Report { totals, flows_open, .. } = self.report(0);

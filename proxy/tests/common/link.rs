@@ -62,6 +62,13 @@ pub fn link<T: Send + 'static>(
     host.join().unwrap()
 }
 
+/// Gives an interface another name. It is down meanwhile.
+pub fn rename(from: &str, to: &str) {
+    run(&format!("ip link set {from} down"));
+    run(&format!("ip link set {from} name {to}"));
+    run(&format!("ip link set {to} up"));
+}
+
 /// A link from the proxy's host (10.9.0.1, on `near0`) to the sender's host (10.9.0.2). Returns two
 /// sockets of the sender: for its flow, and to the proxy.
 pub fn across_a_link() -> (UdpSocket, UdpSocket) {
