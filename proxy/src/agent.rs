@@ -3,11 +3,11 @@
 //! It captures the packets that leave by an interface, and searches for a proxy on the path of each
 //! flow. It sends packets that were lost before the proxy again, byte for byte.
 //!
-//! The walk of a packet: `daemon` reads it from a capture, `flows` finds its flow, and `flow` names
-//! it to a [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was
-//! lost, `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way`
-//! recognises it when a capture shows it on the wire. Its place among the other packets is set
-//! there.
+//! The walk of a packet: `daemon` reads it from a capture, and `flows` finds its flow. `candidate`
+//! decides when help begins. From then on, `flow` names the packet to a
+//! [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was lost,
+//! `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` recognises
+//! it when a capture shows it on the wire. Its place among the other packets is set there.
 //!
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
@@ -16,6 +16,7 @@
 //! proxy. So is `journal`, which logs what happens to a flow.
 
 mod arriving;
+mod candidate;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;

@@ -11,6 +11,7 @@ use sidekick_protocol::{
 };
 
 use super::arriving::Reception;
+use super::candidate::{Candidate, MOVED};
 use super::frame::{Passing, Template};
 use super::journal::{Journal, RESTS};
 use super::kind::{Classifier, Kind};
@@ -55,9 +56,6 @@ const FULL: Duration = Duration::from_secs(1);
 /// as long as the next pause begins with the first again.
 const REST: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_secs(320);
-/// A VLAN and its parent show each packet twice. So a packet on another interface counts as a
-/// duplicate, until the flow's own interface has shown none for this long.
-const MOVED: Duration = Duration::from_millis(100);
 /// The agent does not send a lost packet again that is older than this.
 const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
@@ -68,8 +66,6 @@ const STORE: usize = 1 << 20;
 const IDENTIFICATION: Identification =
     Identification { position: Position::End, filter: Filter::All };
 
-/// The least UDP payload of a client's first packet (RFC 9000, section 14.1).
-const FIRST: usize = 1200;
 /// The first bits of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0xc0;
 /// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
@@ -93,81 +89,6 @@ fn terms(kind: Kind) -> Terms {
 /// Bytes that a flow takes beside its copies, until a proxy accepts.
 pub(super) fn bytes() -> u64 {
     for_flow(SenderConfig::default()).unanswered_bytes() as u64
-}
-
-/// The state of a flow that the agent does not help yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    classifier: Classifier,
-    /// Packets that left since it was last refused.
-    pub(super) packets: u32,
-    /// The kind of arriving packets, and their number since the flow was last refused.
-    arriving: Classifier,
-    pub(super) arrived: u32,
-    pub(super) last: Instant,
-    /// The flow had enough packets, but the agent had no room.
-    pub(super) was_refused: bool,
-    /// The interface by which its last packet left, and when.
-    seen: Option<(u32, Instant)>,
-    round_trip: RoundTrip,
-    /// Its first packet certainly begins a QUIC connection.
-    begins: bool,
-}
-
-impl Candidate {
-    /// A flow without any packet.
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            classifier: Classifier::default(),
-            packets: 0,
-            arriving: Classifier::default(),
-            arrived: 0,
-            last: now,
-            was_refused: false,
-            seen: None,
-            round_trip: RoundTrip::default(),
-            begins: false,
-        }
-    }
-
-    /// Notes a packet that leaves by an interface. Returns false if it duplicates a packet of
-    /// another interface.
-    pub(super) fn note(&mut self, interface: u32, payload: &[u8], now: Instant) -> bool {
-        if self.seen.is_some_and(|(by, seen)| by != interface && now < seen + MOVED) {
-            return false;
-        }
-        self.seen = Some((interface, now));
-        self.classifier.note(payload);
-        let kind = self.classifier.kind;
-        self.round_trip.on_leaving(kind, payload, now);
-        if self.packets == 0 {
-            self.begins = kind == Kind::Quic && kind.begins_with(payload) && payload.len() >= FIRST;
-        }
-        self.packets += 1;
-        self.last = now;
-        true
-    }
-
-    /// Notes a packet that arrives.
-    pub(super) fn note_arriving(&mut self, payload: &[u8], now: Instant) {
-        self.arriving.note(payload);
-        self.round_trip.on_arriving(now);
-        self.arrived += 1;
-        self.last = now;
-    }
-
-    /// Whether it has enough packets to be helped. Losses of a QUIC handshake cost the most, so
-    /// help begins with its first packet. It begins with the second if the first might be of
-    /// another protocol. Arriving packets count if the agent can repair their losses.
-    pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
-        let few = match self.classifier.kind {
-            Kind::Quic if self.begins => 1,
-            Kind::Quic => 2,
-            Kind::Rtp | Kind::WireGuard | Kind::Udp => u32::MAX,
-        };
-        let numbered = self.arriving.kind.is_numbered();
-        self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
-    }
 }
 
 /// A flow that is helped.

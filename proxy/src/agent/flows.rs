@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
 use tracing::{debug, info};
 
+use super::candidate::Candidate;
 use super::filter::Filter;
-use super::flow::{Candidate, HelpedFlow, SEARCHES, Sighting, UNWRITTEN};
+use super::flow::{HelpedFlow, SEARCHES, Sighting, UNWRITTEN};
 use super::frame::{Passing, Template};
 use super::kind::Kind;
-use super::named::Named;
+use super::named::{Named, on_answer};
 use super::outbox::{Outbox, To};
 use super::report::{FlowReport, Totals};
 
@@ -588,42 +589,6 @@ impl Agent {
             last_packet_ago: now.saturating_duration_since(helped.last).as_secs_f64(),
         });
         described.collect()
-    }
-}
-
-/// Asks the proxy that an answer names for help, if the address is plausible.
-fn on_answer(
-    (named, local): (&mut Named, &HashSet<IpAddr>),
-    chosen: &SenderConfig,
-    helped: &mut HelpedFlow,
-    answer: &[u8],
-    now: Instant,
-) {
-    // The answer contains the address under which the proxy sees this machine.
-    if helped.sender.handle_proof(answer, now) {
-        return;
-    }
-    let Flow { source, destination } = helped.flow;
-    let proxy = Sender::answering_proxy(answer);
-    if let Some(proxy) = proxy {
-        let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
-        let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
-        let is_own = local.contains(&proxy.ip()) && !is_chosen;
-        if is_own || is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
-            debug!(
-                "an answer on the path to {destination} names {proxy}: the agent does not ask it"
-            );
-            return;
-        }
-    }
-    let latest = helped.sender.session_numbers().last();
-    // An error changes only the sender's counters.
-    let _ = helped.sender.handle_on_path(answer, now);
-    if helped.sender.session_numbers().last() != latest
-        && let Some(proxy) = proxy
-    {
-        helped.log_answer(proxy);
-        named.on_asked(proxy, now);
     }
 }
 

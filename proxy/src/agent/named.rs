@@ -4,10 +4,14 @@
 //! flow's destination. So any server can answer, and name any address as that of a proxy. It must
 //! not make the agent send to programs of this machine, to its neighbours, or much to others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::{Flow, Sender, SenderConfig};
+use tracing::debug;
+
+use super::flow::HelpedFlow;
 use crate::packet_info::is_unicast;
 
 /// Sessions that all flows together request from an address that has not answered. A session sends
@@ -99,6 +103,42 @@ impl Named {
         if let Some((_, oldest)) = proxies.min() {
             self.0.remove(&oldest);
         }
+    }
+}
+
+/// Asks the proxy that an answer names for help, if the address is plausible.
+pub(super) fn on_answer(
+    (named, local): (&mut Named, &HashSet<IpAddr>),
+    chosen: &SenderConfig,
+    helped: &mut HelpedFlow,
+    answer: &[u8],
+    now: Instant,
+) {
+    // The answer contains the address under which the proxy sees this machine.
+    if helped.sender.handle_proof(answer, now) {
+        return;
+    }
+    let Flow { source, destination } = helped.flow;
+    let proxy = Sender::answering_proxy(answer);
+    if let Some(proxy) = proxy {
+        let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
+        let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
+        let is_own = local.contains(&proxy.ip()) && !is_chosen;
+        if is_own || is_other || !named.admits(proxy, source.ip(), is_chosen, now) {
+            debug!(
+                "an answer on the path to {destination} names {proxy}: the agent does not ask it"
+            );
+            return;
+        }
+    }
+    let latest = helped.sender.session_numbers().last();
+    // An error changes only the sender's counters.
+    let _ = helped.sender.handle_on_path(answer, now);
+    if helped.sender.session_numbers().last() != latest
+        && let Some(proxy) = proxy
+    {
+        helped.log_answer(proxy);
+        named.on_asked(proxy, now);
     }
 }
 

@@ -1,0 +1,87 @@
+//! A flow with too few packets to be helped, without I/O.
+
+use std::time::{Duration, Instant};
+
+use super::kind::{Classifier, Kind};
+use super::round_trip::RoundTrip;
+
+/// A VLAN and its parent show each packet twice. So a packet on another interface counts as a
+/// duplicate, until the flow's own interface has shown none for this long.
+pub(super) const MOVED: Duration = Duration::from_millis(100);
+/// The least UDP payload of a client's first packet (RFC 9000, section 14.1).
+const FIRST: usize = 1200;
+
+/// The state of a flow that the agent does not help yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) classifier: Classifier,
+    /// Packets that left since it was last refused.
+    pub(super) packets: u32,
+    /// The kind of arriving packets, and their number since the flow was last refused.
+    pub(super) arriving: Classifier,
+    pub(super) arrived: u32,
+    pub(super) last: Instant,
+    /// The flow had enough packets, but the agent had no room.
+    pub(super) was_refused: bool,
+    /// The interface by which its last packet left, and when.
+    seen: Option<(u32, Instant)>,
+    pub(super) round_trip: RoundTrip,
+    /// Its first packet certainly begins a QUIC connection.
+    begins: bool,
+}
+
+impl Candidate {
+    /// A flow without any packet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            classifier: Classifier::default(),
+            packets: 0,
+            arriving: Classifier::default(),
+            arrived: 0,
+            last: now,
+            was_refused: false,
+            seen: None,
+            round_trip: RoundTrip::default(),
+            begins: false,
+        }
+    }
+
+    /// Notes a packet that leaves by an interface. Returns false if it duplicates a packet of
+    /// another interface.
+    pub(super) fn note(&mut self, interface: u32, payload: &[u8], now: Instant) -> bool {
+        if self.seen.is_some_and(|(by, seen)| by != interface && now < seen + MOVED) {
+            return false;
+        }
+        self.seen = Some((interface, now));
+        self.classifier.note(payload);
+        let kind = self.classifier.kind;
+        self.round_trip.on_leaving(kind, payload, now);
+        if self.packets == 0 {
+            self.begins = kind == Kind::Quic && kind.begins_with(payload) && payload.len() >= FIRST;
+        }
+        self.packets += 1;
+        self.last = now;
+        true
+    }
+
+    /// Notes a packet that arrives.
+    pub(super) fn note_arriving(&mut self, payload: &[u8], now: Instant) {
+        self.arriving.note(payload);
+        self.round_trip.on_arriving(now);
+        self.arrived += 1;
+        self.last = now;
+    }
+
+    /// Whether it has enough packets to be helped. Losses of a QUIC handshake cost the most, so
+    /// help begins with its first packet. It begins with the second if the first might be of
+    /// another protocol. Arriving packets count if the agent can repair their losses.
+    pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
+        let few = match self.classifier.kind {
+            Kind::Quic if self.begins => 1,
+            Kind::Quic => 2,
+            Kind::Rtp | Kind::WireGuard | Kind::Udp => u32::MAX,
+        };
+        let numbered = self.arriving.kind.is_numbered();
+        self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
+    }
+}
