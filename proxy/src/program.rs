@@ -11,15 +11,14 @@ use anyhow::{Context, Result, bail};
 use crate::cli::shared::Action;
 use crate::cli::{Command, read, read_file};
 use crate::config::{Config, LogLevel};
+use crate::monitor::subject::PROXY;
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, key};
 
-const NAME: &str = "sidekick-proxy";
-
 /// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(NAME, read, |config| config.log, Config::memory_shortage, daemon::run, execute)
+    start(PROXY, read, |config| config.log, Config::memory_shortage, daemon::run, execute)
 }
 
 /// Executes a command that does not run a proxy.
@@ -28,7 +27,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Check { file } => {
             let (config, remarks) = read_file(&file)?;
             let key = config.key.as_deref().map_or(Ok(()), key::check);
-            print_check(NAME, &file, &remarks, &config.to_toml(), config.check()).and(key)
+            print_check(PROXY, &file, &remarks, &config.to_toml(), config.check()).and(key)
         }
         Command::Replay(options) => report::run(&options.settings()),
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),

@@ -7,13 +7,12 @@ use anyhow::Result;
 use super::cli::{Command, read, read_file};
 use super::config::AgentConfig;
 use super::daemon;
+use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};
-
-const NAME: &str = "sidekick-agent";
 
 /// Runs the agent's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(NAME, read, |config| config.log, AgentConfig::memory_shortage, daemon::run, execute)
+    start(AGENT, read, |config| config.log, AgentConfig::memory_shortage, daemon::run, execute)
 }
 
 /// Executes a command that does not run an agent.
@@ -21,7 +20,7 @@ fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {
             let (config, remarks) = read_file(&file)?;
-            print_check(NAME, &file, &remarks, &config.to_toml(), config.check())
+            print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
         }
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }

@@ -11,7 +11,7 @@ use super::config::{AgentConfig, DEFAULT_METRICS};
 use super::report::Report;
 use super::{exposition, show};
 use crate::monitor::interface::interfaces_complaint;
-use crate::monitor::subject::{Program, ProgramStatus, Start, StatusSource};
+use crate::monitor::subject::{AGENT, Program, ProgramStatus, Start, StatusSource};
 
 /// The status of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct AgentStatus {
 
 impl ProgramStatus for AgentStatus {
     const PROGRAM: Program = Program {
-        name: "sidekick-agent",
+        name: AGENT,
         what: "agent",
         rows: "flows",
         first: "busiest",

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::status::Status;
-use super::subject::ProgramStatus;
-use crate::agent::status::AgentStatus;
+use super::subject::{AGENT, PROXY, ProgramStatus};
 use crate::runtime::clock;
 
 /// Longest time for the answer. A proxy itself waits two seconds for stuck threads.
@@ -63,8 +61,7 @@ fn read<S: ProgramStatus>(json: &str, address: SocketAddr) -> Result<S> {
     let origin: Origin = serde_json::from_str(json).with_context(stranger)?;
     if origin.program != name {
         // Any program may answer at the port. Its words must not reach the terminal as a command.
-        let ours = [Status::PROGRAM.name, AgentStatus::PROGRAM.name];
-        let other = ours.into_iter().find(|ours| origin.program == *ours);
+        let other = [PROXY, AGENT].into_iter().find(|ours| origin.program == *ours);
         let other = other.with_context(stranger)?;
         bail!(
             "the program that answers at {address} is {other}: run `{other} status`, or name the \
@@ -136,6 +133,7 @@ impl Read for Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::status::Status;
     use std::net::TcpListener;
     use std::thread;
 

@@ -11,7 +11,7 @@ use sidekick_protocol::{PublicKey, SessionStatus};
 
 use super::interface::{InterfaceReport, interfaces_complaint};
 use super::listener::DEFAULT_ADDRESS;
-use super::subject::{Program, ProgramStatus, Start, StatusSource};
+use super::subject::{PROXY, Program, ProgramStatus, Start, StatusSource};
 use super::{exposition, show};
 use crate::config::Config;
 use crate::pool::{WorkerPool, sum};
@@ -125,7 +125,7 @@ impl Session {
 
 impl ProgramStatus for Status {
     const PROGRAM: Program = Program {
-        name: "sidekick-proxy",
+        name: PROXY,
         what: "proxy",
         rows: "sessions",
         first: "first",

@@ -9,6 +9,10 @@ use serde::de::DeserializeOwned;
 
 use crate::runtime::clock;
 
+/// The names of the programs that serve a status.
+pub(crate) const PROXY: &str = "sidekick-proxy";
+pub(crate) const AGENT: &str = "sidekick-agent";
+
 /// A program that serves its status.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
