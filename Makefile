@@ -124,7 +124,7 @@ EMULATED = qemu-aarch64-static -L /
 # their tests, and the proxy from captured frames to quACKs. The protocol is safe code, whose tests
 # run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
 # packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
-# only the proxy under qemu.
+# only the proxy under qemu. It is short, so that build is not optimized.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -132,7 +132,8 @@ test-arm64: build-deps
 	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/sidekick-self-check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_TARGET) -p sidekick-quack -p sidekick-parity \
 		--lib --test allocation --test instruction_sets --test model --test multiset
-	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
+	$(ARM64) CARGO_PROFILE_DEV_OPT_LEVEL=0 \
+		$(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked --workspace --test replay
 
