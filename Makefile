@@ -149,8 +149,8 @@ PORTABLE_CRATES = $(WINDOWS) --target wasm32-unknown-unknown \
 	-p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-self-check
 
 # The self check calls no function of its host. A failure in it is a trap, which ends node with an
-# error. The plugin is only compiled for Windows, without BoringSSL, whose build needs Windows. It is
-# not linked.
+# error. The plugin is only compiled for Windows, and not linked. It lacks BoringSSL, whose build
+# needs Windows.
 test-portable: build-deps
 	@.ci/deps portable
 	$(PORTABLE) $(CARGO) build --locked $(PORTABLE_CRATES)

@@ -46,7 +46,7 @@ impl FromStr for TunName {
         if text == "off" {
             return Ok(Self::Off);
         }
-        // These could be names, but nobody who writes them wants a device.
+        // The kernel accepts these names, but an operator who writes one wants no device.
         let lower = text.to_ascii_lowercase();
         if matches!(&*lower, "off" | "no" | "none" | "false" | "disable" | "disabled") {
             return Err("write off for no device".to_owned());

@@ -54,9 +54,7 @@ fn files_of_all_sizes_arrive_unchanged() {
         assert_eq!(report["receiving"], "off");
         assert_eq!(report["mode"], "off");
         assert_eq!(report["repeats_requested"], 0);
-        // A server may discover that the path carries more than 1350 bytes in a datagram.
-        let received = report["packets"]["received"].as_u64().unwrap();
-        assert!(received > len as u64 / 1500, "{received} packets for {len} bytes");
+        assert!(report["packets"]["received"].as_u64().unwrap() > len as u64 / 1350);
         assert!(report["rtt_ms"].as_f64().unwrap() > 0.0);
         assert!(report["time_s"].as_f64().unwrap() > 0.0);
         assert!(std::fs::read(scratch.path().join(&name)).unwrap() == bytes(len), "{len} differ");
