@@ -1,6 +1,5 @@
 //! A flow that is helped, without I/O.
 
-use std::fmt;
 use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use sidekick_protocol::{
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
 use super::frame::{Passing, Template};
-use super::journal::{Journal, RESTS};
+use super::journal::{Journal, RESTS, Withheld};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
@@ -158,27 +157,6 @@ pub(super) enum Sighting {
 /// Why the agent leaves a flow alone.
 pub(super) const SEARCHES: &str = "its program searches for a proxy itself";
 pub(super) const UNWRITTEN: &str = "its packets have headers that the agent does not write";
-
-/// Why lost packets are not sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Withheld {
-    /// A queue grows before the proxy: the flow's sender must detect its losses.
-    Congested,
-    /// A repair would arrive too late.
-    Far,
-    /// Nothing shows yet that a repair would be in time.
-    Unmeasured,
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Congested => "a queue grows before the proxy",
-            Self::Far => "the proxy is too far away for a repair in time",
-            Self::Unmeasured => "the near RTT is not measured yet",
-        })
-    }
-}
 
 impl HelpedFlow {
     /// A flow whose help begins with this packet.

@@ -1,5 +1,6 @@
 //! What the log says about the help for a flow: when it begins and ends, and why (`-v`).
 
+use std::fmt;
 use std::mem;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,14 +8,33 @@ use std::time::Duration;
 use sidekick_protocol::{Assistance, Flow, PublicKey};
 use tracing::info;
 
-use super::flow::Withheld;
-
 /// Why a flow whose help pauses has none.
 pub(super) const RESTS: &str = "a queue grew before the proxy for long: without help for a while";
 
 /// Most changes of one flow's help that the log names. A proxy can grant and end sessions at will,
 /// and answers can name proxies at will.
 const MOST_CHANGES: u32 = 32;
+
+/// Why lost packets are not sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Withheld {
+    /// A queue grows before the proxy: the flow's sender must detect its losses.
+    Congested,
+    /// A repair would arrive too late.
+    Far,
+    /// Nothing shows yet that a repair would be in time.
+    Unmeasured,
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Congested => "a queue grows before the proxy",
+            Self::Far => "the proxy is too far away for a repair in time",
+            Self::Unmeasured => "the near RTT is not measured yet",
+        })
+    }
+}
 
 /// A state of a flow's help that the log names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +59,7 @@ pub(super) type Proxy = (Option<(SocketAddr, PublicKey)>, Option<Duration>);
 
 impl Journal {
     /// Notes that the agent searches for a proxy, or asks one, for a flow of this kind.
-    pub(super) fn begin(flow: Flow, kind: impl std::fmt::Display) -> Self {
+    pub(super) fn begin(flow: Flow, kind: impl fmt::Display) -> Self {
         info!("{} to {} ({kind}): the agent asks for help", flow.source, flow.destination);
         Self { flow, stage: Stage::Proxy(Assistance::Seeking), withheld: Vec::new(), changes: 0 }
     }

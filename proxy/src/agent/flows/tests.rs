@@ -9,7 +9,7 @@ use sidekick_protocol::MAX_DATAGRAM_LEN;
 use tracing::Level;
 
 use super::*;
-use crate::agent::flow::Withheld;
+use crate::agent::journal::Withheld;
 use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
 use net::*;
