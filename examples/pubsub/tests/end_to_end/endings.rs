@@ -44,8 +44,8 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
             let kills = signal == Signal::SIGKILL;
             if kills {
-                // The broker no longer acknowledges messages.
-                send(&broker.child, Signal::SIGSTOP);
+                // It no longer acknowledges messages.
+                broker.hold();
                 publisher.say("2");
             }
             send(&broker.child, signal);

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -61,6 +63,14 @@ impl Broker {
         send(&self.child, signal);
         self.child.wait().unwrap();
         Self::at(self.port, self.identity, options)
+    }
+
+    /// Stops this broker, and returns when all its threads have stopped.
+    pub(crate) fn hold(&self) {
+        send(&self.child, Signal::SIGSTOP);
+        let process = Pid::from_raw(self.child.id().try_into().unwrap());
+        let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
     pub(crate) fn ca(&self) -> PathBuf {
