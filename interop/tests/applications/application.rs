@@ -30,17 +30,12 @@ impl Application {
         text[start..].to_owned()
     }
 
-    /// Assembles it with our lines, builds it as its owner would, and returns the program's path.
-    ///
-    /// Cargo downloads nothing, because the versions are those of the workspace's lock file. It
-    /// reuses dependencies in the workspace's target directory that have the same features;
-    /// BoringSSL has.
-    pub(crate) fn build(&self) -> PathBuf {
-        let metadata = metadata();
+    /// Assembles it with our lines in a directory below `directory`. Returns the table of its
+    /// manifest that patches dependencies, which only the root of a workspace can have.
+    fn assemble(&self, directory: &Path, metadata: &Value) -> Option<toml::Value> {
         let (name, version) = self.package;
-        let original = directory_of(&metadata, name, Some(version));
-        let target = target_directory();
-        let own = target.join("applications").join(self.name);
+        let original = directory_of(metadata, name, Some(version));
+        let own = directory.join(self.name);
         let additions = Additions::parse(&self.diff());
         let manifest = read(&applications().join(self.name).with_extension("toml"));
         let mut files: Vec<_> = vec![(MANIFEST, manifest)];
@@ -48,6 +43,7 @@ impl Application {
         for additions in &additions {
             assert!(files.iter().any(|(file, _)| *file == additions.file), "{}", additions.file);
         }
+        let mut patch = None;
         for (file, mut text) in files {
             if let Some(additions) = additions.iter().find(|additions| additions.file == file) {
                 assert!(
@@ -57,41 +53,106 @@ impl Application {
                 text = additions.apply(&text);
             }
             if file == MANIFEST {
-                text = within_this_checkout(&text, &metadata);
+                let mut manifest = within_this_checkout(&text, metadata);
+                patch = manifest.remove("patch");
+                text = manifest.to_string();
             }
             write(&own.join(file), &text);
         }
-        write(&own.join("Cargo.lock"), &read(&workspace().join("Cargo.lock")));
-        let output = cargo()
-            .args(["build", "--offline", "--target-dir"])
-            .arg(&target)
-            .current_dir(&own)
-            .output();
-        let output = output.unwrap();
-        assert!(
-            output.status.success(),
-            "{}: {}",
-            self.name,
-            String::from_utf8_lossy(&output.stderr)
-        );
-        target.join("debug").join(self.name)
+        patch
     }
 }
 
-/// The manifest for a local checkout of our repository, with the profile of this workspace. Another
-/// profile would compile BoringSSL again.
-fn within_this_checkout(manifest: &str, metadata: &Value) -> String {
+/// Builds the applications as their owner would, as one workspace. Returns the programs'
+/// directory.
+///
+/// Cargo downloads nothing, because the versions are those of this workspace's lock file. It
+/// compiles little, because it reuses this workspace's dependencies, BoringSSL among them.
+pub(crate) fn build(all: &[&Application]) -> PathBuf {
+    let metadata = metadata();
+    let target = target_directory();
+    let own = target.join("applications");
+    let names = all.iter().map(|application| application.name);
+    let members: Vec<_> = names.chain([FEATURES]).map(toml::Value::from).collect();
+    let mut patch = Table::new();
+    for application in all {
+        if let Some(toml::Value::Table(table)) = application.assemble(&own, &metadata) {
+            patch.extend(table);
+        }
+    }
+    write(&own.join(FEATURES).join(MANIFEST), &features(&metadata).to_string());
+    write(&own.join(FEATURES).join("src/lib.rs"), "");
+    let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
+    let table = |key: &str, value| Table::from_iter([(key.to_owned(), value)]);
+    let mut manifest = table("workspace", table("members", members.into()).into());
+    manifest["workspace"]
+        .as_table_mut()
+        .unwrap()
+        .insert("resolver".to_owned(), root["workspace"]["resolver"].clone());
+    manifest.insert("patch".to_owned(), patch.into());
+    // Another profile would compile all dependencies again.
+    manifest.insert("profile".to_owned(), table("dev", root["profile"]["dev"].clone()).into());
+    write(&own.join(MANIFEST), &manifest.to_string());
+    write(&own.join("Cargo.lock"), &read(&workspace().join("Cargo.lock")));
+    let output = cargo()
+        .args(["build", "--offline", "--workspace", "--target-dir"])
+        .arg(&target)
+        .current_dir(&own)
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target.join("debug")
+}
+
+/// The name of an empty package beside the applications.
+const FEATURES: &str = "features";
+
+/// The manifest of an empty package that depends on what this workspace depends on. With it, cargo
+/// selects the features that it selected for this workspace, and so need not compile the
+/// dependencies again. Our own crates have the features that the applications select.
+fn features(metadata: &Value) -> Table {
+    let mut all = Table::new();
+    // The hooked quiche has the dependencies of quiche, which the applications select, too.
+    for package in packages(metadata)
+        .filter(|package| package["source"].is_null() && package["name"] != "quiche")
+    {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let name = dependency["name"].as_str().unwrap();
+            let ours = dependency["path"].is_string() || ["quiche", "tokio-quiche"].contains(&name);
+            if ours || dependency["optional"] == true {
+                continue;
+            }
+            let entry = all.entry(name).or_insert_with(|| {
+                let version = ("version".to_owned(), dependency["req"].as_str().unwrap().into());
+                Table::from_iter([version, ("default-features".to_owned(), false.into())]).into()
+            });
+            let entry = entry.as_table_mut().unwrap();
+            if dependency["uses_default_features"] == true {
+                entry.insert("default-features".to_owned(), true.into());
+            }
+            let selected =
+                entry.entry("features").or_insert_with(|| toml::Value::Array(Vec::new()));
+            let more = dependency["features"].as_array().unwrap().iter();
+            let more = more.map(|feature| feature.as_str().unwrap().into());
+            selected.as_array_mut().unwrap().extend(more);
+        }
+    }
+    let mut manifest = Table::new();
+    let package = [("name", FEATURES), ("version", "0.1.0"), ("edition", "2024")];
+    let package = package.map(|(key, value)| (key.to_owned(), value.into()));
+    manifest.insert("package".to_owned(), Table::from_iter(package).into());
+    manifest.insert("dependencies".to_owned(), all.into());
+    manifest
+}
+
+/// The manifest for a local checkout of our repository.
+fn within_this_checkout(manifest: &str, metadata: &Value) -> Table {
     let mut manifest: Table = manifest.parse().unwrap();
     let ours = directory_of(metadata, "quic-sidekick", None);
     let repository =
         packages(metadata).find(|package| manifest_directory(package) == ours).unwrap();
     by_path(&mut manifest, repository["repository"].as_str().unwrap(), metadata);
-    let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
-    let profile = Table::from_iter([("dev".to_owned(), root["profile"]["dev"].clone())]);
-    manifest.insert("profile".to_owned(), profile.into());
-    // Otherwise cargo rejects it as no member of the workspace above it.
-    manifest.insert("workspace".to_owned(), Table::new().into());
-    manifest.to_string()
+    manifest
 }
 
 /// Replaces dependencies on a repository by their directories in this checkout of it.

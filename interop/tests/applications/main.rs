@@ -16,8 +16,9 @@ mod enclosed;
 mod lab;
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -25,7 +26,7 @@ use sidekick_netem::source::hexadecimal;
 use sidekick_netem::topology::{FAR, NEAR, PROXY_FAR, PROXY_NEAR};
 
 use additions::Additions;
-use application::{Application, read, workspace};
+use application::{Application, build, read, workspace};
 use enclosed::enclosed;
 use lab::{Lab, NAME, server};
 
@@ -48,6 +49,12 @@ const QUICHE: Application = Application {
     package: ("quiche", "0.30.0"),
     files: &[("examples/http3-client.rs", "src/main.rs")],
 };
+
+/// The program of an application, which this builds with the others at the first call.
+fn program(application: &Application) -> PathBuf {
+    static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| build(&[&TOKIO_QUICHE, &QUICHE]));
+    PROGRAMS.join(application.name)
+}
 
 /// (lines removed, lines added) of a file.
 fn size(all: &[Additions], file: &str) -> (usize, usize) {
@@ -133,7 +140,7 @@ fn download(program: &Path, with_proxy: bool) -> f64 {
 
 #[test]
 fn a_proxy_helps_tokio_quiche_s_own_server() {
-    let program = TOKIO_QUICHE.build();
+    let program = program(&TOKIO_QUICHE);
     enclosed("a_proxy_helps_tokio_quiche_s_own_server", || {
         let (helped, alone) = (download(&program, true), download(&program, false));
         println!("{helped:.2} Mbit/s with a proxy on the path, {alone:.2} without");
@@ -143,7 +150,7 @@ fn a_proxy_helps_tokio_quiche_s_own_server() {
 
 #[test]
 fn a_proxy_counts_the_packets_of_quiche_s_own_client() {
-    let program = QUICHE.build();
+    let program = program(&QUICHE);
     enclosed("a_proxy_counts_the_packets_of_quiche_s_own_client", || {
         let lab = Lab::new(&["near.loss_percent=4"]);
         let _proxy = lab.proxy(NEAR, PROXY_NEAR);
