@@ -29,6 +29,7 @@ fn describe() -> Result<(), String> {
          URL: {url}\n\
          Version: {version}\n\
          Libs: -L${{libdir}} -Wl,-rpath,${{libdir}} -lquicsidekick\n\
+         Libs.private: -lstdc++ -lm -lpthread -ldl\n\
          Cflags: -I${{includedir}} -I${{quiche_includedir}}\n",
         libdir = libdir.display(),
         include = own.join("include").display(),

@@ -62,8 +62,8 @@ unsafe fn both<'a>(
 }
 
 /// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
-/// it right after quiche_connect(). Returns 0, or the system's error number if the system refuses
-/// the socket. The connection then continues unassisted.
+/// it right after quiche_connect() or quiche_accept(). Returns 0, or the system's error number if
+/// the system refuses the socket. The connection then continues unassisted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Connection) -> c_int {
     // SAFETY: both are null or live and used by this thread alone, as the caller promises.
@@ -141,5 +141,53 @@ pub unsafe extern "C" fn sidekick_stop(sidekick: *mut sidekick) {
     // SAFETY: null or live, as the caller promises.
     if let Some(sidekick) = unsafe { sidekick.as_mut() } {
         sidekick.driver.stop();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use quic_sidekick::quiche::{Config, ConnectionId, PROTOCOL_VERSION, connect};
+    use std::ffi::{CStr, c_char, c_void};
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+
+    static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    extern "C" fn keep(line: *const c_char, _: *mut c_void) {
+        // SAFETY: quiche passes a text that ends in a zero byte.
+        let line = unsafe { CStr::from_ptr(line) };
+        LINES.lock().unwrap().push(line.to_str().unwrap().to_owned());
+    }
+
+    unsafe extern "C" {
+        safe fn quiche_enable_debug_logging(
+            log: extern "C" fn(*const c_char, *mut c_void),
+            argument: *mut c_void,
+        ) -> c_int;
+    }
+
+    #[test]
+    fn quiches_log_has_the_plugins_warnings() {
+        assert_eq!(quiche_enable_debug_logging(keep, std::ptr::null_mut()), 0);
+        let mut settings = Config::new(PROTOCOL_VERSION).unwrap();
+        settings.set_cc_algorithm_name("reno").unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let id = ConnectionId::from_ref(&[7; 16]);
+        let mut conn = connect(None, &id, address, address, &mut settings).unwrap();
+        // SAFETY: each object lives until it is freed, once.
+        unsafe {
+            let config = config::sidekick_config_new(c"pacubic".as_ptr());
+            let sidekick = sidekick_new(config);
+            config::sidekick_config_free(config);
+            sidekick_attach(sidekick, &raw mut conn);
+            sidekick_free(sidekick);
+        }
+        let lines = LINES.lock().unwrap();
+        let warns = |line: &&String| {
+            line.starts_with("quic_sidekick") && line.contains("cubic-rfc9438, and this connection")
+        };
+        assert!(lines.iter().any(|line| warns(&line)), "{lines:?}");
     }
 }
