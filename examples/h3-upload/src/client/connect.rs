@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -143,15 +144,14 @@ impl<C> Link<C> {
 }
 
 /// An HTTP/3 client, and what controls it.
-#[must_use]
-pub fn http3() -> (ClientH3Driver, ClientH3Controller) {
+fn http3() -> (ClientH3Driver, ClientH3Controller) {
     let mut settings = Http3Settings::default();
     settings.max_header_list_size = Some(LONGEST_HEADERS);
     ClientH3Driver::new(settings)
 }
 
-/// Connects to the plan's server, and runs the application that `begin` makes, such as [`http3`].
-/// It tries the server's addresses in turn, all of them within the plan's timeout.
+/// Connects to the plan's server, and runs the application that `begin` makes. It tries the server's
+/// addresses in turn, all of them within the plan's timeout.
 ///
 /// # Errors
 /// No address answers in time, or as a server of the protocol whose certificate is trusted.
@@ -202,6 +202,16 @@ pub async fn connect<A: ApplicationOverQuic, C>(
         failures.add(route, error, refused);
     }
     Err(failures.sum_up(plan))
+}
+
+/// [`connect`] with tokio-quiche's HTTP/3 client. The future is on the heap, so that this library contains its code, and
+/// not each program that awaits it.
+#[must_use]
+pub fn connect_http3<'a>(
+    plan: &'a Plan,
+    needs: Needs<'a>,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<Link>> + 'a>> {
+    Box::pin(connect(plan, needs, http3))
 }
 
 fn lookup_took_too_long(plan: &Plan) -> anyhow::Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use h3_client::connect::{self, HTTP3, Link, Needs, http3};
+use h3_client::connect::{self, HTTP3, Link, Needs};
 use h3_client::exchange::{self, answer, fields, lost};
 use h3_client::options::Plan;
 use h3_client::patience::{Activity, stalled};
@@ -49,7 +49,7 @@ pub(crate) async fn download(
     let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files };
     // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
-        link = connect::connect(plan, needs, http3) => link?,
+        link = connect::connect_http3(plan, needs) => link?,
         _ = &mut stop => bail!("stopped"),
     };
     let activity = Arc::<Activity>::default();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use h3_client::connect::{self, HTTP3, Link, Needs, http3};
+use h3_client::connect::{self, HTTP3, Link, Needs};
 use h3_client::exchange::{self, answer, lost};
 use h3_client::now;
 use h3_client::options::Plan;
@@ -81,7 +81,7 @@ pub(crate) async fn upload(
         Needs { protocol: HTTP3, window: ANSWER_WINDOW, object: source.len(), files: &[file] };
     // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
-        link = connect::connect(plan, needs, http3) => link?,
+        link = connect::connect_http3(plan, needs) => link?,
         _ = &mut stop => bail!("stopped"),
     };
     let activity = Arc::<Activity>::default();

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use bytes::{Bytes, BytesMut};
-use h3_client::connect::{self, HTTP3, Link, Needs, http3};
+use h3_client::connect::{self, HTTP3, Link, Needs};
 use h3_client::exchange::{self, H3_NO_ERROR, answer, lost};
 use h3_client::options::Plan;
 use h3_client::tokio_quiche::ClientH3Controller;
@@ -140,7 +140,7 @@ pub(crate) async fn http(
     has_body: bool,
 ) -> anyhow::Result<(Link<()>, Sender, Receiver)> {
     let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files: &[] };
-    let (link, mut controller) = connect::connect(plan, needs, http3).await?.split();
+    let (link, mut controller) = connect::connect_http3(plan, needs).await?.split();
     let events = controller.take_event_receiver();
     let (writer, body) = oneshot::channel::<OutboundFrameSender>();
     let body_writer = has_body.then_some(writer);
