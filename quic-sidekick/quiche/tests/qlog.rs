@@ -13,14 +13,14 @@ mod hooked {
 }
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Write};
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hooked::transfer::{payload, upload, Assist, Outcome, Scenario};
-use qlog::reader::{Event, QlogSeqReader};
 use quiche::sidekick::Reaction;
 use quiche::{Connection, QlogLevel};
+use serde_json::Value;
 
 /// A file in memory, or one on a full disk.
 #[derive(Clone, Default)]
@@ -43,18 +43,19 @@ impl Write for File {
 }
 
 impl File {
-    /// The file's events by quiche's qlog reader: time, name and data.
-    fn events(&self) -> Vec<(f64, String, serde_json::Value)> {
+    /// The file's events: time, name and data. Each record of a JSON text sequence begins with a
+    /// record separator (RFC 7464). The first is the header.
+    fn events(&self) -> Vec<(f64, String, Value)> {
         let text = self.text.lock().unwrap().clone();
-        let reader = QlogSeqReader::new(Box::new(BufReader::new(io::Cursor::new(text)))).unwrap();
-        let event = |event| match event {
-            Event::Json(event) => (event.time, event.name, event.data),
-            Event::Qlog(event) => {
-                let value = serde_json::to_value(&event).unwrap();
-                (event.time, value["name"].as_str().unwrap().to_owned(), value["data"].clone())
-            }
+        let mut records = text.split(|byte| *byte == b'\x1e').skip(1);
+        let header: Value = serde_json::from_slice(records.next().unwrap()).unwrap();
+        assert_eq!(header["title"], "title");
+        let event = |record| {
+            let mut event: Value = serde_json::from_slice(record).unwrap();
+            let name = event["name"].as_str().unwrap().to_owned();
+            (event["time"].as_f64().unwrap(), name, event["data"].take())
         };
-        reader.map(event).collect()
+        records.map(event).collect()
     }
 }
 
