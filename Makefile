@@ -115,7 +115,7 @@ fuzz: build-deps
 
 # Debian's compiler for 64-bit ARM. Its programs run with the C library of libc6:arm64. With the C
 # library of libc6-arm64-cross, qemu 7.2 hangs when a program starts its first thread.
-ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
+ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_OPT_LEVEL=0 \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
@@ -124,7 +124,7 @@ EMULATED = qemu-aarch64-static -L /
 # their tests, and the proxy from captured frames to quACKs. The protocol is safe code, whose tests
 # run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
 # packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
-# only the proxy under qemu. It is short, so that build is not optimized.
+# only the proxy under qemu. All of it is short, so only the crates with vector code are optimized.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -132,14 +132,13 @@ test-arm64: build-deps
 	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/sidekick-self-check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_TARGET) -p sidekick-quack -p sidekick-parity \
 		--lib --test allocation --test instruction_sets --test model --test multiset
-	$(ARM64) CARGO_PROFILE_DEV_OPT_LEVEL=0 \
-		$(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
+	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked --workspace --test replay
 
 # Debian's compiler again. Debian has the source of its standard library, but no builds for these
 # targets. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP permits.
-# The self check is short, so the builds are not optimized.
+# Only the self check runs, so little else is optimized.
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
 	CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_OPT_LEVEL=0 \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
