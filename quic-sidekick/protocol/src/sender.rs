@@ -207,7 +207,7 @@ impl Sender {
         self.flow = None;
     }
 
-    /// Stops because the sender can no longer reach proxies.
+    /// Stops because there is no socket for messages to proxies ([`Reason::NoSocket`]).
     pub fn abandon(&mut self) {
         self.stop();
         // No BYE can be sent.
@@ -215,7 +215,7 @@ impl Sender {
             self.stats += session.stats;
         }
         self.stopped = Some(Stopped {
-            assistance: Assistance::Unassisted(Reason::ProxyLost),
+            assistance: Assistance::Unassisted(Reason::NoSocket),
             near_rtt: self.near_rtt(),
             proxy: None,
         });

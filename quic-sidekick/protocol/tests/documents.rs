@@ -185,6 +185,13 @@ fn the_example_for_a_tokio_quiche_client_is_the_one_that_compiles() {
     assert!(compiled.contains(&documented), "tokio_quiche.rs lacks:\n{documented}");
 }
 
+#[test]
+fn the_citation_names_this_version() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("CITATION.cff")).unwrap();
+    assert!(text.contains(concat!("\nversion: ", env!("CARGO_PKG_VERSION"), "\n")), "{text}");
+}
+
 /// An application shows these sentences to a user, who then looks for them.
 #[test]
 fn every_status_has_its_advice() {
@@ -195,6 +202,7 @@ fn every_status_has_its_advice() {
         Reason::NotFound,
         Reason::NotOnPath,
         Reason::ProxyLost,
+        Reason::NoSocket,
         Reason::ProxyFull,
         Reason::TermsRefused,
         Reason::FlowTaken,

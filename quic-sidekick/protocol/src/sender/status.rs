@@ -26,6 +26,8 @@ pub enum Reason {
     NotOnPath,
     /// The proxy ended the session, or stopped answering.
     ProxyLost,
+    /// The system refused the socket for messages to proxies, or that socket failed.
+    NoSocket,
     /// The proxy has reached its limit of sessions.
     ProxyFull,
     /// The proxy cannot grant the requested terms.
@@ -59,6 +61,9 @@ impl fmt::Display for Reason {
             Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
             Self::ProxyLost => "the proxy ended the session, or stopped answering",
+            Self::NoSocket => {
+                "the system refused the socket for messages to the proxy, or it failed"
+            }
             Self::ProxyFull => "the proxy has reached a limit of its sessions",
             Self::TermsRefused => "the proxy cannot grant the requested terms",
             Self::FlowTaken => "the proxy counts this connection for another sender",

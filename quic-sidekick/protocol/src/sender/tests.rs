@@ -409,7 +409,7 @@ fn the_status_of_a_flow_outlasts_its_end() {
     s.sender.start(flow, s.now);
     assert_eq!((s.sender.assistance(), s.sender.near_rtt()), (Assistance::Seeking, None));
     s.sender.abandon();
-    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NoSocket));
 }
 
 #[test]
