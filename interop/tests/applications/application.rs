@@ -1,4 +1,4 @@
-//! An application of other people: finds it in cargo's registry, adds our lines, and builds it.
+//! An application of other people: finds it in cargo's registry, and adds our lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use toml::Table;
 use crate::additions::Additions;
 
 /// The only file from which a diff may remove lines, because all of its lines are ours.
-const MANIFEST: &str = "Cargo.toml";
+pub(crate) const MANIFEST: &str = "Cargo.toml";
 
 /// An example of a published package, as a package of its own.
 pub(crate) struct Application {
@@ -30,119 +30,28 @@ impl Application {
         text[start..].to_owned()
     }
 
-    /// Assembles it with our lines in a directory below `directory`. Returns the table of its
-    /// manifest that patches dependencies, which only the root of a workspace can have.
-    fn assemble(&self, directory: &Path, metadata: &Value) -> Option<toml::Value> {
+    /// Writes its files with our lines to `directory`, but for its manifest, which it returns.
+    pub(crate) fn assemble(&self, directory: &Path, metadata: &Value) -> Table {
         let (name, version) = self.package;
         let original = directory_of(metadata, name, Some(version));
-        let own = directory.join(self.name);
         let additions = Additions::parse(&self.diff());
-        let manifest = read(&applications().join(self.name).with_extension("toml"));
-        let mut files: Vec<_> = vec![(MANIFEST, manifest)];
-        files.extend(self.files.iter().map(|&(from, to)| (to, read(&original.join(from)))));
+        let of = |file: &str| additions.iter().find(|additions| additions.file == file);
         for additions in &additions {
-            assert!(files.iter().any(|(file, _)| *file == additions.file), "{}", additions.file);
+            let known = self.files.iter().any(|(_, file)| *file == additions.file);
+            assert!(known || additions.file == MANIFEST, "{}", additions.file);
         }
-        let mut patch = None;
-        for (file, mut text) in files {
-            if let Some(additions) = additions.iter().find(|additions| additions.file == file) {
-                assert!(
-                    file == MANIFEST || additions.removed() == 0,
-                    "{file} loses lines that are not ours"
-                );
+        for (from, to) in self.files {
+            let mut text = read(&original.join(from));
+            if let Some(additions) = of(to) {
+                assert!(additions.removed() == 0, "{to} loses lines that are not ours");
                 text = additions.apply(&text);
             }
-            if file == MANIFEST {
-                let mut manifest = within_this_checkout(&text, metadata);
-                patch = manifest.remove("patch");
-                text = manifest.to_string();
-            }
-            write(&own.join(file), &text);
+            write(&directory.join(to), &text);
         }
-        patch
+        let manifest = read(&applications().join(self.name).with_extension("toml"));
+        let manifest = of(MANIFEST).map_or(manifest.clone(), |lines| lines.apply(&manifest));
+        within_this_checkout(&manifest, metadata)
     }
-}
-
-/// Builds the applications as their owner would, as one workspace. Returns the programs'
-/// directory.
-///
-/// Cargo downloads nothing, because the versions are those of this workspace's lock file. It
-/// compiles little, because it reuses this workspace's dependencies, BoringSSL among them.
-pub(crate) fn build(all: &[&Application]) -> PathBuf {
-    let metadata = metadata();
-    let target = target_directory();
-    let own = target.join("applications");
-    let names = all.iter().map(|application| application.name);
-    let members: Vec<_> = names.chain([FEATURES]).map(toml::Value::from).collect();
-    let mut patch = Table::new();
-    for application in all {
-        if let Some(toml::Value::Table(table)) = application.assemble(&own, &metadata) {
-            patch.extend(table);
-        }
-    }
-    write(&own.join(FEATURES).join(MANIFEST), &features(&metadata).to_string());
-    write(&own.join(FEATURES).join("src/lib.rs"), "");
-    let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
-    let table = |key: &str, value| Table::from_iter([(key.to_owned(), value)]);
-    let mut manifest = table("workspace", table("members", members.into()).into());
-    manifest["workspace"]
-        .as_table_mut()
-        .unwrap()
-        .insert("resolver".to_owned(), root["workspace"]["resolver"].clone());
-    manifest.insert("patch".to_owned(), patch.into());
-    // Another profile would compile all dependencies again.
-    manifest.insert("profile".to_owned(), table("dev", root["profile"]["dev"].clone()).into());
-    write(&own.join(MANIFEST), &manifest.to_string());
-    write(&own.join("Cargo.lock"), &read(&workspace().join("Cargo.lock")));
-    let output = cargo()
-        .args(["build", "--offline", "--workspace", "--target-dir"])
-        .arg(&target)
-        .current_dir(&own)
-        .output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    target.join("debug")
-}
-
-/// The name of an empty package beside the applications.
-const FEATURES: &str = "features";
-
-/// The manifest of an empty package that depends on what this workspace depends on. With it, cargo
-/// selects the features that it selected for this workspace, and so need not compile the
-/// dependencies again. Our own crates have the features that the applications select.
-fn features(metadata: &Value) -> Table {
-    let mut all = Table::new();
-    // The hooked quiche has the dependencies of quiche, which the applications select, too.
-    for package in packages(metadata)
-        .filter(|package| package["source"].is_null() && package["name"] != "quiche")
-    {
-        for dependency in package["dependencies"].as_array().unwrap() {
-            let name = dependency["name"].as_str().unwrap();
-            let ours = dependency["path"].is_string() || ["quiche", "tokio-quiche"].contains(&name);
-            if ours || dependency["optional"] == true {
-                continue;
-            }
-            let entry = all.entry(name).or_insert_with(|| {
-                let version = ("version".to_owned(), dependency["req"].as_str().unwrap().into());
-                Table::from_iter([version, ("default-features".to_owned(), false.into())]).into()
-            });
-            let entry = entry.as_table_mut().unwrap();
-            if dependency["uses_default_features"] == true {
-                entry.insert("default-features".to_owned(), true.into());
-            }
-            let selected =
-                entry.entry("features").or_insert_with(|| toml::Value::Array(Vec::new()));
-            let more = dependency["features"].as_array().unwrap().iter();
-            let more = more.map(|feature| feature.as_str().unwrap().into());
-            selected.as_array_mut().unwrap().extend(more);
-        }
-    }
-    let mut manifest = Table::new();
-    let package = [("name", FEATURES), ("version", "0.1.0"), ("edition", "2024")];
-    let package = package.map(|(key, value)| (key.to_owned(), value.into()));
-    manifest.insert("package".to_owned(), Table::from_iter(package).into());
-    manifest.insert("dependencies".to_owned(), all.into());
-    manifest
 }
 
 /// The manifest for a local checkout of our repository.
@@ -171,7 +80,7 @@ fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
 }
 
 /// Cargo's metadata of the workspace.
-fn metadata() -> Value {
+pub(crate) fn metadata() -> Value {
     let mut command = cargo();
     command
         .args(["metadata", "--offline", "--locked", "--format-version", "1"])
@@ -192,7 +101,7 @@ fn host() -> String {
     version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
 }
 
-fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     metadata["packages"].as_array().unwrap().iter()
 }
 
@@ -216,7 +125,7 @@ fn manifest_directory(package: &Value) -> PathBuf {
 
 /// Cargo with a user's environment. Some build scripts depend on variables that cargo sets for this
 /// test, and would run again after a change of these.
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -228,7 +137,7 @@ fn cargo() -> Command {
 }
 
 /// The workspace's target directory.
-fn target_directory() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_interop-client")).ancestors().nth(2).unwrap().to_owned()
 }
 
@@ -245,7 +154,7 @@ pub(crate) fn read(file: &Path) -> String {
 }
 
 /// Writes a file unless it is unchanged, because cargo compares modification times.
-fn write(file: &Path, text: &str) {
+pub(crate) fn write(file: &Path, text: &str) {
     if fs::read_to_string(file).is_ok_and(|present| present == text) {
         return;
     }

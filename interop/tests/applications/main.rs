@@ -1,16 +1,18 @@
 //! Other people's applications with the plugin: the published examples of tokio-quiche and quiche,
-//! with the lines of `applications/` added. The tests build them as their owners would, and run
-//! them over a path that loses packets.
+//! with the lines of `applications/` added. The tests build them, and run them over a path that
+//! loses packets.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `additions.rs` | reads and applies a diff |
-//! | `application.rs` | finds, assembles and builds an example |
+//! | `application.rs` | finds and assembles an example |
+//! | `build.rs` | builds them all |
 //! | `lab.rs` | a path, and programs on its hosts |
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod additions;
 mod application;
+mod build;
 #[path = "../../../netem/tests/support/enclosed.rs"]
 mod enclosed;
 mod lab;
@@ -26,8 +28,9 @@ use sidekick_netem::source::hexadecimal;
 use sidekick_netem::topology::{FAR, NEAR, PROXY_FAR, PROXY_NEAR};
 
 use additions::Additions;
-use application::{Application, build, read, workspace};
-use enclosed::enclosed;
+use application::{Application, read, workspace};
+use build::{build, programs};
+use enclosed::{ENCLOSED, enclosed};
 use lab::{Lab, NAME, server};
 
 const TOKIO_QUICHE: Application = Application {
@@ -50,9 +53,15 @@ const QUICHE: Application = Application {
     files: &[("examples/http3-client.rs", "src/main.rs")],
 };
 
-/// The program of an application, which this builds with the others at the first call.
+/// The program of an application. The first call builds all applications. A test inside an
+/// enclosure is another process, which finds them built: two builds would write the same files.
 fn program(application: &Application) -> PathBuf {
-    static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| build(&[&TOKIO_QUICHE, &QUICHE]));
+    static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
+        if std::env::var_os(ENCLOSED).is_none() {
+            build(&[&TOKIO_QUICHE, &QUICHE]);
+        }
+        programs()
+    });
     PROGRAMS.join(application.name)
 }
 

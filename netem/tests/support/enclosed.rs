@@ -6,7 +6,8 @@ use std::process::Stdio;
 
 use sidekick_netem::enclosure;
 
-const ENCLOSED: &str = "SIDEKICK_NETEM_TEST_ENCLOSED";
+/// The variable that is set inside an enclosure.
+pub(crate) const ENCLOSED: &str = "SIDEKICK_NETEM_TEST_ENCLOSED";
 
 /// Runs `work` of the test with this name in its own enclosure, and shows its output.
 pub(crate) fn enclosed(test: &str, work: impl FnOnce()) {
