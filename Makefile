@@ -124,7 +124,8 @@ EMULATED = qemu-aarch64-static -L /
 # their tests, and the proxy from captured frames to quACKs. The protocol is safe code, whose tests
 # run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
 # packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
-# only the proxy under qemu. All of it is short, so only the crates with vector code are optimized.
+# only the proxy under qemu. All of it is short, so only the crates with
+# vector code and the self check are optimized.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -190,9 +191,10 @@ docs:
 	@test -x $(MDBOOK) || $(CARGO) install --locked --root $(BUILT)/tools mdbook@0.5.4
 	$(MDBOOK) build docs
 
-# Many tests of the first list wait for time to pass. Meanwhile, the second list compiles.
+# Many tests of the first list wait for time to pass, and the virtual machine has one processor.
+# Meanwhile, the last list compiles.
 test: deps format build
-	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
+	@.ci/side-by-side unit test-netem-vm "lint upstream fuzz $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
 
 without-arm64:
 	@echo "not run: make test-arm64, which needs packages of Debian 12"
@@ -200,10 +202,9 @@ without-arm64:
 without-portable:
 	@echo "not run: make test-portable, which needs packages of Debian 12"
 
-# The quick checks of a commit. This excludes the fuzz targets, which never end as tests, and
-# quiche's own tests, which `make upstream` runs.
+# The quick checks of a commit, without quiche's own tests, which `make upstream` runs.
 check: format clippy
-	$(CARGO) test --locked --workspace --exclude sidekick-fuzz --exclude quiche --lib --bins
+	$(CARGO) test --locked --workspace --exclude quiche --lib --bins
 
 format: build-deps
 	$(CARGO) fmt --all --check
