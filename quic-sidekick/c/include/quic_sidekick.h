@@ -107,8 +107,8 @@ void sidekick_free(struct sidekick *sidekick);
 
 /*
  Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
- it right after quiche_connect() or quiche_accept(). Returns 0, or the system's error number if
- the system refuses the socket. The connection then continues unassisted.
+ it right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is NULL, or
+ the system's error number if it refuses the socket. The connection then continues unassisted.
  */
 int sidekick_attach(struct sidekick *sidekick, quiche_conn *conn);
 

@@ -62,8 +62,8 @@ unsafe fn both<'a>(
 }
 
 /// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
-/// it right after quiche_connect() or quiche_accept(). Returns 0, or the system's error number if
-/// the system refuses the socket. The connection then continues unassisted.
+/// it right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is NULL, or
+/// the system's error number if it refuses the socket. The connection then continues unassisted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Connection) -> c_int {
     // SAFETY: both are null or live and used by this thread alone, as the caller promises.
@@ -151,14 +151,17 @@ mod tests {
     use quic_sidekick::quiche::{Config, ConnectionId, PROTOCOL_VERSION, connect};
     use std::ffi::{CStr, c_char, c_void};
     use std::net::SocketAddr;
-    use std::sync::Mutex;
+    use std::sync::{Mutex, PoisonError};
 
     static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+    // quiche's logger and the plugin's one warning are the process's. So no other test may use
+    // them.
     extern "C" fn keep(line: *const c_char, _: *mut c_void) {
         // SAFETY: quiche passes a text that ends in a zero byte.
-        let line = unsafe { CStr::from_ptr(line) };
-        LINES.lock().unwrap().push(line.to_str().unwrap().to_owned());
+        let line = unsafe { CStr::from_ptr(line) }.to_string_lossy().into_owned();
+        // A panic here would abort the process.
+        LINES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
     unsafe extern "C" {
@@ -181,10 +184,10 @@ mod tests {
             let config = config::sidekick_config_new(c"pacubic".as_ptr());
             let sidekick = sidekick_new(config);
             config::sidekick_config_free(config);
-            sidekick_attach(sidekick, &raw mut conn);
+            assert_eq!(sidekick_attach(sidekick, &raw mut conn), 0);
             sidekick_free(sidekick);
         }
-        let lines = LINES.lock().unwrap();
+        let lines = std::mem::take(&mut *LINES.lock().unwrap());
         let warns = |line: &&String| {
             line.starts_with("quic_sidekick") && line.contains("cubic-rfc9438, and this connection")
         };

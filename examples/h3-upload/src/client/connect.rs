@@ -150,8 +150,8 @@ fn http3() -> (ClientH3Driver, ClientH3Controller) {
     ClientH3Driver::new(settings)
 }
 
-/// Connects to the plan's server, and runs the application that `begin` makes. It tries the server's
-/// addresses in turn, all of them within the plan's timeout.
+/// Connects to the plan's server, and runs the application that `begin` makes. It tries the
+/// server's addresses in turn, all of them within the plan's timeout.
 ///
 /// # Errors
 /// No address answers in time, or as a server of the protocol whose certificate is trusted.
@@ -204,9 +204,13 @@ pub async fn connect<A: ApplicationOverQuic, C>(
     Err(failures.sum_up(plan))
 }
 
-/// [`connect`] with tokio-quiche's HTTP/3 client. The future is on the heap, so that this library contains its code, and
-/// not each program that awaits it.
-#[must_use]
+/// [`connect`] with tokio-quiche's HTTP/3 client.
+///
+/// The future is boxed, so that its code belongs to this library. Otherwise each program that
+/// awaits it would compile the connection again.
+///
+/// # Errors
+/// As [`connect`].
 pub fn connect_http3<'a>(
     plan: &'a Plan,
     needs: Needs<'a>,
