@@ -13,6 +13,7 @@ mod table;
 
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
+use sidekick_netem::report::percentile;
 use table::Table;
 
 virtual_time::in_force!();
@@ -151,9 +152,8 @@ fn small_uploads_wait_for_fewer_timeouts() {
     let times = |sender: &str, bytes: &str, loss: &str| {
         let settings = [sender, bytes, loss];
         let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-        let mut times: Vec<_> = run_all(&jobs).iter().map(|record| record.time_s * 1e3).collect();
-        times.sort_by(f64::total_cmp);
-        let percentile = |percent: usize| times[times.len() * percent / 100];
+        let times: Vec<_> = run_all(&jobs).iter().map(|record| record.time_s * 1e3).collect();
+        let percentile = |percent| percentile(times.iter().copied(), percent).unwrap();
         println!(
             "{settings:?}: {:.0} ms, 99th percentile {:.0} ms",
             percentile(50),
