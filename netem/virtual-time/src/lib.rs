@@ -6,6 +6,9 @@
 //! thread without one uses the real clock and real random numbers. This crate is for simulations
 //! and tests, never for a product.
 //!
+//! BoringSSL's innermost part draws from a source of its own: the keys of ML-KEM, and the salts of
+//! RSA-PSS. So a handshake has other keys in each run, but packets of the same sizes.
+//!
 //! ```
 //! use std::time::{Duration, Instant};
 //! virtual_time::in_force!();
