@@ -93,7 +93,7 @@ pub(crate) fn metadata() -> Value {
 }
 
 /// The target triple.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .arg("-vV")
         .output();

@@ -6,7 +6,8 @@ use serde_json::Value;
 use toml::Table;
 
 use crate::application::{
-    Application, MANIFEST, cargo, metadata, packages, read, target_directory, workspace, write,
+    Application, MANIFEST, cargo, host, metadata, packages, read, target_directory, workspace,
+    write,
 };
 
 /// The directory of the built programs.
@@ -62,7 +63,8 @@ fn resolve_alone(manifest: &Table, directory: &Path) {
     manifest.insert("workspace".to_owned(), Table::new().into());
     write(&directory.join(MANIFEST), &manifest.to_string());
     write(&directory.join("src/main.rs"), "fn main() {}\n");
-    run(&["metadata", "--format-version", "1"], directory);
+    // Cargo has not fetched the dependencies of other systems.
+    run(&["metadata", "--format-version", "1", "--filter-platform", &host()], directory);
 }
 
 /// Runs cargo in a directory that begins with the lock file of this workspace.
