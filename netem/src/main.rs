@@ -238,8 +238,7 @@ fn summarize(run: &cli::Run, scenario: &Scenario, records: &[RunRecord]) -> Resu
     if run.common.json { Ok(()) } else { print(&report::summary(scenario, records)) }
 }
 
-/// One run on its own thread, because virtual time belongs to a thread. This thread shows real
-/// time.
+/// One run on a thread of its own. This thread shows the progress, in real time.
 fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<RunRecord> {
     let pcap = pcap.map(|directory| directory.join(format!("seed-{seed}")));
     let bytes = scenario.flow.total_bytes();

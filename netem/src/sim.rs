@@ -9,13 +9,14 @@
 //!
 //! A middle segment and a second proxy can stand between the proxy and the far segment.
 //!
-//! Every decision and every time follows from the seed. So a seed gives the same record on every
-//! machine. Ciphertexts differ from run to run, because the seed does not determine TLS keys. So
-//! the contents of capture files and identifiers differ, but not their sizes and times. The
-//! simulation models neither the time of processors nor the work of kernels.
+//! Every decision, every time and every byte follows from the seed. So a seed gives the same record
+//! and the same capture files on every machine. The simulation models neither the time of
+//! processors nor the work of kernels.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::path::Path as FilePath;
+use std::thread;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -89,13 +90,17 @@ pub fn run(
     scenario: &Scenario,
     seed: u64,
     pcap: Option<&FilePath>,
-    watch: &mut dyn FnMut(Duration, u64),
+    watch: &mut (dyn FnMut(Duration, u64) + Send),
 ) -> Result<RunRecord, SimError> {
-    let mut run = Run { scenario, seed, pcap, world: World::enter(seed)?, watch };
-    match scenario.flow.kind {
-        FlowKind::Audio | FlowKind::Listen => audio::run(&mut run),
-        _ => transfer::run(&mut run),
-    }
+    let run = || {
+        let mut run = Run { scenario, seed, pcap, world: World::enter(seed)?, watch };
+        match scenario.flow.kind {
+            FlowKind::Audio | FlowKind::Listen => audio::run(&mut run),
+            _ => transfer::run(&mut run),
+        }
+    };
+    // A new thread has no generator of BoringSSL that an earlier run left in some state.
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// The common data of a run.
@@ -104,7 +109,7 @@ struct Run<'a> {
     seed: u64,
     pcap: Option<&'a FilePath>,
     world: World,
-    watch: &'a mut dyn FnMut(Duration, u64),
+    watch: &'a mut (dyn FnMut(Duration, u64) + Send),
 }
 
 /// The path between the hosts at its ends, for all flows.

@@ -80,7 +80,7 @@ pub(super) fn drive(
     world: &World,
     nodes: &mut [&mut dyn Node],
     limit: Option<Duration>,
-    watch: &mut dyn FnMut(Duration, u64),
+    watch: &mut (dyn FnMut(Duration, u64) + Send),
 ) -> Result<Duration, Stuck> {
     let start = world.start();
     let limit = limit.map(|limit| start + limit);

@@ -1,13 +1,15 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
-//! quiche reads the clock itself, and draws random numbers from BoringSSL. Both call C functions. A
-//! program with [`in_force!`] replaces these functions. In a [`World`], the clock stands still
-//! until it is set, and the numbers follow from the world's seed. Each thread has its own world. A
-//! thread without one uses the real clock and real random numbers. This crate is for simulations
-//! and tests, never for a product.
+//! quiche reads the clock itself, and draws random numbers from BoringSSL, which also reads the
+//! date. All these are C functions, which a program with [`in_force!`] replaces. In a [`World`],
+//! the clock stands still until it is set, and the numbers follow from the world's seed. Each
+//! thread has its own world. A thread without one uses the real clock and real random numbers. This
+//! crate is for simulations and tests, never for a product.
 //!
-//! BoringSSL's innermost part draws from a source of its own: the keys of ML-KEM, and the salts of
-//! RSA-PSS. So a handshake has other keys in each run, but packets of the same sizes.
+//! BoringSSL's innermost part has a generator of its own for each thread. It draws the keys of
+//! ML-KEM and the salts of RSA-PSS. Its first draw takes a seed from the system, which a world
+//! replaces as well. The generator outlives a world. So a run has the same keys each time only on a
+//! thread that did not use BoringSSL before.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -26,22 +28,29 @@
 #![cfg(target_os = "linux")]
 #![allow(
     unsafe_code,
-    reason = "it makes the system calls of the two C functions; each has a SAFETY comment"
+    reason = "it makes the system calls of the C functions; each has a SAFETY comment"
 )]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
 thread_local! {
     /// Nanoseconds on the virtual clock.
     static CLOCK: Cell<Option<u64>> = const { Cell::new(None) };
     static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The source of the seeds of BoringSSL's generator. It is not [`RANDOM`], so that the number
+    /// of these seeds changes no other draw.
+    static ENTROPY: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Where virtual time begins, in nanoseconds. It is above 0, because quiche subtracts durations
 /// from instants.
 const EPOCH: u64 = 1_000_000_000_000;
+/// The date at which virtual time begins, in seconds of Unix time: 1 January 2026. BoringSSL writes
+/// the date in session tickets.
+const DATE: u64 = 1_767_225_600;
 const SECOND: u64 = 1_000_000_000;
 
 /// A thread's stay in virtual time. Its drop returns the thread to the earlier time: the real one,
@@ -49,7 +58,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct World {
     start: Instant,
-    before: (Option<u64>, Option<u64>),
+    before: [Option<u64>; 3],
     // A world belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
@@ -67,7 +76,8 @@ impl World {
     /// [`NotInForce`] in a program without [`in_force!`].
     #[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
     pub fn enter(seed: u64) -> Result<Self, NotInForce> {
-        let before = (CLOCK.replace(Some(EPOCH)), RANDOM.replace(Some(seed)));
+        let before =
+            [CLOCK.replace(Some(EPOCH)), RANDOM.replace(Some(seed)), ENTROPY.replace(Some(!seed))];
         let world = Self { start: Instant::now(), before, _thread: PhantomData };
         world.set(Duration::from_nanos(1));
         let moved = world.start.elapsed();
@@ -91,9 +101,10 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let (clock, random) = self.before;
+        let [clock, random, entropy] = self.before;
         CLOCK.set(clock);
         RANDOM.set(random);
+        ENTROPY.set(entropy);
     }
 }
 
@@ -107,15 +118,15 @@ pub fn next_random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn fill(bytes: &mut [u8]) {
-    let Some(mut state) = RANDOM.get() else {
+fn fill(bytes: &mut [u8], from: &'static LocalKey<Cell<Option<u64>>>) {
+    let Some(mut state) = from.get() else {
         return real_randomness(bytes);
     };
     for chunk in bytes.chunks_mut(8) {
         let random = next_random(&mut state).to_le_bytes();
         chunk.copy_from_slice(random.get(..chunk.len()).unwrap_or_default());
     }
-    RANDOM.set(Some(state));
+    from.set(Some(state));
 }
 
 fn real_randomness(bytes: &mut [u8]) {
@@ -135,7 +146,13 @@ fn real_randomness(bytes: &mut [u8]) {
 /// The implementation of BoringSSL's `RAND_bytes`.
 #[doc(hidden)]
 pub fn rand_bytes(bytes: &mut [u8]) {
-    fill(bytes);
+    fill(bytes, &RANDOM);
+}
+
+/// The implementation of BoringSSL's `CRYPTO_sysrand`.
+#[doc(hidden)]
+pub fn entropy(bytes: &mut [u8]) {
+    fill(bytes, &ENTROPY);
 }
 
 /// The implementation of the C library's `clock_gettime`: the virtual time for the clocks that have
@@ -152,19 +169,30 @@ pub fn virtual_clock(clock: libc::clockid_t) -> Option<libc::timespec> {
     Some(time)
 }
 
+/// The implementation of the C library's `gettimeofday`: the date and time, in virtual time.
+#[doc(hidden)]
+#[must_use]
+pub fn virtual_date() -> Option<libc::timeval> {
+    let elapsed = Duration::from_nanos(CLOCK.get()?.saturating_sub(EPOCH));
+    #[allow(clippy::cast_possible_wrap, reason = "2^64 ns are 2^34 s")]
+    let seconds = (DATE + elapsed.as_secs()) as libc::time_t;
+    Some(libc::timeval { tv_sec: seconds, tv_usec: elapsed.subsec_micros().into() })
+}
+
 #[doc(hidden)]
 pub use libc;
 
-/// Puts virtual time in force in a program: defines the C functions `clock_gettime` and
-/// `RAND_bytes`. Invoke it once, in the program's own crate, because only the program's symbols
-/// come before those of all libraries. Outside a world, a system call then reads the clock. It
-/// takes some hundred nanoseconds, while the C library takes twenty.
+/// Puts virtual time in force in a program: defines `clock_gettime` and `gettimeofday` of the C
+/// library, and BoringSSL's `RAND_bytes`, `CRYPTO_sysrand` and `CRYPTO_rdrand`. Invoke it once, in
+/// the program's own crate, because only the program's symbols come before those of all libraries.
+/// Outside a world, a system call then reads the clock. It takes some hundred nanoseconds, while
+/// the C library takes twenty.
 #[macro_export]
 macro_rules! in_force {
     () => {
         #[allow(
             unsafe_code,
-            reason = "it replaces two C functions; each call has a SAFETY comment"
+            reason = "it replaces C and C++ functions; each call has a SAFETY comment"
         )]
         mod in_force {
             use $crate::libc;
@@ -180,6 +208,56 @@ macro_rules! in_force {
                     $crate::rand_bytes(unsafe { std::slice::from_raw_parts_mut(out, len) });
                 }
                 1
+            }
+
+            /// Replaces `bssl::CRYPTO_sysrand`, which seeds BoringSSL's own generator.
+            ///
+            /// # Safety
+            /// `out` must be valid for `len` writes.
+            #[unsafe(export_name = "_ZN4bssl14CRYPTO_sysrandEPhm")]
+            unsafe extern "C" fn sysrand(out: *mut u8, len: usize) {
+                if len > 0 {
+                    // SAFETY: the caller vouches for `out` and `len`.
+                    $crate::entropy(unsafe { std::slice::from_raw_parts_mut(out, len) });
+                }
+            }
+
+            /// Replaces `bssl::CRYPTO_init_sysrand`, whose object file the linker then leaves out.
+            #[unsafe(export_name = "_ZN4bssl19CRYPTO_init_sysrandEv")]
+            extern "C" fn init_sysrand() {}
+
+            /// Replaces BoringSSL's function of this name, which asks the processor for a number.
+            /// Without that number, BoringSSL uses its generator alone.
+            #[unsafe(no_mangle)]
+            extern "C" fn CRYPTO_rdrand(_out: *mut u8) -> libc::c_int {
+                0
+            }
+
+            /// Replaces BoringSSL's function of this name, like `CRYPTO_rdrand`.
+            #[unsafe(no_mangle)]
+            extern "C" fn CRYPTO_rdrand_multiple8_buf(_out: *mut u8, _len: usize) -> libc::c_int {
+                0
+            }
+
+            /// Replaces the C library's function of this name.
+            ///
+            /// # Safety
+            /// `out` must be null or valid for one write. `zone` must be null, or valid for it.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn gettimeofday(
+                out: *mut libc::timeval,
+                zone: *mut libc::c_void,
+            ) -> libc::c_int {
+                match $crate::virtual_date() {
+                    Some(date) if !out.is_null() => {
+                        // SAFETY: the caller vouches for `out`.
+                        unsafe { out.write(date) };
+                        0
+                    }
+                    #[allow(clippy::cast_possible_truncation, reason = "it returns 0 or -1")]
+                    // SAFETY: the arguments are those of the system call of this name.
+                    _ => unsafe { libc::syscall(libc::SYS_gettimeofday, out, zone) as libc::c_int },
+                }
             }
 
             /// Replaces the C library's function of this name.
@@ -211,6 +289,8 @@ in_force!();
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[allow(clippy::disallowed_methods, reason = "the clock is what is tested")]
@@ -229,6 +309,27 @@ mod tests {
         assert!(elsewhere >= real, "another thread has the real clock");
         drop(world);
         assert!(now() >= elsewhere);
+    }
+
+    /// What the C library says, in microseconds.
+    fn date() -> i64 {
+        let mut date = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        // SAFETY: the first pointer is valid for one write, and the second may be null.
+        assert_eq!(unsafe { libc::gettimeofday(&raw mut date, std::ptr::null_mut()) }, 0);
+        date.tv_sec * 1_000_000 + date.tv_usec
+    }
+
+    #[test]
+    fn the_date_is_virtual_too() {
+        let world = World::enter(1).unwrap();
+        let begun = date();
+        assert_eq!(begun, 1_767_225_600_000_000);
+        world.set(Duration::from_millis(1500));
+        assert_eq!(date() - begun, 1_500_000);
+        drop(world);
+        #[allow(clippy::disallowed_methods, reason = "it is what the date is compared with")]
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(u128::try_from(date()).unwrap() >= since.as_micros(), "the date is real again");
     }
 
     #[test]
