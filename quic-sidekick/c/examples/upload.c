@@ -1,4 +1,4 @@
-/* Uploads or downloads a file by HTTP/3, with quiche's C interface and the help of a Sidekick proxy.
+/* Uploads or downloads a file by HTTP/3. It uses quiche's C interface, and the help of a proxy.
  *
  * gcc upload.c $(pkg-config --cflags --libs quic-sidekick) -o upload
  * ./upload -c ca.pem -m pacubic FILE HOST PORT /NAME
@@ -27,14 +27,16 @@
 #define PAYLOAD 1350
 #define ID_LEN 16
 #define CHUNK 65536
-#define WINDOW (16 << 20) /* bytes that the server may send ahead: 200 Mbit/s at a round trip of 0.6 s */
+/* The bytes that the server may send ahead: 200 Mbit/s at a round trip of 0.6 s. */
+#define WINDOW (16 << 20)
 
 static const char *usage =
     "usage: upload [-g] [-c CAFILE] [-n NAME] [-m MODE] [-p PROXY[:PORT]] FILE HOST PORT /NAME\n"
     "  -g         download /NAME to FILE; the mode for that is receive\n"
     "  -c CAFILE  root certificates to trust instead of the system's\n"
     "  -n NAME    the name in the server's certificate [HOST]\n"
-    "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive [auto]\n"
+    "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or\n"
+    "             receive [auto]\n"
     "  -p PROXY   the proxy's IPv4 address [any proxy on the path]\n";
 
 static void fail(const char *what, ...) {
@@ -66,8 +68,8 @@ struct upload {
     int last_error;
 };
 
-/* Records why a call on a socket failed, unless it would have blocked. Anyone can forge ICMP messages, so no such error
-   ends the upload. */
+/* Records why a call on a socket failed, unless it would have blocked. Anyone can forge ICMP
+   messages, so no such error ends the upload. */
 static void note_error(struct upload *up) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return;
     up->socket_errors++;
@@ -79,16 +81,20 @@ static void send_all(struct upload *up) {
     bool again = true;
     while (again) {
         for (;;) {
-            /* Sidekick: BBR2 and the help use the time of quiche_conn_send() as the packet's time on the wire. So the packet
-               has to leave at once. */
+            /* Sidekick: BBR2 and the help use the time of quiche_conn_send() as the packet's time
+               on the wire. So the packet has to leave at once. */
             if (sidekick_release_as_nanos(up->conn) > 0) break;
             uint8_t packet[PAYLOAD];
             quiche_send_info info;
             ssize_t len = quiche_conn_send(up->conn, packet, sizeof packet, &info);
             if (len == QUICHE_ERR_DONE) break;
             if (len < 0) fail("the connection failed (%zd)", len);
-            /* The error concerns an earlier packet, and this one has not left. If the second attempt fails, it is lost. */
-            for (int attempt = 0; attempt < 2 && send(up->sock, packet, (size_t)len, 0) < 0; attempt++) note_error(up);
+            /* The error concerns an earlier packet, and this one has not left. If the second
+               attempt fails, it is lost. */
+            for (int attempt = 0; attempt < 2; attempt++) {
+                if (send(up->sock, packet, (size_t)len, 0) >= 0) break;
+                note_error(up);
+            }
         }
         /* Sidekick: record the sent packets, and send messages to the proxy. */
         again = sidekick_on_sent(up->help, up->conn);
@@ -134,7 +140,8 @@ static void ask(struct upload *up) {
         header(":authority", up->host),
         header(":path", up->name),
     };
-    up->stream = quiche_h3_send_request(up->http, up->conn, headers, sizeof headers / sizeof *headers, up->download);
+    up->stream = quiche_h3_send_request(
+        up->http, up->conn, headers, sizeof headers / sizeof *headers, up->download);
     if (up->stream < 0) fail("the request cannot be sent (%lld)", (long long)up->stream);
 }
 
@@ -147,7 +154,8 @@ static void send_body(struct upload *up) {
             if (ferror(up->file)) fail("the file cannot be read: %s", strerror(errno));
             up->all_read = up->to < sizeof up->chunk;
         }
-        ssize_t sent = quiche_h3_send_body(up->http, up->conn, (uint64_t)up->stream, up->chunk + up->from, up->to - up->from, up->all_read);
+        ssize_t sent = quiche_h3_send_body(up->http, up->conn, (uint64_t)up->stream,
+            up->chunk + up->from, up->to - up->from, up->all_read);
         if (sent == QUICHE_H3_ERR_DONE) return;
         if (sent < 0) fail("the server accepts no more of the file (%zd)", sent);
         up->from += (size_t)sent;
@@ -155,14 +163,15 @@ static void send_body(struct upload *up) {
     }
 }
 
-static int read_status(uint8_t *name, size_t name_len, uint8_t *value, size_t value_len, void *status) {
+static int read_status(
+    uint8_t *name, size_t name_len, uint8_t *value, size_t value_len, void *status) {
     if (name_len == 7 && memcmp(name, ":status", 7) == 0 && value_len == 3) {
         *(int *)status = (value[0] - '0') * 100 + (value[1] - '0') * 10 + (value[2] - '0');
     }
     return 0;
 }
 
-/* Reads the server's answer, and writes its body to the file of a download, or to standard output. */
+/* Reads the server's answer. Writes its body to the file of a download, or to standard output. */
 static void read_answer(struct upload *up) {
     quiche_h3_event *event;
     int64_t stream;
@@ -174,9 +183,14 @@ static void read_answer(struct upload *up) {
             quiche_h3_event_for_each_header(event, read_status, &up->status);
             break;
         case QUICHE_H3_EVENT_DATA:
-            while ((len = quiche_h3_recv_body(up->http, up->conn, (uint64_t)stream, body, sizeof body)) > 0) {
+            for (;;) {
+                len = quiche_h3_recv_body(
+                    up->http, up->conn, (uint64_t)stream, body, sizeof body);
+                if (len <= 0) break;
                 FILE *to = up->download && up->status == 200 ? up->file : stdout;
-                if (fwrite(body, 1, (size_t)len, to) < (size_t)len) fail("the file cannot be written: %s", strerror(errno));
+                if (fwrite(body, 1, (size_t)len, to) < (size_t)len) {
+                    fail("the file cannot be written: %s", strerror(errno));
+                }
             }
             break;
         case QUICHE_H3_EVENT_FINISHED:
@@ -201,7 +215,8 @@ static void wait_for_input(struct upload *up) {
     if (of_help < nanos) nanos = of_help;
     uint64_t of_packet = sidekick_release_as_nanos(up->conn);
     if (of_packet > 0 && of_packet < nanos) nanos = of_packet;
-    struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = sidekick_fd(up->help), .events = POLLIN}};
+    struct pollfd sockets[] = {
+        {.fd = up->sock, .events = POLLIN}, {.fd = sidekick_fd(up->help), .events = POLLIN}};
     /* Rounded up, so that poll() does not return before the deadline. */
     uint64_t millis = nanos / 1000000 + (nanos % 1000000 > 0);
     poll(sockets, 2, millis > 60000 ? 60000 : (int)millis);
@@ -212,7 +227,8 @@ static void wait_for_input(struct upload *up) {
 static void explain(struct upload *up) {
     if (quiche_conn_is_timed_out(up->conn)) {
         if (up->socket_errors == 0) fail("the server does not answer");
-        fail("the server does not answer; the network reported %llu errors, the last is: %s", up->socket_errors, strerror(up->last_error));
+        fail("the server does not answer; the network reported %llu errors, the last is: %s",
+            up->socket_errors, strerror(up->last_error));
     }
     bool app;
     uint64_t code;
@@ -224,12 +240,18 @@ static void explain(struct upload *up) {
             int alert = (int)(code - 0x100);
             /* bad_certificate, certificate_unknown, unknown_ca */
             if (alert == 42 || alert == 46 || alert == 48) {
-                fail("the server's certificate is not trusted (TLS alert %d): name its root certificate with -c CAFILE, and its name with -n NAME", alert);
+                fail("the server's certificate is not trusted (TLS alert %d): name its root "
+                     "certificate with -c CAFILE, and its name with -n NAME",
+                    alert);
             }
-            if (alert == 45) fail("the server's certificate has expired (TLS alert 45): check its dates, and this machine's clock");
+            if (alert == 45) {
+                fail("the server's certificate has expired (TLS alert 45): check its dates, and "
+                     "this machine's clock");
+            }
             fail("this end aborted TLS (alert %d, RFC 8446, section 6)", alert);
         }
-        fail("this end closed the connection (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
+        fail("this end closed the connection (error %#llx %.*s)", (unsigned long long)code,
+            (int)len, (const char *)reason);
     }
     fail("the server closed the connection");
 }
@@ -249,7 +271,9 @@ static void open_socket(struct upload *up, const char *host, const char *port) {
     if (error != 0) fail("%s port %s: %s", host, port, gai_strerror(error));
     up->sock = socket(found->ai_family, SOCK_DGRAM, 0);
     if (up->sock < 0) fail("no socket: %s", strerror(errno));
-    if (connect(up->sock, found->ai_addr, found->ai_addrlen) < 0) fail("%s: %s", host, strerror(errno));
+    if (connect(up->sock, found->ai_addr, found->ai_addrlen) < 0) {
+        fail("%s: %s", host, strerror(errno));
+    }
     memcpy(&up->remote, found->ai_addr, found->ai_addrlen);
     up->remote_len = found->ai_addrlen;
     freeaddrinfo(found);
@@ -265,9 +289,15 @@ static sidekick_config *choose(const char *mode, const char *proxy) {
         char host[64];
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(5252)};
         const char *colon = strchr(proxy, ':');
-        snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
-        if (strchr(proxy, ':') != strrchr(proxy, ':') || inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is not an IPv4 address with or without a port", proxy);
-        if (colon != NULL && !is_port(colon + 1)) fail("%s is not a port: use 1 to 65535", colon + 1);
+        snprintf(
+            host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
+        bool second_colon = strchr(proxy, ':') != strrchr(proxy, ':');
+        if (second_colon || inet_pton(AF_INET, host, &at.sin_addr) != 1) {
+            fail("%s is not an IPv4 address with or without a port", proxy);
+        }
+        if (colon != NULL && !is_port(colon + 1)) {
+            fail("%s is not a port: use 1 to 65535", colon + 1);
+        }
         if (colon != NULL) at.sin_port = htons((uint16_t)atoi(colon + 1));
         sidekick_config_set_proxy(config, (struct sockaddr *)&at, sizeof at);
     }
@@ -277,8 +307,11 @@ static sidekick_config *choose(const char *mode, const char *proxy) {
 static quiche_config *configure(const char *cafile, const char *controller) {
     quiche_config *config = quiche_config_new(QUICHE_PROTOCOL_VERSION);
     const char *protos = QUICHE_H3_APPLICATION_PROTOCOL;
-    quiche_config_set_application_protos(config, (const uint8_t *)protos, sizeof QUICHE_H3_APPLICATION_PROTOCOL - 1);
-    if (cafile != NULL && quiche_config_load_verify_locations_from_file(config, cafile) < 0) fail("%s holds no certificates", cafile);
+    quiche_config_set_application_protos(
+        config, (const uint8_t *)protos, sizeof QUICHE_H3_APPLICATION_PROTOCOL - 1);
+    if (cafile != NULL && quiche_config_load_verify_locations_from_file(config, cafile) < 0) {
+        fail("%s holds no certificates", cafile);
+    }
     if (controller != NULL) quiche_config_set_cc_algorithm_name(config, controller);
     quiche_config_verify_peer(config, true);
     quiche_config_set_max_idle_timeout(config, 30000);
@@ -318,7 +351,8 @@ int main(int argc, char **argv) {
     quiche_config *config = configure(cafile, sidekick_config_congestion_control(terms));
     uint8_t id[ID_LEN];
     if (getrandom(id, sizeof id, 0) != sizeof id) fail("no random numbers: %s", strerror(errno));
-    up.conn = quiche_connect(up.host, id, sizeof id, (struct sockaddr *)&up.local, up.local_len, (struct sockaddr *)&up.remote, up.remote_len, config);
+    up.conn = quiche_connect(up.host, id, sizeof id, (struct sockaddr *)&up.local, up.local_len,
+        (struct sockaddr *)&up.remote, up.remote_len, config);
     if (up.conn == NULL) fail("no connection can be made");
     up.help = sidekick_new(terms);
     int error = sidekick_attach(up.help, up.conn);
@@ -336,7 +370,12 @@ int main(int argc, char **argv) {
             sidekick_status status;
             sidekick_get_status(up.help, &status);
             sidekick_assistance(up.help, sentence, sizeof sentence);
-            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu gaps repaired near; %llu socket errors\n", up.status, sentence, (unsigned long long)status.quacks, (unsigned long long)status.early_lost, (unsigned long long)status.repaired_near, up.socket_errors + (unsigned long long)status.socket_errors);
+            fprintf(stderr,
+                "status %d; %s; %llu quACKs, %llu packets lost early; %llu gaps repaired near; "
+                "%llu socket errors\n",
+                up.status, sentence, (unsigned long long)status.quacks,
+                (unsigned long long)status.early_lost, (unsigned long long)status.repaired_near,
+                up.socket_errors + (unsigned long long)status.socket_errors);
             sidekick_stop(up.help);
             quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
             closing = true;
