@@ -57,6 +57,8 @@ impl AdjacentSocket for UdpSocket {
 /// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
 ///
+/// Keep a driver as long as its connection. To end the help earlier, call [`stop`](Self::stop).
+///
 /// A driver may move to another thread with its connection (it is `Send`). Threads cannot share it
 /// by reference (it is not `Sync`): it caches the next timeout in a cell.
 #[derive(Debug)]
@@ -72,11 +74,17 @@ pub struct Driver<S = UdpSocket> {
 
 impl Driver<UdpSocket> {
     /// Binds the adjacent socket to the connection's local address, and attaches the connection
-    /// with it.
+    /// with it. A driver serves one connection, and attaches it once.
     ///
     /// # Errors
-    /// The system refuses the socket. The connection then continues unassisted.
+    /// - The system refuses the socket. The connection then continues unassisted, whatever follows.
+    /// - [`io::ErrorKind::AlreadyExists`]: the driver attached a connection before, or its help has
+    ///   ended. Nothing changes.
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> io::Result<()> {
+        if self.socket.is_some() || self.sidekick.has_stopped() {
+            let sentence = "the driver attached a connection before, or its help has ended";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, sentence));
+        }
         let socket = bind(self.proxy, conn).inspect_err(|_| self.abandon())?;
         self.attach_with(conn, socket);
         Ok(())
@@ -212,7 +220,9 @@ impl<S: AdjacentSocket> Driver<S> {
         self.sidekick.status()
     }
 
-    /// Ends the session with the proxy. Call it before the connection is closed.
+    /// Ends the session with the proxy. Call it before the connection is closed. If the connection
+    /// goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more at least:
+    /// they end what the help has changed in the connection, such as held acknowledgements.
     pub fn stop(&mut self) {
         self.sidekick.stop();
         self.transmit();
@@ -298,5 +308,27 @@ mod tests {
         assert_ne!(driver.sidekick.poll_timeout(), None);
         driver.stop();
         assert_eq!(driver.sidekick.poll_timeout(), None);
+    }
+
+    /// A second socket would replace the one that the application polls.
+    #[test]
+    fn a_driver_attaches_once() {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        let id = quiche::ConnectionId::from_vec(vec![1; 16]);
+        let mut conn = quiche::connect(None, &id, loopback(0), loopback(443), &mut config).unwrap();
+        let terms = Config::new(loopback(5252), Mode::Reinject);
+        let mut attached: Driver = Driver::new(terms.clone());
+        attached.attach(&mut conn).unwrap();
+        let mut refuses = |driver: &mut Driver, because: &str| {
+            let kind = driver.attach(&mut conn).map_err(|error| error.kind());
+            assert_eq!(kind, Err(io::ErrorKind::AlreadyExists), "{because}");
+        };
+        let port = attached.socket().and_then(|socket| socket.local_addr().ok());
+        refuses(&mut attached, "it is attached");
+        assert_eq!(attached.socket().and_then(|socket| socket.local_addr().ok()), port);
+        let mut abandoned: Driver = Driver::new(terms);
+        abandoned.abandon();
+        refuses(&mut abandoned, "the system refused the socket");
     }
 }

@@ -401,6 +401,11 @@ impl Sidekick {
         self.receiver.on_sender_changed();
     }
 
+    /// Whether the help has ended for good.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// Continues without a proxy, because the adjacent socket failed.
     pub fn abandon(&mut self) {
         self.stopped = true;

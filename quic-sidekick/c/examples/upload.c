@@ -368,7 +368,7 @@ int main(int argc, char **argv) {
         if (up.answered && !closing) {
             char sentence[128];
             sidekick_status status;
-            sidekick_get_status(up.help, &status);
+            sidekick_get_status(up.help, &status, sizeof status);
             sidekick_assistance(up.help, sentence, sizeof sentence);
             fprintf(stderr,
                 "status %d; %s; %llu quACKs, %llu packets lost early; %llu gaps repaired near; "

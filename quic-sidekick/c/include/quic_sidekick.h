@@ -25,7 +25,8 @@ typedef struct sidekick sidekick;
 typedef struct sidekick_config sidekick_config;
 
 /*
- Whether a connection is assisted, and counters since it began.
+ Whether a connection is assisted, and counters since it began. Later versions of the library add
+ fields only at the end.
  */
 typedef struct sidekick_status {
   /*
@@ -100,21 +101,23 @@ extern "C" {
 struct sidekick *sidekick_new(const struct sidekick_config *config);
 
 /*
- Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does
- nothing.
+ Frees the help, and closes its socket. NULL does nothing. Free the help after the connection. To
+ end the help earlier, call sidekick_stop(), and go on with the loop.
  */
 void sidekick_free(struct sidekick *sidekick);
 
 /*
  Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
- it right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is NULL, or
- the system's error number if it refuses the socket. The connection then continues unassisted.
+ it once, right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is
+ NULL, EALREADY if the help was attached before or has ended, or the system's error number if it
+ refuses the socket. After a refusal the connection continues unassisted.
  */
 int sidekick_attach(struct sidekick *sidekick, quiche_conn *conn);
 
 /*
- The socket of the help, for poll(); -1 if there is none, which poll() ignores. When it is
- readable, call sidekick_receive(). Only the help reads, writes and closes it.
+ The socket of the help, for poll(); -1 if there is none, which poll() ignores. Ask before each
+ poll(), because sidekick_receive() closes a socket that failed. When it is readable, call
+ sidekick_receive(). Only the help reads, writes and closes it.
  */
 int sidekick_fd(const struct sidekick *sidekick);
 
@@ -146,7 +149,9 @@ uint64_t sidekick_timeout_as_nanos(const struct sidekick *sidekick);
 uint64_t sidekick_release_as_nanos(const quiche_conn *conn);
 
 /*
- Ends the session with the proxy. Call it before quiche_conn_close().
+ Ends the session with the proxy. Call it before quiche_conn_close(). If the connection goes on,
+ continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has changed
+ in the connection, such as held acknowledgements.
  */
 void sidekick_stop(struct sidekick *sidekick);
 
@@ -198,9 +203,11 @@ int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint8_t sums);
 
 /*
- Writes the status to `out`. If `sidekick` is null, writes that of a connection without help.
+ Writes the status to `out`, cut to `size` bytes. `size` is `sizeof(sidekick_status)` in the
+ program, so that it fits even if the library knows more fields. Fields that the library does not
+ know become 0. If `sidekick` is null, writes the status of a connection without help.
  */
-void sidekick_get_status(const struct sidekick *sidekick, struct sidekick_status *out);
+void sidekick_get_status(const struct sidekick *sidekick, struct sidekick_status *out, size_t size);
 
 /*
  Writes a sentence for a user to `out`, such as "assisted by the proxy", with a zero byte at its

@@ -19,6 +19,7 @@ pub mod status;
 use clock::now;
 use nix::libc::c_int;
 use quic_sidekick::{Driver, quiche::Connection};
+use std::io;
 use std::os::fd::AsRawFd as _;
 
 use config::sidekick_config;
@@ -39,8 +40,8 @@ pub unsafe extern "C" fn sidekick_new(config: *const sidekick_config) -> *mut si
     Box::into_raw(Box::new(sidekick { driver: Driver::new(config.terms.clone()) }))
 }
 
-/// Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does
-/// nothing.
+/// Frees the help, and closes its socket. NULL does nothing. Free the help after the connection. To
+/// end the help earlier, call sidekick_stop(), and go on with the loop.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_free(sidekick: *mut sidekick) {
     if !sidekick.is_null() {
@@ -62,8 +63,9 @@ unsafe fn both<'a>(
 }
 
 /// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
-/// it right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is NULL, or
-/// the system's error number if it refuses the socket. The connection then continues unassisted.
+/// it once, right after quiche_connect() or quiche_accept(). Returns 0, EINVAL if a pointer is
+/// NULL, EALREADY if the help was attached before or has ended, or the system's error number if it
+/// refuses the socket. After a refusal the connection continues unassisted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Connection) -> c_int {
     // SAFETY: both are null or live and used by this thread alone, as the caller promises.
@@ -72,12 +74,14 @@ pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Con
     };
     match driver.attach(conn) {
         Ok(()) => 0,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => nix::libc::EALREADY,
         Err(error) => error.raw_os_error().unwrap_or(nix::libc::EIO),
     }
 }
 
-/// The socket of the help, for poll(); -1 if there is none, which poll() ignores. When it is
-/// readable, call sidekick_receive(). Only the help reads, writes and closes it.
+/// The socket of the help, for poll(); -1 if there is none, which poll() ignores. Ask before each
+/// poll(), because sidekick_receive() closes a socket that failed. When it is readable, call
+/// sidekick_receive(). Only the help reads, writes and closes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_fd(sidekick: *const sidekick) -> c_int {
     // SAFETY: null or live, as the caller promises.
@@ -135,7 +139,9 @@ pub unsafe extern "C" fn sidekick_release_as_nanos(conn: *const Connection) -> u
     u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Ends the session with the proxy. Call it before quiche_conn_close().
+/// Ends the session with the proxy. Call it before quiche_conn_close(). If the connection goes on,
+/// continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has changed
+/// in the connection, such as held acknowledgements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_stop(sidekick: *mut sidekick) {
     // SAFETY: null or live, as the caller promises.

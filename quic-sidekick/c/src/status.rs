@@ -5,7 +5,8 @@ use quic_sidekick::Assistance;
 use std::ffi::c_char;
 use std::ptr;
 
-/// Whether a connection is assisted, and counters since it began.
+/// Whether a connection is assisted, and counters since it began. Later versions of the library add
+/// fields only at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
@@ -43,14 +44,25 @@ pub struct sidekick_status {
     pub socket_errors: u64,
 }
 
-/// Writes the status to `out`. If `sidekick` is null, writes that of a connection without help.
+/// Writes the status to `out`, cut to `size` bytes. `size` is `sizeof(sidekick_status)` in the
+/// program, so that it fits even if the library knows more fields. Fields that the library does not
+/// know become 0. If `sidekick` is null, writes the status of a connection without help.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mut sidekick_status) {
+pub unsafe extern "C" fn sidekick_get_status(
+    sidekick: *const sidekick,
+    out: *mut sidekick_status,
+    size: usize,
+) {
     // SAFETY: null or live, as the caller promises.
-    let sidekick = unsafe { sidekick.as_ref() };
+    let status = unsafe { sidekick.as_ref() }.map(status_of).unwrap_or_default();
     if !out.is_null() {
-        // SAFETY: not null, and valid for writing, as the caller promises.
-        unsafe { out.write(sidekick.map(status_of).unwrap_or_default()) };
+        let known = size.min(size_of::<sidekick_status>());
+        // SAFETY: there are `size` bytes at `out`, as the caller promises, and no more are written.
+        // They do not overlap with `status`, of which no more bytes than it has are read.
+        unsafe {
+            ptr::copy_nonoverlapping((&raw const status).cast::<u8>(), out.cast::<u8>(), known);
+            out.cast::<u8>().add(known).write_bytes(0, size - known);
+        }
     }
 }
 
@@ -118,7 +130,7 @@ mod tests {
             let sidekick = sidekick_new(config);
             sidekick_config_free(config);
             let mut status = sidekick_status { polls: 7, ..Default::default() };
-            sidekick_get_status(sidekick, &raw mut status);
+            sidekick_get_status(sidekick, &raw mut status, size_of_val(&status));
             assert_eq!(status, sidekick_status::default());
             status.polls = 7;
             let mut out = [1; 8];
@@ -130,13 +142,27 @@ mod tests {
             sidekick_free(sidekick);
             sidekick_free(ptr::null_mut());
             // The buffers of a program that did not check for null hold nothing else.
-            sidekick_get_status(ptr::null(), &raw mut status);
+            sidekick_get_status(ptr::null(), &raw mut status, size_of_val(&status));
             assert_eq!(status, sidekick_status::default());
             let mut out = [1; 99];
             let len = sidekick_assistance(ptr::null(), out.as_mut_ptr(), out.len());
             let sentence = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
             assert_eq!(sentence.len(), len);
             assert!(sentence.starts_with("unassisted: "), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_program_may_know_more_or_fewer_fields_than_the_library() {
+        let known = size_of::<sidekick_status>();
+        for size in [0, 16, known, known + 24] {
+            let mut bytes = vec![0xff_u8; known + 48];
+            // SAFETY: there are `size` bytes, and the function aligns no access to them.
+            unsafe { sidekick_get_status(ptr::null(), bytes.as_mut_ptr().cast(), size) };
+            // The search from the end reads no padding, because no size ends in it.
+            let written = bytes.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
+            assert_eq!(written, size);
+            assert!(size == 0 || bytes[0] == 0);
         }
     }
 }
