@@ -1,10 +1,13 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
-//! quiche reads the clock itself, and draws random numbers from BoringSSL, which also reads the
-//! date. All these are C functions, which a program with [`in_force!`] replaces. In a [`World`],
-//! the clock stands still until it is set, and the numbers follow from the world's seed. Each
-//! thread has its own world. A thread without one uses the real clock and real random numbers. This
-//! crate is for simulations and tests, never for a product.
+//! quiche reads the clock itself, and draws random numbers from BoringSSL. BoringSSL writes the
+//! date in session tickets. All these come from C functions, which a program with [`in_force!`]
+//! replaces. In a [`World`], the clock stands still until it is set, and the numbers follow from
+//! the world's seed. Each thread has its own world. A thread without one uses the real clock and
+//! real random numbers. This crate is for simulations and tests, never for a product.
+//!
+//! The date is virtual in session tickets alone. Certificates are checked against the real one
+//! (`time`), and `SystemTime` is real.
 //!
 //! BoringSSL's innermost part has a generator of its own for each thread. It draws the keys of
 //! ML-KEM and the salts of RSA-PSS. Its first draw takes a seed from the system, which a world
@@ -225,6 +228,13 @@ macro_rules! in_force {
             /// Replaces `bssl::CRYPTO_init_sysrand`, whose object file the linker then leaves out.
             #[unsafe(export_name = "_ZN4bssl19CRYPTO_init_sysrandEv")]
             extern "C" fn init_sysrand() {}
+
+            /// Replaces `bssl::CRYPTO_get_fork_generation`. A program in virtual time does not
+            /// fork. Where the kernel cannot detect a fork, BoringSSL would draw more seeds.
+            #[unsafe(export_name = "_ZN4bssl26CRYPTO_get_fork_generationEv")]
+            extern "C" fn fork_generation() -> u64 {
+                1
+            }
 
             /// Replaces BoringSSL's function of this name, which asks the processor for a number.
             /// Without that number, BoringSSL uses its generator alone.
