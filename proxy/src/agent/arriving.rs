@@ -75,7 +75,7 @@ pub(super) struct Reception {
     next_gap: u64,
     /// Numbers that were missing when a higher one arrived.
     pub(super) missed: u64,
-    /// Copies that were handed to the host.
+    /// Copies that the caller handed to the host.
     pub(super) delivered: u64,
 }
 
@@ -136,7 +136,6 @@ impl Reception {
         if self.place(copy, identifier) != Place::Late {
             sender.on_progress(identifier, now);
         }
-        self.delivered += 1;
         true
     }
 
@@ -175,7 +174,8 @@ impl Reception {
             return Place::Late;
         }
         let before = mem::replace(&mut stream.latest, latest);
-        stream.highest += step;
+        // The counters of WireGuard may pass the greatest signed number.
+        stream.highest = stream.highest.wrapping_add(step);
         if stream.alike < ALIKE {
             stream.alike += 1;
             return Place::Newest;

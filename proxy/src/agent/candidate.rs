@@ -1,12 +1,12 @@
-//! A flow with too few packets to be helped, without I/O.
+//! Flows with too few packets to be helped. This module does no I/O.
 
 use std::time::{Duration, Instant};
 
 use super::kind::{Classifier, Kind};
 use super::round_trip::RoundTrip;
 
-/// A VLAN and its parent show each packet twice. So a packet on another interface counts as a
-/// duplicate, until the flow's own interface has shown none for this long.
+/// A bridge and its port, or a bond and its member, show each packet twice. So a packet on another
+/// interface counts as a duplicate, until the flow's own interface has shown none for this long.
 pub(super) const MOVED: Duration = Duration::from_millis(100);
 /// The least UDP payload of a client's first packet (RFC 9000, section 14.1).
 const FIRST: usize = 1200;
@@ -62,6 +62,11 @@ impl Candidate {
         self.packets += 1;
         self.last = now;
         true
+    }
+
+    /// Whether packets only arrive. The host may not have asked for them.
+    pub(super) fn only_arrives(&self) -> bool {
+        self.seen.is_none()
     }
 
     /// Notes a packet that arrives.

@@ -170,7 +170,8 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
         ),
         (
             "sidekick_agent_messages_malformed_total",
-            "Datagrams at the agent's port that were no message of a proxy of its flows.",
+            "Datagrams at the agent's port, and answers on a flow's path, that were no message of a \
+             proxy of its flows.",
             malformed,
         ),
         (

@@ -218,12 +218,14 @@ impl Filter {
     /// Whether a flow gets help. The flow is as packets show it ([`Flow::canonical`]).
     ///
     /// A flow to many receivers, or to none, gets no help: a multicast address, 255.255.255.255, an
-    /// unspecified address, port 0. A flow to one of [`UNHELPED_PORTS`] gets help only if `only`
-    /// names its port.
+    /// unspecified address, port 0. Nor does a flow from such an address. A flow to one of
+    /// [`UNHELPED_PORTS`] gets help only if `only` names its port.
     #[must_use]
     pub fn allows(&self, flow: &Flow) -> bool {
         let matched = |list: &[Selector]| list.iter().any(|selector| selector.matches(flow));
         is_unicast(flow.destination)
+            // A group's packets arrive from a flow whose source would be the group.
+            && is_unicast(flow.source)
             && !matched(&self.except)
             && (self.only.is_empty() || matched(&self.only))
             && (!UNHELPED_PORTS.contains(&flow.destination.port())

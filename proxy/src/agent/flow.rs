@@ -131,6 +131,8 @@ pub(super) struct HelpedFlow {
     judged: (u64, u64),
     /// A proxy reported it at least once.
     was_assisted: bool,
+    /// Only arriving packets began the help, and none left yet.
+    pub(super) only_arrives: bool,
     journal: Journal,
     pub(super) sent: u64,
     pub(super) lost: u64,
@@ -195,6 +197,7 @@ impl HelpedFlow {
             rest: REST,
             judged: (0, 0),
             was_assisted: false,
+            only_arrives: candidate.only_arrives(),
             journal: Journal::begin(flow, candidate.classifier.kind),
             sent: 0,
             lost: 0,
@@ -228,7 +231,9 @@ impl HelpedFlow {
                 return false;
             }
             self.reception = Reception::begin(kind, arriving).map(Box::new);
-            self.sender.want_copies(KEEP, now);
+            if self.reception.is_some() {
+                self.sender.want_copies(KEEP, now);
+            }
         }
         if let Some(reception) = &mut self.reception {
             reception.note_headers(arriving);
@@ -248,8 +253,9 @@ impl HelpedFlow {
         if let Some(reception) = &mut self.reception
             && reception.on_copy(copy, &mut self.sender, now)
         {
-            outbox.push_packet(reception.template(), copy);
-            totals.delivered += 1;
+            let delivered = u64::from(outbox.push_packet(reception.template(), copy));
+            reception.delivered += delivered;
+            totals.delivered += delivered;
         }
     }
 
@@ -305,7 +311,10 @@ impl HelpedFlow {
         // A call begins with the handshake of another protocol.
         if before != self.kind() && self.kind() == Kind::Rtp {
             self.sender.set_terms(terms(Kind::Rtp));
-            self.sender.start(self.flow, now);
+            // The help begins again after a pause anyway.
+            if self.rests_until.is_none() {
+                self.sender.start(self.flow, now);
+            }
         }
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
@@ -325,14 +334,20 @@ impl HelpedFlow {
         Sighting::FromProgram
     }
 
-    /// Continues on another interface. That path has another proxy, and earlier measurements do not
-    /// apply to it.
+    /// Continues on another interface. That path has another proxy, and earlier measurements and
+    /// pauses do not apply to it.
     fn go_by(&mut self, template: Template, now: Instant) {
         self.template = template;
         self.store.clear();
         self.under_way.clear_repairs();
         (self.round_trip, self.congested_until) = (RoundTrip::Unknown, None);
+        (self.full_since, self.rests_until, self.woke, self.rest) = (None, None, None, REST);
         self.sender.start(self.flow, now);
+    }
+
+    /// Whether a proxy reports it now.
+    pub(super) fn is_assisted(&self) -> bool {
+        self.rests_until.is_none() && self.sender.assistance() == Assistance::Assisted
     }
 
     /// Asks a proxy for help again after a pause.

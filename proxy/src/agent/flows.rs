@@ -12,7 +12,7 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::{Assistance, Flow, Sender, SenderConfig};
+use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::{debug, info};
 
 use super::candidate::Candidate;
@@ -32,9 +32,16 @@ const ALONE_AGE: Duration = Duration::from_secs(5);
 const ASKED: usize = 8;
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Of the flows that may be helped, this share may be flows whose packets only arrive, but not more
+/// than [`MOST_ARRIVING`]. Strangers can begin such flows.
+const SHARE_ARRIVING: usize = 8;
+const MOST_ARRIVING: usize = 16;
 /// If the agent helps as many flows as it may, a new one replaces the one with the longest silence,
 /// which must be at least this long.
 const REPLACED: Duration = Duration::from_secs(2);
+
+/// Why the help for a flow ends if another needs its place.
+const REPLACES: &str = "another flow takes its place";
 
 /// The limits of an agent.
 #[derive(Clone, Debug)]
@@ -70,6 +77,10 @@ pub(super) struct Agent {
     flows: HashMap<Flow, Entry>,
     /// Those of the flows that are helped.
     helped: usize,
+    /// Those of the helped flows whose packets only arrive.
+    only_arriving: usize,
+    /// The log names a flow that had no room. It names no other until the help for one ends.
+    was_full: bool,
     sweep_at: Option<Instant>,
     /// The flows with too few packets and those that are left alone, the oldest first. The list may
     /// also contain flows that are gone or helped.
@@ -187,6 +198,8 @@ impl Agent {
             random: Box::new(random),
             flows: HashMap::new(),
             helped: 0,
+            only_arriving: 0,
+            was_full: false,
             named: Named::default(),
             local: HashSet::new(),
             sweep_at: None,
@@ -219,6 +232,9 @@ impl Agent {
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 let memory = self.limits.memory;
                 let outcome = self.work.on_leaving(helped, &leaving, payloads, memory, now);
+                if helped.sent > 0 && mem::take(&mut helped.only_arrives) {
+                    self.only_arriving -= 1;
+                }
                 if let Err(why) = outcome {
                     self.leave_alone(flow, why, now);
                 }
@@ -258,6 +274,7 @@ impl Agent {
 
     /// Begins to count the packets of a flow, if it may be helped.
     fn begin(&mut self, flow: Flow, now: Instant) -> Option<&mut Candidate> {
+        self.sweep_at.get_or_insert(now + SWEEP);
         if !self.limits.filter.allows(&flow) || !self.has_room(now) {
             return None;
         }
@@ -281,15 +298,22 @@ impl Agent {
         if !candidate.is_worth_it(self.limits.min_packets) {
             return false;
         }
-        if self.helped >= self.limits.max_flows && !self.replace(now) {
+        if !self.makes_room(candidate.only_arrives(), now) {
             // The agent tries again after as many packets.
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
                 let again = mem::replace(&mut candidate.was_refused, true);
                 if !again {
                     self.work.totals.flows_refused += 1;
-                    let (Flow { source, destination }, most) = (flow, self.limits.max_flows);
-                    info!("{source} to {destination}: no help beside {most} other flows");
+                    let (Flow { source, destination }, others) = (flow, self.helped);
+                    let sentence =
+                        format!("{source} to {destination}: no help beside {others} other flows");
+                    // Strangers can begin such flows.
+                    if mem::replace(&mut self.was_full, true) {
+                        debug!("{sentence}");
+                    } else {
+                        info!("{sentence}");
+                    }
                 }
             }
             return false;
@@ -312,12 +336,33 @@ impl Agent {
         let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
         self.work.totals.flows += 1;
         self.helped += 1;
+        self.only_arriving += usize::from(helped.only_arrives);
         self.flows.insert(flow, Entry::Helped(helped));
         true
     }
 
-    /// Makes room for a flow: ends the help for the one with the longest silence. Returns false if
-    /// none has been silent for long enough.
+    /// Makes room for a flow, if there is none. Returns false if that is not possible. A flow whose
+    /// packets only arrive gives way to one of the host's own.
+    fn makes_room(&mut self, only_arrives: bool, now: Instant) -> bool {
+        let most = self.limits.max_flows;
+        let most_arriving = (most / SHARE_ARRIVING).clamp(1, MOST_ARRIVING);
+        if only_arrives && self.only_arriving >= most_arriving {
+            return false;
+        }
+        if self.helped < most {
+            return true;
+        }
+        if !only_arrives && self.only_arriving > 0 {
+            let arriving = self.helped().filter(|helped| helped.only_arrives);
+            let oldest = arriving.min_by_key(|helped| helped.last).map(|helped| helped.flow);
+            oldest.into_iter().for_each(|flow| self.end(flow, REPLACES, now));
+            return true;
+        }
+        self.replace(now)
+    }
+
+    /// Ends the help for the flow with the longest silence. Returns false if none has been silent
+    /// for long enough.
     fn replace(&mut self, now: Instant) -> bool {
         // In a flood, the agent must not search all flows for each packet.
         if self.replaces_at.is_some_and(|at| now < at) {
@@ -329,7 +374,7 @@ impl Agent {
             self.replaces_at = Some(last + REPLACED);
             return false;
         }
-        self.end(flow, "another flow takes its place", now);
+        self.end(flow, REPLACES, now);
         true
     }
 
@@ -337,6 +382,8 @@ impl Agent {
     fn end(&mut self, flow: Flow, why: &str, now: Instant) {
         if let Some(Entry::Helped(helped)) = self.flows.remove(&flow) {
             self.helped -= 1;
+            self.only_arriving -= usize::from(helped.only_arrives);
+            self.was_full = false;
             self.work.end(helped, why, now);
         }
     }
@@ -400,7 +447,10 @@ impl Agent {
                     is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }
-                Some(Entry::LeftAlone(_)) => continue,
+                Some(Entry::LeftAlone(last)) => {
+                    *last = now;
+                    continue;
+                }
                 // A receiver may send little. Of flows that only arrive, the agent helps those
                 // whose losses it can repair.
                 None if self.limits.delivers && Kind::may_be_numbered(payload) => {
@@ -551,7 +601,7 @@ impl Agent {
 
     /// Flows that are helped, flows that a proxy reports, and bytes of copies.
     pub(super) fn counts(&self) -> (usize, usize, u64) {
-        let assisted = |helped: &&HelpedFlow| helped.sender.assistance() == Assistance::Assisted;
+        let assisted = |helped: &&HelpedFlow| helped.is_assisted();
         let memory = self.helped().map(|helped| helped.memory() as u64).sum();
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
@@ -576,7 +626,7 @@ impl Agent {
             interface: name(helped.interface()),
             kind: helped.kind().to_string(),
             state: helped.state(self.limits.sender.key.is_some(), now),
-            assisted: helped.sender.assistance() == Assistance::Assisted,
+            assisted: helped.is_assisted(),
             proxy: helped.sender.proxy().map(|(address, _)| address),
             proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),
             near_rtt_ms: helped.sender.near_rtt().map(ms),

@@ -66,14 +66,17 @@ impl Outbox {
         fits
     }
 
-    /// Adds a packet to this host with the headers of one that arrived.
-    pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) {
+    /// Adds a packet to this host with the headers of one that arrived. Returns false if it cannot
+    /// be sent.
+    pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) -> bool {
         let mut buffer = self.buffer();
-        if self.waiting.len() < MOST && template.write_packet(payload, &mut buffer) {
+        let fits = self.waiting.len() < MOST && template.write_packet(payload, &mut buffer);
+        if fits {
             self.waiting.push_back((To::Host, buffer));
         } else {
             self.refuse(buffer);
         }
+        fits
     }
 
     /// Adds a message to a proxy about a flow from `source` that leaves by `interface`.

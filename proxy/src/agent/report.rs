@@ -28,9 +28,10 @@ pub struct Totals {
     pub flows_assisted: u64,
     /// Datagrams of these flows.
     pub sent: u64,
-    /// Of these, datagrams that were lost before the proxy.
+    /// Losses of these before the proxy. The loss of a datagram that was sent again counts, too.
     pub lost: u64,
-    /// Of these, datagrams that the proxy reported later: they were overtaken.
+    /// Of all sent datagrams, those that counted as lost and that the proxy reported later: they
+    /// were overtaken.
     pub turned_up: u64,
     /// Datagrams sent again.
     pub resent: u64,
@@ -59,7 +60,8 @@ pub struct Totals {
     pub messages: u64,
     /// Bytes of these messages.
     pub message_bytes: u64,
-    /// Datagrams at the agent's port that were no message of a proxy of its flows.
+    /// Datagrams at the agent's port, and answers on a flow's path, that were no message of a proxy
+    /// of its flows.
     pub malformed: u64,
     /// Captured frames with headers that contradict themselves.
     pub malformed_frames: u64,
@@ -132,7 +134,7 @@ pub struct FlowReport {
     pub kind: String,
     /// Whether it is helped now, and if not, why.
     pub state: String,
-    /// Whether it is helped now.
+    /// Whether a proxy reports it now.
     pub assisted: bool,
     /// The proxy's address, if there is one.
     pub proxy: Option<SocketAddr>,
@@ -144,7 +146,7 @@ pub struct FlowReport {
     pub rtt_ms: Option<f64>,
     /// Datagrams since help began.
     pub sent: u64,
-    /// Of these, datagrams that were lost before the proxy.
+    /// Losses of these before the proxy, also of those sent again.
     pub lost: u64,
     /// Datagrams sent again.
     pub resent: u64,

@@ -269,8 +269,16 @@ fn a_lasting_queue_pauses_the_help() {
     net.stream(flow(4000), 3000);
     let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
     assert!(report.state.contains("without help for a while"), "{report:?}");
+    assert!(!report.assisted && net.agent.counts().1 == 0, "{report:?}");
     let quacks = net.agent.totals().quacks;
-    net.stream(flow(4000), 2000);
+    net.stream(flow(4000), 1000);
+    // A call may begin meanwhile. The pause goes on.
+    for sequence in 0..1000_u16 {
+        net.send(flow(4000), &arriving::rtp(1, sequence));
+        net.run(MS);
+    }
+    let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
+    assert_eq!((report.kind.as_str(), report.assisted), ("RTP", false), "{report:?}");
     assert_eq!(net.agent.totals().quacks, quacks, "the proxy is silent");
     (net.queue, net.delay) = (Duration::ZERO, MS);
     net.stream(flow(4000), 9000);

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A packet of a call. No other packet ends with the same bytes.
-fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
+pub(super) fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
     let number = sequence.to_be_bytes();
     let tag = (u32::from(sequence) + 7919 * u32::from(ssrc)).wrapping_mul(0x9e37_79b1);
     let head = [0x80, 111, number[0], number[1], 0, 0, number[0], number[1], 0, 0, 0, ssrc];
@@ -125,6 +125,61 @@ fn a_flow_that_only_arrives_is_helped() {
     let totals = net.agent.totals();
     assert!(missing <= 3, "{missing}: {totals:?}");
     assert!(totals.delivered > 100 && totals.markers <= 6, "{totals:?}");
+}
+
+/// A stranger can send such packets, under any address.
+#[test]
+fn flows_that_only_arrive_leave_room_for_the_hosts_own() {
+    let max_flows = 16;
+    let mut net = Net::new(Limits { max_flows, ..limits() }, MS, 0);
+    let busy = u16::try_from(max_flows).unwrap();
+    // The agent sends along the paths of all flows.
+    net.programs.extend((0..busy).map(|port| flow(5000 + port)));
+    for number in 0..20 {
+        for port in 0..busy {
+            net.arriving(flow(5000 + port).reversed(), &tunnelled(number));
+        }
+        net.drain();
+        net.run(10 * MS);
+    }
+    assert_eq!(net.agent.counts().0, 2, "an eighth");
+    assert_eq!(net.agent.totals().flows_refused, u64::from(busy) - 2);
+    for port in 4000..4000 + busy {
+        for _ in 0..8 {
+            net.send_next(flow(port));
+        }
+    }
+    let helped = net.agent.flows(99, |_| String::new(), net.now);
+    assert_eq!(helped.len(), max_flows);
+    assert!(helped.iter().all(|report| report.source.port() < 5000), "{helped:?}");
+    // None of them gives way.
+    net.arriving(flow(5000).reversed(), &tunnelled(99));
+    assert_eq!(net.agent.flows(99, |_| String::new(), net.now), helped);
+}
+
+#[test]
+fn a_flow_from_a_group_gets_no_help() {
+    let mut net = Net::new(limits(), MS, 0);
+    let group = Flow { source: "239.1.2.3:5004".parse().unwrap(), ..flow(4000) };
+    for number in 0..20 {
+        net.arriving(group.reversed(), &rtp(1, number));
+    }
+    assert_eq!((net.agent.counts().0, net.agent.totals().markers), (0, 0));
+}
+
+/// The numbers of `WireGuard` have 64 bits.
+#[test]
+fn numbers_may_pass_the_greatest_signed_one() {
+    let packet = |counter: u64| {
+        let tag = counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let head = [4, 0, 0, 0, 9, 9, 9, 9];
+        [&head[..], &counter.to_le_bytes(), &[7; 900], &tag.to_be_bytes()].concat()
+    };
+    let mut net = Net::call(flow(4000), limits(), tunnelled);
+    net.loss_percent = 10;
+    let greatest = u64::try_from(i64::MAX).unwrap();
+    let missing = net.stream_here((greatest - 100..greatest + 100).map(packet), MS);
+    assert!(missing <= 2, "{missing}: {:?}", net.agent.totals());
 }
 
 #[test]
