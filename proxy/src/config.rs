@@ -20,7 +20,8 @@ use crate::size::Size;
 /// Interfaces that one proxy can capture on.
 pub const MAX_INTERFACES: usize = 32;
 
-/// The budget for copies, unless the machine has little memory: then that part of it.
+/// The budget for copies: this, or one part in [`KEEP_PART`] of the machine's memory if that is
+/// less.
 const KEEP: Size = Size::mebibytes(64);
 const KEEP_PART: u64 = 8;
 
@@ -193,7 +194,7 @@ impl Config {
         Ok(())
     }
 
-    /// The interfaces with the numbers that captures and addresses name them by.
+    /// Each interface with its number, by which captures and addresses refer to it.
     pub(crate) fn numbered_interfaces(&self) -> impl Iterator<Item = (u32, &str)> {
         (0_u32..).zip(self.interfaces.iter().map(String::as_str))
     }
@@ -254,8 +255,8 @@ impl Config {
         (buffers.saturating_add(copies) > memory / 2).then(|| {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and thread), \
-                 copies {copies} MiB (keep), and this machine has {memory} MiB: make buffer, \
-                 threads or keep less"
+                 copies {copies} MiB (keep), and this machine has {memory} MiB: reduce buffer, \
+                 threads or keep"
             )
         })
     }

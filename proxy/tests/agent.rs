@@ -399,7 +399,7 @@ fn a_changed_file_is_applied_without_losing_a_flow() {
         let ended = agent.stop();
         assert_eq!(ended.summary()["flows"], 1, "the other one is excluded: {ended:?}");
         assert!(ended.stderr.contains("agent.toml:3: max-flows: "), "{ended:?}");
-        assert!(ended.stderr.contains("make buffer, memory or max-flows less"), "{ended:?}");
+        assert!(ended.stderr.contains("reduce buffer, memory or max-flows"), "{ended:?}");
         assert!(!ended.stderr.contains("DEBUG"), "the level, too, is as before: {ended:?}");
         assert!(ended.stderr.contains("a restart is required to change tun"), "{ended:?}");
         let said: Vec<_> =

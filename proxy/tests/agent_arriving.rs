@@ -202,7 +202,7 @@ fn an_agent_without_its_device_continues() {
         };
         let (status, _, error) = fails(&mut agent("--tun other0"));
         assert_eq!((status.code(), error.lines().count()), (Some(1), 1), "{error}");
-        assert!(error.contains("the interface other0 is in use"), "{error}");
+        assert!(error.contains("the interface other0 exists already"), "{error}");
 
         // Without the privilege, the agent warns that it has no default device. A named device is
         // an error.

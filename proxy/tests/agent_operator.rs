@@ -204,7 +204,7 @@ fn check_reads_a_file_and_starts_nothing() {
         ("interfaces = [\"nonesuch0\"]\n", 0, "there is no interface nonesuch0"),
         ("log = \"info\"\n", 1, "no interface to help on"),
         ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
-        ("interfaces = [\"lo\"]\nmemory = \"1024G\"\n", 0, "make buffer, memory or max-flows less"),
+        ("interfaces = [\"lo\"]\nmemory = \"1024G\"\n", 0, "reduce buffer, memory or max-flows"),
         (
             "interfaces = [\"lo\"]\nonly = [443, 80]\nexcept = [80]\n",
             0,

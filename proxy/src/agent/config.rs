@@ -170,7 +170,8 @@ impl AgentConfig {
     }
 
     /// A sentence if waiting packets, copies and flows could fill more than half of the machine's
-    /// memory.
+    /// memory. A flow counts as it is before a proxy accepts. With a session, a fast flow can take
+    /// eight times as much, but not all flows are fast at once.
     #[must_use]
     pub fn memory_shortage(&self) -> Option<String> {
         let memory = sysinfo().ok()?.ram_total() >> 20;
@@ -179,7 +180,7 @@ impl AgentConfig {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and direction), \
                  copies {copies} MiB (memory), flows {flows} MiB (max-flows), and this machine has \
-                 {memory} MiB: make buffer, memory or max-flows less"
+                 {memory} MiB: reduce buffer, memory or max-flows"
             )
         })
     }

@@ -32,7 +32,7 @@ pub(crate) enum TunError {
         /// The name of the device.
         name: String,
     },
-    /// The agent must not open the node of TUN devices.
+    /// Permissions keep the agent from opening the node of TUN devices.
     #[error(
         "cannot create the TUN device {name}: cannot open {NODE}: {cause}; grant the agent's user \
          access to that file, or choose --tun off"
@@ -43,9 +43,10 @@ pub(crate) enum TunError {
         /// The error of the system.
         cause: io::Error,
     },
-    /// Another program has it.
+    /// Another program has it, or it is no TUN device.
     #[error(
-        "the interface {name} is in use: stop the program that has it, or name another with --tun"
+        "the interface {name} exists already: stop the program that made it, or name another with \
+         --tun"
     )]
     InUse {
         /// The name of the device.
@@ -150,8 +151,8 @@ mod tests {
             (Errno::EACCES, "cannot open /dev/net/tun: Permission denied"),
             (Errno::EPERM, "CAP_NET_ADMIN"),
             (Errno::ENOENT, "there is no /dev/net/tun"),
-            (Errno::EBUSY, "is in use"),
-            (Errno::EINVAL, "is in use"),
+            (Errno::EBUSY, "exists already"),
+            (Errno::EINVAL, "exists already"),
             (Errno::ENOMEM, "Cannot allocate memory"),
         ] {
             let said = TunError::of("sidekick0", io::Error::from(errno)).to_string();

@@ -257,7 +257,7 @@ impl Interface {
 
     fn set_up(&mut self) {
         if mem::take(&mut self.down) && !self.silent {
-            // As loud as the warning before it. Otherwise an operator would not see its end.
+            // A warning, too. At the default level an operator would not see another message.
             warn!("{} is up again", self.name);
         }
     }
@@ -278,7 +278,7 @@ impl Interface {
                 let interfaces = pnet_datalink::interfaces();
                 match interfaces.iter().find(|interface| interface.index == self.index) {
                     None => {
-                        // The list lacks an interface that gets another name meanwhile.
+                        // The list also lacks an interface that was renamed meanwhile.
                         self.check_name()?;
                         return Err(CaptureError::Gone { name: self.name.clone() });
                     }

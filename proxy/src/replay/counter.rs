@@ -11,7 +11,7 @@ use sidekick_protocol::{
 use crate::capture::{BATCH, Batch, Counters};
 use crate::packet::{Datagram, Skip};
 
-/// Longest datagram on a wire. The capturing machine has merged several into a longer one.
+/// Longest datagram on a wire. A longer one is several, which the capturing machine merged.
 const LONGEST_ON_A_WIRE: usize = 9000;
 
 /// Longest capture by its clock. The clock of a longer one stops there.
