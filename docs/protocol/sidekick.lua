@@ -1,7 +1,7 @@
 -- Dissects the Sidekick protocol, version 1, in Wireshark and tshark (4.0 and later).
 --
--- Copy this file into the folder that Help > About Wireshark > Folders names "Personal Lua Plugins",
--- or try it with
+-- Copy this file into the folder that Help > About Wireshark > Folders names "Personal Lua
+-- Plugins", or try it with
 --     tshark -X lua_script:sidekick.lua -r capture.pcapng -Y sidekick
 --
 -- It dissects datagrams at the proxy's port, UDP 5252. Use Decode As for a proxy at another port.
@@ -9,8 +9,8 @@
 -- first byte and the magic behind it.
 --
 -- It opens sealed messages if the preference sidekick.keylog names a key log
--- (tshark: -o sidekick.keylog:FILE). It reads the key log when a capture is opened. The key log is a
--- text with one line for each session and direction, of three words:
+-- (tshark: -o sidekick.keylog:FILE). It reads the key log when a capture is opened. The key log is
+-- a text with one line for each session and direction, of three words:
 --     session    the number in front of the sealed datagrams, 8 hexadecimal digits
 --     direction  the side that seals with the key: sender or proxy
 --     key        32 bytes, 64 hexadecimal digits

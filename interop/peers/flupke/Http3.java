@@ -15,8 +15,8 @@ import tech.kwik.flupke.server.HttpRequestHandler;
 import tech.kwik.flupke.server.impl.Http3ServerConnectionImpl;
 
 /**
- * flupke's HTTP/3, except that it skips frames of unknown types before a request's HEADERS (RFC 9114,
- * sections 4.1 and 9).
+ * flupke's HTTP/3, except that it skips frames of unknown types before a request's HEADERS
+ * (RFC 9114, sections 4.1 and 9).
  *
  * <p>quiche begins its first request with two such frames. flupke 0.9.4 by itself then closes the
  * connection with H3_FRAME_UNEXPECTED (Http3ServerConnectionImpl.readRequestHeadersFrame). So it

@@ -39,11 +39,11 @@ import tech.kwik.flupke.server.HttpServerResponse;
 public class Server {
     private static final char[] NO_PASSWORD = {};
     /**
-     * The size of a write, in bytes. kwik 0.10.8 can forget that a stream has unsent data, until the
-     * next write to the stream. (StreamOutputStreamImpl.scheduleSendStreamFrameRequest counts a
-     * request after it queues the request, and another thread may serve it first.) A write that waits
-     * for room then waits forever. With pieces of 16 KiB, one download of 10 MiB in ten did so. After
-     * a small piece, the stream usually has room for the next.
+     * The size of a write, in bytes. kwik 0.10.8 can forget that a stream has unsent data, until
+     * the next write to the stream. (StreamOutputStreamImpl.scheduleSendStreamFrameRequest counts a
+     * request after it queues the request, and another thread may serve it first.) A write that
+     * waits for room then waits forever. With pieces of 16 KiB, one download of 10 MiB in ten did
+     * so. After a small piece, the stream usually has room for the next.
      */
     private static final int PIECE = 512;
 
@@ -71,8 +71,8 @@ public class Server {
         Map<String, String> options = new HashMap<>();
         for (int i = 0; i < args.length; i++) {
             switch (args[i]) {
-                // --cipher has no effect. The server selects the first cipher of the client's list that
-                // kwik supports.
+                // --cipher has no effect. The server selects the first cipher of the client's list
+                // that kwik supports.
                 case "--listen", "--cert", "--key", "--root", "--cid-length", "--cipher" -> {
                     if (i + 1 == args.length) {
                         throw new IllegalArgumentException(args[i] + " takes a value");

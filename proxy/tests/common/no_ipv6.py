@@ -15,7 +15,8 @@ PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
 LOAD, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 
-# (operation, jump if true, jump if false, operand): the number of the call is at 0, its first argument at 16.
+# (operation, jump if true, jump if false, operand): the number of the call is at 0, its first
+# argument at 16.
 INSTRUCTIONS = [
     (LOAD, 0, 0, 0),
     (IF_EQUAL, 0, 3, SOCKET),
