@@ -89,7 +89,7 @@ impl PathClock {
     }
 }
 
-/// A running relay. Its drop stops it.
+/// A running relay. It stops when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     segment: &'static str,

@@ -29,7 +29,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::NoLoss => "nothing was lost before the proxy",
             Self::RandomLoss => "packets are lost before the proxy, and no queue stands there",
-            Self::NearQueue => "packets are lost before the proxy because a queue there is full",
+            Self::NearQueue => "packets are lost before the proxy, and a queue stands there",
         })
     }
 }

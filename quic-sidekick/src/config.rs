@@ -42,8 +42,8 @@ pub enum Mode {
     /// ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,
-    /// Help for what a client receives. A proxy repeats the datagrams that were lost behind it. The
-    /// connection holds acknowledgements until the gap is filled, so that the server detects no
+    /// Help for what a client receives. A proxy repeats the datagrams that the near segment lost.
+    /// The connection holds acknowledgements until the gap is filled, so that the server detects no
     /// loss. What the client sends is helped as in [`Reinject`](Self::Reinject).
     /// [`Status::received`](crate::Status::received) has the counters.
     Receive,

@@ -15,7 +15,7 @@ const REFUSED: u64 = 3;
 
 /// The most bytes that a frame has beside its message: sequence number and time.
 const ADDED: usize = 16;
-/// The longest sentence of a refusal, in bytes, and in characters of up to four.
+/// The longest sentence of a refusal, in bytes, and in characters of up to four bytes each.
 const LONGEST_REFUSAL: usize = 1024;
 const REFUSAL_CHARACTERS: usize = LONGEST_REFUSAL / 4;
 /// The longest type and length of a frame, in bytes.
@@ -26,8 +26,8 @@ const GREATEST: u64 = (1 << 62) - 1;
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A message. On the way to the broker it has the publisher's own number, and on the way back
-    /// that of the topic.
+    /// A message. To the broker it has the publisher's own number, and from the broker that of the
+    /// topic.
     Message { sequence: u64, time: u64, payload: Bytes },
     /// The broker no longer has this many messages before the next one.
     Missed(u64),
@@ -40,7 +40,7 @@ pub(crate) enum Frame {
 /// Why bytes are not frames.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Fault {
-    #[error("a message has {0} bytes, and {1} are the most")]
+    #[error("a message has {0} bytes, and the limit is {1}")]
     TooLong(u64, usize),
     #[error("a frame's content does not fit its type")]
     Malformed,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_no_bytes_after_it() {
+    fn content_that_does_not_fit_its_type_is_malformed() {
         for body in
             [&b"\x01\x02\x05\x05"[..], b"\x01\x00", b"\x02\x01\x40", b"\x00\x03\x01\x02\x03"]
         {

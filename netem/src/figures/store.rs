@@ -111,8 +111,8 @@ pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
         {
             let (path, other, of) = (path.display(), other.display(), first.of());
             return Err(StoreError::Mismatch(format!(
-                "{path} is shard {shard}, but {other} is one of {of}; remove the files of one of \
-                 the two"
+                "{path} is shard {shard}, but {other} belongs to a division into {of} shards; \
+                 remove the files of one division"
             )));
         }
         cut.get_or_insert((path, shard));

@@ -169,8 +169,8 @@ impl Faults {
         self.events.iter().any(|event| event.fault == Fault::Migration)
     }
 
-    /// The name of the first fault that only virtual time supports. Other backends support only
-    /// outages.
+    /// The name of the first fault that only virtual time supports. The backend `user` has outages,
+    /// too. `tc` refuses them itself.
     pub fn only_in_virtual_time(&self) -> Option<&'static str> {
         let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
         other.map(|event| event.fault.name())

@@ -50,7 +50,7 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     let codel = matches!(link.queue, Discipline::CoDel(_));
     let beyond = [
         (link.trace.is_some(), "trace", "set a rate_mbit"),
-        (!link.outages.is_empty(), "outages_ms", "set it to none"),
+        (!link.outages.is_empty(), "outages_ms", "set it to none, and no outage in faults.events"),
         (link.mtu_bytes.is_some(), "mtu_bytes", "set it to unlimited"),
         (
             link.queue_packets.is_some() && !codel,

@@ -154,7 +154,7 @@ fn http3() -> (ClientH3Driver, ClientH3Controller) {
 /// server's addresses in turn, all of them within the plan's timeout.
 ///
 /// # Errors
-/// No address answers in time, or as a server of the protocol whose certificate is trusted.
+/// No address answers in time as a server of the protocol with a trusted certificate.
 pub async fn connect<A: ApplicationOverQuic, C>(
     plan: &Plan,
     needs: Needs<'_>,
@@ -300,8 +300,7 @@ async fn attempt<A: ApplicationOverQuic, C>(
             establish(plan, needs, tuned, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found, tuned });
     };
-    // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different
-    // paths.
+    // An address of the server's family is better, because IPv4 and IPv6 may take different paths.
     let proxy = proxies
         .iter()
         .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
@@ -314,8 +313,8 @@ async fn attempt<A: ApplicationOverQuic, C>(
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found, tuned })
 }
 
-/// Runs the handshake, and leaves `app` running on the connection. Its qlog file has its name from
-/// then on, even if the handshake failed.
+/// Runs the handshake, and leaves `app` running on the connection. After the handshake the qlog
+/// file gets its final name, even if the handshake failed.
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
     needs: Needs<'_>,

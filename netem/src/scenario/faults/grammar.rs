@@ -11,7 +11,7 @@ use super::{Event, Fault, Lie, Place};
 use crate::units::Percent;
 
 pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 \
-    at 0. An event is WHAT [VALUE] at MS [for MS]. Without `for`, it lasts to the end of the run. \
+    at 0. An event is WHAT [VALUE] at MS [for MS]. Without `for`, most last to the end of the run. \
     WHAT [VALUE] is near-outage, middle-outage, far-outage, near-delay MS, middle-delay MS, \
     far-delay MS, near-rate MBIT, middle-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate \
     PERCENT, quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` is \

@@ -7,9 +7,9 @@ use crate::transmit::{Route, Transmit};
 use crate::wire::{Datagram, Message, SessionNumber};
 
 impl Observer {
-    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// returns its destination. Call it until it returns `None`, after each call of a method that
-    /// takes a time.
+    /// Writes the next waiting datagram to `out`, and returns its destination. `out` must have at
+    /// least [`crate::MAX_DATAGRAM_LEN`] bytes. Call it until it returns `None`, after each call of
+    /// a method that takes a time.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(next) = self.waiting.pop_front() {
             if let Some(transmit) = self.emit(next, out) {
@@ -60,7 +60,7 @@ impl Observer {
                 let agreed = &session.agreed;
                 let accept =
                     Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
-                // A confirmed session keeps no answer: its sender has it.
+                // A confirmed session keeps no ACCEPT: its sender has it.
                 session.transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
             Outgoing::Epoch(number) => {
