@@ -6,7 +6,6 @@
 //! [`Agent::poll_timeout`]. After each call, send what [`Agent::pop`] returns until it returns
 //! `None`.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +21,9 @@ use super::frame::{Passing, Template};
 use super::kind::Kind;
 use super::named::{Named, on_answer};
 use super::outbox::{Outbox, To};
-use super::report::{FlowReport, Totals};
+use super::report::Totals;
+
+mod counts;
 
 /// Most flows with too few packets to be helped.
 const CANDIDATES: usize = 4096;
@@ -580,65 +581,6 @@ impl Agent {
     /// Takes a buffer of [`Agent::pop`] back.
     pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
         self.work.outbox.give_back(buffer);
-    }
-
-    /// The totals now.
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = self.work.totals;
-        totals.unsent += self.work.outbox.refused;
-        for helped in self.helped() {
-            totals.add(helped.sender.stats());
-        }
-        totals
-    }
-
-    fn helped(&self) -> impl Iterator<Item = &HelpedFlow> {
-        self.flows.values().filter_map(|entry| match entry {
-            Entry::Helped(helped) => Some(&**helped),
-            _ => None,
-        })
-    }
-
-    /// Flows that are helped, flows that a proxy reports, and bytes of copies.
-    pub(super) fn counts(&self) -> (usize, usize, u64) {
-        let assisted = |helped: &&HelpedFlow| helped.is_assisted();
-        let memory = self.helped().map(|helped| helped.memory() as u64).sum();
-        (self.helped, self.helped().filter(assisted).count(), memory)
-    }
-
-    /// The busiest of the helped flows, at most `most`, in any order, because packets wait
-    /// meanwhile. `name` returns the name of an interface.
-    pub(super) fn flows(
-        &self,
-        most: usize,
-        name: impl Fn(u32) -> String,
-        now: Instant,
-    ) -> Vec<FlowReport> {
-        let mut helped: Vec<_> = self.helped().collect();
-        if most < helped.len() {
-            helped.select_nth_unstable_by_key(most, |helped| Reverse(helped.sent));
-            helped.truncate(most);
-        }
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let described = helped.into_iter().map(|helped| FlowReport {
-            source: helped.flow.source,
-            destination: helped.flow.destination,
-            interface: name(helped.interface()),
-            kind: helped.kind().to_string(),
-            state: helped.state(self.limits.sender.key.is_some(), now),
-            assisted: helped.is_assisted(),
-            proxy: helped.sender.proxy().map(|(address, _)| address),
-            proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),
-            near_rtt_ms: helped.sender.near_rtt().map(ms),
-            rtt_ms: helped.rtt().map(ms),
-            sent: helped.sent,
-            lost: helped.lost,
-            resent: helped.resent,
-            missed: helped.received().0,
-            delivered: helped.received().1,
-            last_packet_ago: now.saturating_duration_since(helped.last).as_secs_f64(),
-        });
-        described.collect()
     }
 }
 
