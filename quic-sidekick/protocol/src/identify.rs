@@ -118,6 +118,18 @@ impl Identification {
     }
 }
 
+impl Identification {
+    /// Whether a datagram counts, but its identifier is in the part that was not kept.
+    pub(crate) fn is_hidden(&self, payload: Payload<'_>) -> bool {
+        let passes = match (self.filter, payload.head.first()) {
+            (Filter::QuicShortHeader, Some(first)) => first & 0x80 == 0,
+            (Filter::All, first) => first.is_some(),
+            (Filter::QuicShortHeader, None) => false,
+        };
+        passes && self.position == Position::End && payload.head.len() < payload.len
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

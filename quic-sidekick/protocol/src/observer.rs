@@ -129,9 +129,10 @@ impl Observer {
     }
 
     /// Replaces the limits for future sessions. Existing sessions continue with their terms, even
-    /// if there are more of them than the new limit. Addresses, key and shard stay. The memory for
-    /// copies changes at once, and the oldest copies beyond it are dropped. If no memory is left,
-    /// call [`Observer::poll_transmit`], which informs the senders.
+    /// if there are more of them than the new limit. The idle timeout holds for them, too.
+    /// Addresses, key and shard stay. The memory for copies changes at once, and the oldest copies
+    /// beyond it are dropped. If no memory is left, call [`Observer::poll_transmit`], which informs
+    /// the senders.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.

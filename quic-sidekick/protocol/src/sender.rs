@@ -71,6 +71,8 @@ pub struct Sender {
     stats: SenderStats,
     /// The effects of inputs. The packet tags in it wait until the caller drains them.
     effects: Effects,
+    /// How many of the losses in it are of earlier inputs.
+    settled: usize,
     last_quack: Option<LastQuack>,
 }
 
@@ -99,6 +101,7 @@ impl Sender {
             stopped: None,
             stats: SenderStats::default(),
             effects: Effects::default(),
+            settled: 0,
             last_quack: None,
         }
     }
@@ -348,7 +351,8 @@ impl Sender {
     /// necessary.
     fn settle(&mut self, now: Instant) {
         self.last_quack = self.effects.quack.take().or(self.last_quack);
-        self.selector.deduplicate(&mut self.effects.lost, self.sessions.len());
+        self.selector.deduplicate(&mut self.effects.lost, self.settled, self.sessions.len());
+        self.settled = self.effects.lost.len();
         for session in &mut self.sessions {
             if let Some(reason) = session.failure.take() {
                 self.last_reason = Some(reason);
@@ -391,6 +395,7 @@ impl Sender {
     pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
         self.distrust.record_declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
         out.append(&mut self.effects.lost);
+        self.settled = 0;
     }
 
     /// Appends the tags of the packets that the latest quACK was the first to report to `out`. Call

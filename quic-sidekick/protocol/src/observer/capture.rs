@@ -112,6 +112,9 @@ impl Observer {
         let counted = place
             .identifier
             .map(|identifier| session.counter.count(identifier, payload.len(), interface, now));
+        if counted.is_none() {
+            session.counter.note_uncounted(*payload, interface);
+        }
         if let Some(number) = begun {
             if moves {
                 self.table.forget_copies(number);

@@ -133,6 +133,12 @@ impl FlowCounter {
         u32::from(self.missed) ^ self.unreported ^ self.sums.count()
     }
 
+    /// Notes a datagram that cannot be counted, because the capture kept too little of it.
+    #[cold]
+    pub(super) fn note_uncounted(&mut self, payload: Payload<'_>, interface: u32) {
+        self.missed |= self.rule.is_hidden(payload) && self.lacks_drops_on(interface);
+    }
+
     /// The identifier of a datagram, if it counts.
     #[inline]
     pub(super) fn identifier(&self, payload: Payload<'_>) -> Option<u32> {

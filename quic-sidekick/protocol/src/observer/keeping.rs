@@ -127,8 +127,8 @@ impl Keeping {
 
     /// When a TAIL, the end of the oldest copies, or copies to send are due.
     pub(super) fn due(&self) -> Option<Instant> {
-        let expiry = self.copies.expiry();
-        let deadlines = [self.tail_due.or(expiry), self.waiting.due(), self.protection.flush_due()];
+        let (expiry, flush) = (self.copies.expiry(), self.protection.flush_due());
+        let deadlines = [self.tail_due, expiry, self.waiting.due(), flush];
         deadlines.into_iter().flatten().min()
     }
 

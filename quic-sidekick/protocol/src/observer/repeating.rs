@@ -155,6 +155,7 @@ impl Observer {
                 keeping.copies.set_max_age(age);
                 keeping.granted |= self.copying;
             }
+            self.table.reschedule(number);
             if !self.copying {
                 // The sender asks again, and `set_copying` answers.
                 return Ok(());

@@ -107,9 +107,10 @@ impl Observer {
     /// [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as others do.
     ///
     /// # Errors
-    /// [`HandleError::Refused`] if the session exceeds a limit of
+    /// [`HandleError::Refused`] if the session exceeds `max_sessions` of
     /// [`ObserverConfig`](super::ObserverConfig), the flow is counted already, or the terms are
-    /// invalid. [`HandleError::Handshake`] if the random keys make no seal.
+    /// invalid. The limit for a source does not hold here. [`HandleError::Handshake`] if the random
+    /// keys make no seal.
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();

@@ -76,13 +76,19 @@ fn reporting(sessions: &[ProxySession]) -> impl Iterator<Item = (usize, &ProxySe
 }
 
 impl ProxySelector {
-    /// Removes losses that another proxy reported before.
-    pub(super) fn deduplicate(&mut self, lost: &mut Vec<u64>, sessions: usize) {
+    /// Removes losses that another proxy reported before. The first `settled` of them passed
+    /// earlier, and stay.
+    pub(super) fn deduplicate(&mut self, lost: &mut Vec<u64>, settled: usize, sessions: usize) {
         if sessions < 2 {
             self.reported.clear();
             return;
         }
+        let mut place = 0;
         lost.retain(|tag| {
+            place += 1;
+            if place <= settled {
+                return true;
+            }
             let new = !self.reported.contains(tag);
             if new {
                 if self.reported.len() >= REMEMBERED {

@@ -142,6 +142,11 @@ fn an_identifier_may_be_the_last_four_bytes() {
     let seen = b.observer.observe(&flow, 0, Payload::whole(&[0x80, 0, 1, 2, 3, 4]), now);
     assert_eq!(seen, Observed::Counted);
     assert_eq!(b.with_quack(1, |quack| quack.last), Some(0x0102_0304));
+    // The capture kept too little of this packet. The sender must not take it for lost.
+    let cut = Payload::cut(&[0x80; 40], 2000);
+    assert_eq!(b.observer.observe(&flow, 0, cut, now), Observed::Ignored);
+    assert_eq!(b.poll(1, 1, 9), Err(HandleError::WrongEpoch));
+    assert_eq!(b.observer.stats().epochs_unasked, 1);
 }
 
 #[test]

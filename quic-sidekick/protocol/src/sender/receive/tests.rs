@@ -540,6 +540,11 @@ fn copies_are_dropped_after_their_age() {
     download.run(210 * MS);
     assert_eq!(download.proxy.copies_bytes(), 0);
     assert!(download.proxy.keeps_copies());
+    // Where datagrams are far apart, no TAIL is due before.
+    download.stream(100, 10, 100 * MS, &[]);
+    assert!(download.proxy.copies_bytes() > 0);
+    download.run(310 * MS);
+    assert_eq!(download.proxy.copies_bytes(), 0);
 }
 
 #[test]
