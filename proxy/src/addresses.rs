@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use nix::libc::IFF_UP;
 use pnet_datalink::NetworkInterface;
 use sidekick_protocol::Addresses;
 use tracing::{info, warn};
@@ -61,11 +62,21 @@ fn stack(interface: &NetworkInterface) -> Vec<Layer> {
     {
         let master = std::fs::read_link(class.join(&top.name).join("master")).ok();
         let name = master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
-        let Some(name) = name else { break };
+        let Some(name) = name.filter(|name| sends_for_its_ports(&class.join(name))) else { break };
         let Some(index) = index(name) else { break };
         stack.push(Layer { name: name.to_owned(), index });
     }
     stack
+}
+
+/// Whether packets to the hosts behind a port leave by its master with this directory in sysfs. A
+/// VRF only has a table of routes for its ports. Open vSwitch's own master is never up.
+fn sends_for_its_ports(master: &Path) -> bool {
+    let read = |file: &str| std::fs::read_to_string(master.join(file)).unwrap_or_default();
+    let flags = read("flags");
+    let flags = flags.trim().strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    let is_up = flags.is_some_and(|flags| flags & IFF_UP.cast_unsigned() != 0);
+    is_up && !read("uevent").lines().any(|line| line == "DEVTYPE=vrf")
 }
 
 /// The kernel's index of the interface by which the machine answers packets of this interface: the
@@ -94,13 +105,23 @@ fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
     HostNetwork {
         addresses: Addresses {
             announced: announced(config, listen, &interfaces),
-            // RFC 4291, section 2.6.1: a router also has each network's own address.
-            local: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
+            local: interfaces.iter().flat_map(as_router).collect(),
             broadcast: broadcast.collect(),
             loopback: loopback.collect(),
         },
         egress: egress.collect(),
     }
+}
+
+/// The addresses at which a router answers on an interface: its own, and those of the networks (RFC
+/// 4291, section 2.6.1). On a link of two hosts, the latter belongs to one of them (RFC 3021, RFC
+/// 6164).
+fn as_router(interface: &NetworkInterface) -> impl Iterator<Item = IpAddr> {
+    interface.ips.iter().flat_map(|network| {
+        let bits = if network.is_ipv4() { 32 } else { 128 };
+        let of_all = (network.prefix() + 1 < bits).then(|| network.network());
+        [network.ip()].into_iter().chain(of_all)
+    })
 }
 
 /// Where senders reach the proxy: the addresses of --announce, the one on which the proxy listens,
@@ -301,6 +322,38 @@ mod tests {
             interface("eth0", "192.0.2.1/24", 0),
             interface("eth0", "2001:db8::1/64", 0),
         ])
+    }
+
+    #[test]
+    fn the_other_host_of_a_link_of_two_is_not_this_one() {
+        for (ip, expected) in [
+            ("10.0.0.1/31", &["10.0.0.1"][..]),
+            ("10.0.0.1/32", &["10.0.0.1"]),
+            ("10.0.0.1/30", &["10.0.0.1", "10.0.0.0"]),
+            ("2001:db8::1/127", &["2001:db8::1"]),
+            ("2001:db8::1/126", &["2001:db8::1", "2001:db8::"]),
+        ] {
+            let OwnAddresses(mut interfaces) = own();
+            interfaces[0].ips = vec![ip.parse().unwrap()];
+            let found: Vec<_> = as_router(&interfaces[0]).map(|ip| ip.to_string()).collect();
+            assert_eq!(found, expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn a_master_that_sends_nothing_itself_is_no_way_out() {
+        let master = tempfile::tempdir().unwrap();
+        let writes = |flags: &str, uevent: &str| {
+            std::fs::write(master.path().join("flags"), flags).unwrap();
+            std::fs::write(master.path().join("uevent"), uevent).unwrap();
+            sends_for_its_ports(master.path())
+        };
+        assert!(writes("0x1003\n", "DEVTYPE=bridge\nINTERFACE=br0\nIFINDEX=3\n"));
+        assert!(writes("0x1443\n", "INTERFACE=team0\nIFINDEX=3\n"));
+        assert!(!writes("0x4c1\n", "DEVTYPE=vrf\nINTERFACE=blue\nIFINDEX=3\n"));
+        assert!(!writes("0x1002\n", "INTERFACE=ovs-system\nIFINDEX=3\n"));
+        std::fs::remove_file(master.path().join("flags")).unwrap();
+        assert!(!sends_for_its_ports(master.path()));
     }
 
     #[test]

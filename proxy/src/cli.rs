@@ -54,7 +54,8 @@ grant the capability once:
 
 On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
 SIGHUP it rereads the file of --config and applies limits, discovery and log to what begins from
-then on. Open sessions continue. Without a configuration file, SIGHUP ends the proxy, too.";
+then on. Open sessions continue, with the new idle-timeout. Without a configuration file, SIGHUP
+ends the proxy, too.";
 
 /// Counts the encrypted packets of senders that request it, and reports to them by quACKs which
 /// packets arrived here. So these senders repair losses on the near segment without waiting for the

@@ -25,6 +25,9 @@ pub const MAX_INTERFACES: usize = 32;
 const KEEP: Size = Size::mebibytes(64);
 const KEEP_PART: u64 = 8;
 
+/// The bytes that a session takes at most, without copies. A test measures fewer.
+const SESSION: u64 = 3584;
+
 /// The settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -247,29 +250,31 @@ impl Config {
         self.keep.unwrap_or_else(|| whole(KEEP.min(part())))
     }
 
-    /// A sentence if waiting packets and copies could fill more than half of the machine's memory.
+    /// A sentence if waiting packets, copies and sessions could fill more than half of the
+    /// machine's memory.
     #[must_use]
     pub fn memory_shortage(&self) -> Option<String> {
         let memory = sysinfo().ok()?.ram_total() >> 20;
-        let [buffers, copies] = self.memory();
-        (buffers.saturating_add(copies) > memory / 2).then(|| {
+        let [buffers, copies, sessions] = self.memory();
+        (buffers.saturating_add(copies).saturating_add(sessions) > memory / 2).then(|| {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and thread), \
-                 copies {copies} MiB (keep), and this machine has {memory} MiB: reduce buffer, \
-                 threads or keep"
+                 copies {copies} MiB (keep), sessions {sessions} MiB (max-sessions), and this \
+                 machine has {memory} MiB: reduce buffer, threads, keep or max-sessions"
             )
         })
     }
 
-    /// The most mebibytes of waiting packets, and of copies.
-    fn memory(&self) -> [u64; 2] {
+    /// The most mebibytes of waiting packets, of copies, and of sessions.
+    fn memory(&self) -> [u64; 3] {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let captures = interfaces.saturating_mul(self.threads.into());
         let copies = self.keep().get() >> 20;
         // A capture for copies has a buffer, too, and is open before a session asks.
         let bytes = SpareCapture::buffer(self.capture());
         let for_copies = if self.observer().keeps_copies() { bytes as u64 >> 20 } else { 0 };
-        [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies]
+        let sessions = u64::from(self.max_sessions).saturating_mul(SESSION) >> 20;
+        [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies, sessions]
     }
 
     /// A sentence if the operator grants memory for copies, and it is too little for any.
@@ -441,9 +446,10 @@ mod tests {
         let interfaces = ["eth0".to_owned(), "eth1".to_owned()].to_vec();
         let keep = |mebibytes| Some(Size::mebibytes(mebibytes));
         let config = Config { interfaces, threads: 3, keep: keep(7), ..Config::default() };
-        assert_eq!(config.memory(), [2 * 3 * (8 + 2), 7]);
-        assert_eq!(Config { buffer: 1, ..config.clone() }.memory(), [2 * 3 * (1 + 1), 7]);
-        assert_eq!(Config { keep: keep(0), ..config }.memory(), [2 * 3 * 8, 0]);
+        assert_eq!(config.memory(), [2 * 3 * (8 + 2), 7, 3]);
+        assert_eq!(Config { buffer: 1, ..config.clone() }.memory(), [2 * 3 * (1 + 1), 7, 3]);
+        let many = Config { keep: keep(0), max_sessions: 1_000_000, ..config };
+        assert_eq!(many.memory(), [2 * 3 * 8, 0, 3417]);
     }
 
     /// So a reload that only adds this address to the file changes nothing. Another address

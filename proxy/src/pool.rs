@@ -111,13 +111,16 @@ impl WorkerPool {
         self.ask(|reply| Command::Report(sessions, reply))
     }
 
-    /// Applies limits.
+    /// Applies limits. A thread that does not answer applies them once it continues.
     ///
     /// # Errors
     /// Why the limits are impossible. All workers decide alike, so nothing has changed then.
     pub(crate) fn reload(&self, limits: &ObserverConfig) -> Result<()> {
         for reply in self.ask(|reply| Command::Reload(limits.clone(), reply)) {
-            reply.context("a thread does not answer")??;
+            match reply {
+                Some(outcome) => outcome?,
+                None => warn!("a thread does not answer: it applies the settings once it does"),
+            }
         }
         Ok(())
     }

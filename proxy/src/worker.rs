@@ -218,6 +218,8 @@ impl<E: ProtocolEngine> Worker<E> {
 
     /// Closes the capture with this number. The totals keep its counts.
     fn close_capture(&mut self, interface: u32) {
+        // From here on, no capture sees the packets.
+        self.engine.missed(interface);
         let Self { captures, closed, copies, .. } = self;
         for mut it in captures.extract_if(.., |it| it.interface == interface) {
             copies.put_aside(it.copies.close());
@@ -267,7 +269,7 @@ impl<E: ProtocolEngine> Worker<E> {
         // A recipient of a reply may have stopped waiting. So an error of a reply means nothing.
         match command {
             Command::Capture { interface, capture } => {
-                // No capture saw the packets since the last one on this interface ended.
+                // Nor did one until now. A POLL since the last one closed may have begun an epoch.
                 self.engine.missed(interface);
                 let copies = CopySource::default();
                 self.captures.push(NumberedCapture { interface, capture, copies });

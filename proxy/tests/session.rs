@@ -188,7 +188,7 @@ fn a_changed_file_is_applied_without_losing_a_session() {
         let ended = daemon.stop();
         assert_eq!(ended.summary()["sessions"], 2, "{ended:?}");
         assert!(ended.stderr.contains("proxy.toml:2: max-sessions: "), "{ended:?}");
-        assert!(ended.stderr.contains("reduce buffer, threads or keep"), "{ended:?}");
+        assert!(ended.stderr.contains("reduce buffer, threads, keep or max-sessions"), "{ended:?}");
         assert!(!ended.stderr.contains("DEBUG"), "the level, too, is as before: {ended:?}");
         assert!(ended.stderr.contains("a restart is required to change interfaces"), "{ended:?}");
         let said: Vec<_> =

@@ -95,7 +95,10 @@ fn buffers_larger_than_the_memory_are_refused() {
         let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
         if !stderr.contains("CAP_NET_RAW") {
             let amount = format!("{amount} MiB");
-            assert_sentence((&stdout, &stderr), &[&amount, "reduce buffer, threads or keep"]);
+            assert_sentence(
+                (&stdout, &stderr),
+                &[&amount, "reduce buffer, threads, keep or max-sessions"],
+            );
         }
     }
 }
@@ -376,7 +379,11 @@ fn check_reads_a_file_and_starts_nothing() {
             0,
             "parity-percent has no effect while keep is 0",
         ),
-        ("interfaces = [\"lo\"]\nkeep = \"1024G\"\n", 0, "reduce buffer, threads or keep"),
+        (
+            "interfaces = [\"lo\"]\nkeep = \"1024G\"\n",
+            0,
+            "reduce buffer, threads, keep or max-sessions",
+        ),
         (
             "interfaces = [\"lo\"]\nmetrics = \"192.0.2.1:9252\"\n",
             0,
