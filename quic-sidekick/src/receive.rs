@@ -8,6 +8,7 @@
 mod plan;
 mod protection;
 mod status;
+mod times;
 
 use plan::{Plan, Planner, RoundTrips};
 use protection::{ParityState, Protection};
@@ -16,9 +17,8 @@ use quiche::{BufFactory, Connection};
 use sidekick_protocol::{Between, Sender};
 pub use status::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 use std::time::{Duration, Instant};
+use times::Times;
 
-/// The times of this many gaps are kept for [`Received::held`].
-const MAX_TIMES: usize = 1024;
 /// Without a list that shows a gap, parity is not waited for any longer. The proxy may send none.
 const UNLISTED: Duration = Duration::from_millis(15);
 
@@ -70,8 +70,7 @@ pub(crate) struct Receiver {
     gaps: u64,
     filled: u64,
     rebuilt: u64,
-    /// How long the latest gaps were open.
-    times: Vec<Duration>,
+    times: Times,
     /// The gaps that are being repaired.
     open: Vec<OpenGap>,
     /// When the first of those that wait for parity is to be requested.
@@ -93,7 +92,7 @@ impl Receiver {
             gaps: 0,
             filled: 0,
             rebuilt: 0,
-            times: Vec::new(),
+            times: Times::default(),
             open: Vec::new(),
             request_at: None,
             unfilled: Vec::new(),
@@ -115,14 +114,8 @@ impl Receiver {
 
     /// The present state, and the counters.
     pub(crate) fn status(&self) -> Received {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        let at = |percent: usize| {
-            times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
-        };
-        let held = [50, 99, 100].map(|percent| at(percent).copied().unwrap_or_default());
         let Self { state, gaps, filled, rebuilt, .. } = *self;
-        Received { state, gaps, filled, rebuilt, held }
+        Received { state, gaps, filled, rebuilt, held: self.times.percentiles() }
     }
 
     /// When [`update`](Self::update) is due.
@@ -266,6 +259,12 @@ impl Receiver {
         self.known = Known::Nothing;
     }
 
+    /// Notes that the connection has another path, and maybe another proxy.
+    pub(crate) fn on_migrated(&mut self) {
+        self.on_sender_changed();
+        self.protection.expect_answers();
+    }
+
     /// The plan for now, and whether it is a new one.
     fn plan(&mut self, sender: &Sender, whole: Option<Duration>, now: Instant) -> (Plan, bool) {
         let parity = self.protection.state();
@@ -353,9 +352,6 @@ impl Receiver {
         self.open.swap_remove(place);
         sender.close_gap(id);
         self.filled += u64::from(end == GapEnd::Filled);
-        if self.times.len() >= MAX_TIMES {
-            self.times.swap_remove(0);
-        }
         self.times.push(after);
     }
 

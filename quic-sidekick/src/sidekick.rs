@@ -172,6 +172,7 @@ impl Sidekick {
         self.stopped |= self.sender.has_stood_down();
         if self.stopped && std::mem::take(&mut self.logs) {
             conn.sidekick_log(0);
+            conn.sidekick_ignore_gaps(now);
         }
         again
     }
@@ -203,7 +204,7 @@ impl Sidekick {
             Followed::Same => {}
             Followed::Asked => self.receiver.on_sender_changed(),
             Followed::Migrated => {
-                self.receiver.on_sender_changed();
+                self.receiver.on_migrated();
                 self.ack_reduction.on_migrated();
             }
         }

@@ -128,9 +128,9 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "lib.rs",
         anchor: "path.recovery.cwnd_available().saturating_sub(overhead);",
         side: Side::After,
-        line: "let cwnd_available = if pkt_type == Type::Short { self.sidekick.room(cwnd_available, left, || path.recovery.bytes_in_flight()) } else { cwnd_available };",
+        line: "let cwnd_available = if pkt_type == Type::Short && !is_closing { self.sidekick.room(cwnd_available, left, || path.recovery.bytes_in_flight()) } else { cwnd_available };",
         why: "waits for room for a whole packet, if enabled, instead of filling the rest of a \
-              window with a tiny one",
+              window with a tiny one; not with the frame that closes the connection",
     },
     // A hang of quiche 0.30.0 that early losses would make frequent.
     Insertion {

@@ -145,6 +145,11 @@ impl Protection {
         self.paused = true;
     }
 
+    /// Notes that another proxy may send parity, although the one before did not.
+    pub(super) fn expect_answers(&mut self) {
+        (self.arrivals, self.arrivals_since, self.unanswered) = (0, None, false);
+    }
+
     /// Whether the proxy has answered by a list. The parity to ask for follows from the losses and
     /// the near round trip alone then.
     #[inline]
@@ -391,6 +396,9 @@ mod tests {
             protection.wanted(NearLosses::default(), NEAR, at);
             assert_eq!(protection.state() == ParityState::Unanswered, ms >= 260, "{ms}");
         }
+        // The connection migrates to another proxy.
+        protection.expect_answers();
+        assert!(protection.state() != ParityState::Unanswered);
         // A burst long after the request, before its list is read.
         let mut burst = Protection::default();
         burst.wanted(NearLosses::default(), NEAR, begin);

@@ -193,6 +193,15 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.receive.reports = true;
     }
 
+    /// Stops reporting gaps. The acknowledgements that are held back leave, and no event waits.
+    /// Duplicates are still detected among the last 4096 packet numbers.
+    pub fn sidekick_ignore_gaps(&mut self, now: Instant) {
+        self.sidekick_hold(None, now);
+        let receive = &mut self.sidekick.receive;
+        receive.reports = false;
+        receive.events.clear();
+    }
+
     /// Holds the acknowledgements behind gaps back, or releases them and holds none.
     ///
     /// The peer must not mistake a held acknowledgement for a loss. The peer's probe timeout is
