@@ -349,7 +349,7 @@ pub struct RunRecord {
     /// The SHA-256 of the file that arrived, which equals that of the sent file. Empty if the flow
     /// has no file.
     pub sha256: String,
-    /// Counts of all four links.
+    /// Counts of all links.
     pub links: PathCounters,
 }
 

@@ -135,7 +135,8 @@ impl FromStr for Mode {
 /// The proxy, the mode, and the terms that the sender requests.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The proxy's address; `None` to discover proxies by markers on the connection's own path.
+    /// The proxy's address, of the IP version of the connection; `None` to discover proxies by
+    /// markers on the connection's own path.
     pub proxy: Option<SocketAddr>,
     /// The public key that the proxy must have; `None` to accept any proxy on the path.
     pub key: Option<PublicKey>,
@@ -162,7 +163,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The default terms for the proxy at this address: a quACK of 20 sums every 30 ms, and polls.
+    /// The default terms for the proxy at this address, which must be of the connection's IP
+    /// version: a quACK of 20 sums every 30 ms, and polls.
     #[must_use]
     pub fn new(proxy: SocketAddr, mode: Mode) -> Self {
         Self { proxy: Some(proxy), ..Self::discover(mode) }

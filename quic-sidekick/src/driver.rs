@@ -276,7 +276,8 @@ impl DerefMut for Timed {
 }
 
 /// Binds the adjacent socket to the source address of the connection's packets, because the proxy
-/// looks for the flow there. If the proxy's address is of the other family, the system chooses.
+/// looks for the flow there. If the proxy's address is of the other family, the system chooses, and
+/// the proxy refuses the terms.
 pub(crate) fn bind<F: BufFactory>(
     proxy: Option<SocketAddr>,
     conn: &Connection<F>,

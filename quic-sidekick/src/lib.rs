@@ -18,7 +18,8 @@
 //! // Discover any proxy on the path. `Config::new` uses the proxy at a known address.
 //! // `Mode::congestion_control` names the mode's congestion controller. `tune` sets it, and more.
 //! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
-//! sidekick.attach(&mut conn)?; // opens the adjacent UDP socket
+//! // Opens the adjacent UDP socket. Without it, the connection is plain QUIC.
+//! if let Err(error) = sidekick.attach(&mut conn) { eprintln!("no help: {error}") }
 //! loop {
 //!     // ... pass the connection its received datagrams and its timeouts; then:
 //!     sidekick.receive(&mut conn, Instant::now());

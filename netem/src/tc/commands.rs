@@ -255,8 +255,8 @@ mod tests {
         let error = |settings: &[&str]| commands("near", &near(settings)).unwrap_err().to_string();
         assert_eq!(
             error(&["near.outages_ms=5+5"]),
-            "tc does not support near.outages_ms; set it to none, or use --backend user or \
-             --backend sim"
+            "tc does not support near.outages_ms; set it to none, and no outage in faults.events, \
+             or use --backend user or --backend sim"
         );
         assert!(
             error(&["near.mtu_bytes=1400"])

@@ -76,7 +76,8 @@ typedef struct sidekick_status {
    */
   uint64_t repeats_received;
   /*
-   Gaps in the received packet numbers that such copies closed.
+   Gaps in the received packet numbers that closed while the connection waited for repairs: by
+   copies, by parity, or by packets that were only late.
    */
   uint64_t repaired_near;
   /*

@@ -35,7 +35,8 @@ pub struct sidekick_status {
     pub repeats_requested: u64,
     /// Copies of such datagrams that arrived.
     pub repeats_received: u64,
-    /// Gaps in the received packet numbers that such copies closed.
+    /// Gaps in the received packet numbers that closed while the connection waited for repairs: by
+    /// copies, by parity, or by packets that were only late.
     pub repaired_near: u64,
     /// Datagrams that the proxy's parity rebuilt.
     pub parity_rebuilt: u64,

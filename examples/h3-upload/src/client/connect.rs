@@ -300,7 +300,7 @@ async fn attempt<A: ApplicationOverQuic, C>(
             establish(plan, needs, tuned, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found, tuned });
     };
-    // An address of the server's family is better, because IPv4 and IPv6 may take different paths.
+    // A proxy refuses flows of the other family. The status then names the reason.
     let proxy = proxies
         .iter()
         .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
