@@ -273,7 +273,7 @@ impl Config {
         // A capture for copies has a buffer, too, and is open before a session asks.
         let bytes = SpareCapture::buffer(self.capture());
         let for_copies = if self.observer().keeps_copies() { bytes as u64 >> 20 } else { 0 };
-        let sessions = u64::from(self.max_sessions).saturating_mul(SESSION) >> 20;
+        let sessions = self.max_sessions.saturating_mul(SESSION) >> 20;
         [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies, sessions]
     }
 

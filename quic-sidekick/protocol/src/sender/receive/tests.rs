@@ -542,6 +542,7 @@ fn copies_are_dropped_after_their_age() {
     assert!(download.proxy.keeps_copies());
     // Where datagrams are far apart, no TAIL is due before.
     download.stream(100, 10, 100 * MS, &[]);
+    download.run(1000 * MS);
     assert!(download.proxy.copies_bytes() > 0);
     download.run(310 * MS);
     assert_eq!(download.proxy.copies_bytes(), 0);
