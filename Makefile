@@ -27,7 +27,7 @@ help:
 	@echo "make measure-pubsub  compare publish and subscribe over HTTP/3 and MQTT, with and without a Sidekick proxy (half an hour)"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (30 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
-	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb"
+	@echo "make deb          build the Debian packages of the proxy and the agent for amd64 and arm64 in $(BUILT)/deb (up to half an hour)"
 	@echo "make test-deb     test these packages"
 	@echo "make package      pack the crates for crates.io in $(BUILT)/package"
 	@echo "make docs         build the book of docs/ in book/ (mdBook, which cargo installs in $(BUILT)/tools)"

@@ -383,7 +383,7 @@ fn the_nearest_of_several_proxies_that_see_the_losses_is_selected() {
 /// A caller need not take them after each input.
 #[test]
 fn losses_wait_until_the_caller_takes_them() {
-    let mut selector = super::super::selector::ProxySelector::default();
+    let mut selector = ProxySelector::default();
     let mut lost = vec![1, 2];
     selector.deduplicate(&mut lost, 0, 2);
     lost.extend([2, 3]);
