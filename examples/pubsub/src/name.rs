@@ -22,7 +22,7 @@ const PATH: &AsciiSet =
 pub(crate) enum NameError {
     #[error("a topic needs a name")]
     Empty,
-    #[error("the topic's name has {0} bytes, and {LONGEST_TOPIC} are the most")]
+    #[error("the topic's name has {0} bytes, and the limit is {LONGEST_TOPIC}")]
     TooLong(usize),
     #[error("the topic's name has a character that cannot be shown")]
     Invisible,

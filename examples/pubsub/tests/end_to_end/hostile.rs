@@ -22,7 +22,7 @@ fn malformed_bodies_are_refused_after_their_valid_messages() {
     let good = b"\x00\x0b\x01\x00\x00\x00\x00\x00\x00\x00\x00ok";
     let acknowledged = "\u{2}\u{1}\u{1}";
     for (sequence, (rest, reason)) in [
-        (&b"\x00\x80\x01\x00\x00"[..], "a message has 65520 bytes, and 1000 are the most"),
+        (&b"\x00\x80\x01\x00\x00"[..], "a message has 65520 bytes, and the limit is 1000"),
         (b"\x00\x01\x01", "a frame's content does not fit its type"),
         (b"\x02\x01\x05", "a publisher only sends messages"),
         (b"\x00\x20\x01", "the body ends within a message"),
