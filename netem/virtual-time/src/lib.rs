@@ -229,8 +229,9 @@ macro_rules! in_force {
             #[unsafe(export_name = "_ZN4bssl19CRYPTO_init_sysrandEv")]
             extern "C" fn init_sysrand() {}
 
-            /// Replaces `bssl::CRYPTO_get_fork_generation`. A program in virtual time does not
-            /// fork. Where the kernel cannot detect a fork, BoringSSL would draw more seeds.
+            /// Replaces `bssl::CRYPTO_get_fork_generation`. A program in virtual time
+            /// forks only to start another. Where the kernel cannot detect a fork, BoringSSL would
+            /// draw more seeds.
             #[unsafe(export_name = "_ZN4bssl26CRYPTO_get_fork_generationEv")]
             extern "C" fn fork_generation() -> u64 {
                 1

@@ -307,13 +307,11 @@ impl Agent {
                 if !again {
                     self.work.totals.flows_refused += 1;
                     let (Flow { source, destination }, others) = (flow, self.helped);
-                    let sentence =
-                        format!("{source} to {destination}: no help beside {others} other flows");
                     // Strangers can begin such flows.
                     if mem::replace(&mut self.was_full, true) {
-                        debug!("{sentence}");
+                        debug!("{source} to {destination}: no help beside {others} other flows");
                     } else {
-                        info!("{sentence}");
+                        info!("{source} to {destination}: no help beside {others} other flows");
                     }
                 }
             }
@@ -342,8 +340,8 @@ impl Agent {
         true
     }
 
-    /// Makes room for a flow, if there is none. Returns false if that is not possible. A flow whose
-    /// packets only arrive gives way to one of the host's own.
+    /// Makes room for a flow, and returns whether it has room. A flow whose packets only arrive
+    /// gives way to one of the host's own.
     fn makes_room(&mut self, only_arrives: bool, now: Instant) -> bool {
         let most = self.limits.max_flows;
         let most_arriving = (most / SHARE_ARRIVING).clamp(1, MOST_ARRIVING);
