@@ -21,6 +21,9 @@ use crate::exchange::Exchange;
 
 /// The longest wait for a connection ID for another path.
 const IDS_WITHIN: Duration = Duration::from_secs(3);
+/// The time between two PATH_CHALLENGE frames: the probe timeout without a sample of the round trip
+/// (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
+const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The longest wait for a session ticket.
 const TICKET_WITHIN: Duration = Duration::from_secs(3);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
@@ -58,8 +61,11 @@ pub(crate) struct Session {
 enum Migration {
     NotWanted,
     Wanted,
-    /// The new path is not validated yet.
-    Probing,
+    /// The new path is not validated yet. quiche does not repeat a PATH_CHALLENGE whose packet was
+    /// acknowledged, even if the PATH_RESPONSE is lost. So the client asks for another one.
+    Probing {
+        again: Instant,
+    },
     Done,
 }
 
@@ -129,7 +135,7 @@ impl Session {
                         "the transfer ended before the client changed its port: --migrate needs \
                          one larger file"
                     ),
-                    Migration::Probing => {
+                    Migration::Probing { .. } => {
                         bail!("the transfer ended before the new path was validated")
                     }
                 }
@@ -201,7 +207,11 @@ impl Session {
             return Ok(());
         }
         let help = self.help.as_ref().and_then(Driver::poll_timeout);
-        let own = [self.conn.timeout_instant(), self.outbox.release(), self.ids_until];
+        let probe = match self.migration {
+            Migration::Probing { again } => Some(again),
+            _ => self.ids_until,
+        };
+        let own = [self.conn.timeout_instant(), self.outbox.release(), probe];
         let deadline = own.into_iter().chain([help, until]).flatten().min();
         let adjacent = self.help.as_ref().and_then(Driver::socket).map(AsFd::as_fd);
         let own = self.sockets.iter().map(|(socket, _)| socket.as_fd());
@@ -226,7 +236,9 @@ impl Session {
         }
         while let Some(event) = self.conn.path_event_next() {
             match event {
-                PathEvent::Validated(local, _) if self.migration == Migration::Probing => {
+                PathEvent::Validated(local, _)
+                    if matches!(self.migration, Migration::Probing { .. }) =>
+                {
                     self.conn
                         .migrate(local, self.server)
                         .context("the connection cannot migrate")?;
@@ -239,6 +251,12 @@ impl Session {
                 _ => {}
             }
         }
+        if let Migration::Probing { again } = self.migration
+            && again <= now()
+            && let Some((_, local)) = self.sockets.last()
+        {
+            self.probe(*local)?;
+        }
         if self.migration == Migration::Wanted && exchange.is_half_done() {
             if self.conn.available_dcids() == 0 {
                 // The server's connection IDs may have been lost, and come again.
@@ -250,12 +268,17 @@ impl Session {
             }
             self.ids_until = None;
             let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
-            self.conn
-                .probe_path(local, self.server)
-                .context("the connection cannot probe another path")?;
+            self.probe(local)?;
             self.sockets.push((socket, local));
-            self.migration = Migration::Probing;
         }
+        Ok(())
+    }
+
+    fn probe(&mut self, local: SocketAddr) -> anyhow::Result<()> {
+        self.conn
+            .probe_path(local, self.server)
+            .context("the connection cannot probe another path")?;
+        self.migration = Migration::Probing { again: now() + PROBE_AGAIN_AFTER };
         Ok(())
     }
 

@@ -3,12 +3,17 @@
 //! This file is a module twice: once for the hooked crate and once for the pristine one. The parent
 //! module imports either as `engine`.
 
+#[path = "ends.rs"]
+mod ends;
+
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
+use super::engine::{self, self as quiche, Connection, RecvInfo};
 use virtual_time::{next_random, World};
+
+use ends::addresses;
+pub use ends::ends;
 
 const MILLISECOND: u64 = 1_000_000;
 /// The upload's stream, the first that a client opens.
@@ -286,41 +291,6 @@ impl<'a> Transfer<'a> {
             self.received.extend_from_slice(&buffer[..size]);
             self.complete |= end;
         }
-    }
-}
-
-/// A client and a server before their first datagram.
-pub fn ends(controller: &str) -> (Connection, Connection) {
-    let mut config = config(controller);
-    let (client_id, server_id) =
-        (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
-    let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
-    let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
-    (client.unwrap(), server.unwrap())
-}
-
-fn config(controller: &str) -> Config {
-    let mut config = Config::new(quiche::PROTOCOL_VERSION).unwrap();
-    let example = |name: &str| format!("{}/examples/{name}", env!("QUICHE_PRISTINE"));
-    config.load_cert_chain_from_pem_file(&example("cert.crt")).unwrap();
-    config.load_priv_key_from_pem_file(&example("cert.key")).unwrap();
-    config.verify_peer(false);
-    config.set_application_protos(&[b"test"]).unwrap();
-    config.set_cc_algorithm_name(controller).unwrap();
-    config.set_max_idle_timeout(300_000);
-    config.set_initial_max_data(10_000_000);
-    config.set_initial_max_stream_data_bidi_remote(10_000_000);
-    config.set_initial_max_streams_bidi(1);
-    config.set_max_recv_udp_payload_size(1350);
-    config.set_max_send_udp_payload_size(1350);
-    config
-}
-
-fn addresses(client: bool) -> SocketAddr {
-    if client {
-        ([10, 0, 0, 1], 1234).into()
-    } else {
-        ([10, 0, 0, 2], 4433).into()
     }
 }
 
