@@ -118,17 +118,20 @@ async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<()
         if let Some(hash) = &mut hash {
             hash.update(&chunk);
         }
+        // A client may leave once it has the last bytes.
+        if left == 0
+            && let Some(hash) = hash.take()
+        {
+            let now = file.metadata().await.map_err(Unsent::File)?;
+            // Otherwise parts of two versions were hashed.
+            if Version::from(&now) == version {
+                service.store().digests().remember(version, hash.finalize().into());
+            }
+        }
         timeout(patience, stream.send_data(chunk.into()))
             .await
             .map_err(slow)?
             .map_err(Unsent::Client)?;
-    }
-    if let Some(hash) = hash {
-        let now = file.metadata().await.map_err(Unsent::File)?;
-        // Otherwise parts of two versions were hashed.
-        if Version::from(&now) == version {
-            service.store().digests().remember(version, hash.finalize().into());
-        }
     }
     timeout(patience, stream.finish()).await.map_err(slow)?.map_err(Unsent::Client)
 }
