@@ -28,7 +28,9 @@ impl Sender {
         if live().any(|session| session.assistance == Assistance::Assisted) {
             return Assistance::Assisted;
         }
-        if live().any(|session| session.assistance == Assistance::Seeking) {
+        // Another attempt is no news: the reason why the last one failed holds until a proxy reports.
+        let seeks = live().any(|session| session.assistance == Assistance::Seeking);
+        if seeks && self.last_reason.is_none() {
             return Assistance::Seeking;
         }
         let reason = live().find_map(|session| match session.assistance {
