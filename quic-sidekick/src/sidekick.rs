@@ -41,7 +41,7 @@ pub struct Status {
     pub proxy: Option<(SocketAddr, PublicKey)>,
     /// Which of several proxies the sender selected, and why.
     pub choice: Option<Selection>,
-    /// The near segment's smoothed round-trip time, once measured.
+    /// The near segment's smoothed round-trip time, once measured. `None` again when the help ends.
     pub near_rtt: Option<Duration>,
     /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
     pub chosen: Option<Chosen>,

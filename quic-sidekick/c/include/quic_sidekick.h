@@ -34,7 +34,8 @@ typedef struct sidekick_status {
    */
   bool assisted;
   /*
-   The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured.
+   The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured, and when
+   the help has ended.
    */
   uint64_t near_rtt_nanos;
   /*
@@ -196,7 +197,8 @@ int sidekick_config_set_receive_repair(struct sidekick_config *config, const cha
 
 /*
  Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
- disables either. Returns 0, or -1 if both are 0, or `sums` is.
+ disables either. The modes "auto", "reinject" and "receive" request one every 5 ms, or more
+ often. Returns 0, or -1 if both are 0, or `sums` is.
  */
 int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint16_t packets,

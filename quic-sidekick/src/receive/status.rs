@@ -53,7 +53,7 @@ impl FromStr for ReceiveRepair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveState {
-    /// The mode does not ask for it.
+    /// The mode does not ask for it, or this end is the server.
     Off,
     /// No proxy keeps copies, or not yet.
     NotKept,
@@ -76,7 +76,7 @@ pub enum ReceiveState {
 impl fmt::Display for ReceiveState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Off => "the mode does not repair what is received",
+            Self::Off => "this end does not repair what it receives",
             Self::NotKept => "no proxy keeps copies of what is received",
             Self::Congested => "a queue grows before the proxy",
             Self::TooFar => "the proxy is too far away",

@@ -18,7 +18,8 @@ pub(super) fn other_controller<F: BufFactory>(
     } else {
         tracing::warn!(
             "mode {mode} belongs to the congestion controller {wanted}, and this connection has \
-             {other}: set {wanted} by `set_cc_algorithm_name`, or use the mode reinject"
+             {other}: set {wanted} by `set_cc_algorithm_name`, or use the mode reinject (receive, \
+             in a client that only downloads)"
         );
     }
     Some(other)
