@@ -62,6 +62,12 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     if let Some(fault) = scenario.faults.only_in_virtual_time() {
         bail!("the only faults for a command are outages; omit {fault} from faults.events");
     }
+    if scenario.middle.is_some() {
+        bail!(
+            "a command's path has no middle segment; leave its settings out, or choose another \
+             scenario"
+        );
+    }
     if scenario.competitor.cc.is_some() {
         bail!(
             "a command has no competitor; set competitor.cc to none, and let COMMAND start both \

@@ -358,6 +358,12 @@ fn errors_state_what_cannot_run_and_how_to_correct_it() {
             "the only faults for a command are outages; omit proxy-restart from faults.events",
         ),
         (
+            &["--set", "middle.delay_ms=100"],
+            "true",
+            "a command's path has no middle segment; leave its settings out, or choose another \
+             scenario",
+        ),
+        (
             &["--set", "sidekick.proxy=dies"],
             "true",
             "sidekick.proxy = dies needs a transfer, of which half has passed; set it to on-path, \
