@@ -34,9 +34,10 @@ pub struct Packets {
     /// Packets in the data's direction that the far segment dropped for any cause.
     #[serde(default)]
     pub lost_far: u64,
-    /// Packets that the sender declared lost because of a quACK, although they were not lost.
+    /// Packets that the helped end declared lost because of a quACK, although they were not lost.
     pub spurious: u64,
-    /// Losses that the sender detected by quACKs.
+    /// Losses that the helped end detected by quACKs: of the data's packets, or of the client's own
+    /// in a download.
     pub lost_early: u64,
     /// Losses that the sender detected by the receiver's acknowledgements. `None` if it does not
     /// report them, as for `retransmitted`.

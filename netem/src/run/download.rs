@@ -44,9 +44,11 @@ impl Bench<'_> {
             progress,
         )?;
         let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
-        // The client reports only the packets that it sent itself, which carry no data. The server
-        // reports nothing.
-        let packets = Packets { sent: record.links.far.to_sender.link.packets, ..record.packets };
+        // The client reports only the packets that it sent itself, which carry no data. The help
+        // acts on these. The server reports nothing.
+        let Packets { lost_early, spurious, .. } = report.packets;
+        let sent = record.links.far.to_sender.link.packets;
+        let packets = Packets { sent, lost_early, spurious, ..record.packets };
         Ok(RunRecord { packets, repeats, ..with_report(record, report) })
     }
 }
