@@ -28,7 +28,7 @@ impl Sender {
         if live().any(|session| session.assistance == Assistance::Assisted) {
             return Assistance::Assisted;
         }
-        // Another attempt is no news: the reason why the last one failed holds until a proxy reports.
+        // Why the last attempt failed still holds during the next one.
         let seeks = live().any(|session| session.assistance == Assistance::Seeking);
         if seeks && self.last_reason.is_none() {
             return Assistance::Seeking;
