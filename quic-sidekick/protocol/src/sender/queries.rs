@@ -28,9 +28,7 @@ impl Sender {
         if live().any(|session| session.assistance == Assistance::Assisted) {
             return Assistance::Assisted;
         }
-        // Why the last attempt failed still holds during the next one.
-        let seeks = live().any(|session| session.assistance == Assistance::Seeking);
-        if seeks && self.last_reason.is_none() {
+        if live().any(|session| session.assistance == Assistance::Seeking) {
             return Assistance::Seeking;
         }
         let reason = live().find_map(|session| match session.assistance {

@@ -415,21 +415,6 @@ fn a_proxy_that_answers_only_markers_does_not_block_the_search() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// A proxy on the path without the pinned key answers each marker, so the sender tries it again.
-#[test]
-fn a_wrong_key_remains_the_reason_while_the_sender_tries_again() {
-    let config = SenderConfig { key: Some(PublicKey([7; 32])), ..SenderConfig::default() };
-    let mut s = Simulation::new(config, ObserverConfig::default(), near(5, 0), 11);
-    let no_answer = Assistance::Unassisted(Reason::NoAnswer);
-    let mut told = false;
-    for _ in 0..600 {
-        s.stream(100, MS);
-        told |= s.sender.assistance() == no_answer;
-        assert_eq!(s.sender.assistance(), if told { no_answer } else { Assistance::Seeking });
-    }
-    assert!(told && s.sender.stats().markers > 3, "{:?}", s.sender.stats());
-}
-
 /// The sender discovers a farther proxy later, and compares both by the losses from then on.
 #[test]
 fn losses_before_the_comparison_do_not_count() {
