@@ -64,7 +64,7 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     }
     if scenario.middle.is_some() {
         bail!(
-            "a command's path has no middle segment; leave its settings out, or choose another \
+            "a command's path has no middle segment; omit middle.*, or choose another \
              scenario"
         );
     }

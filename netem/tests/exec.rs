@@ -360,7 +360,7 @@ fn errors_state_what_cannot_run_and_how_to_correct_it() {
         (
             &["--set", "middle.delay_ms=100"],
             "true",
-            "a command's path has no middle segment; leave its settings out, or choose another \
+            "a command's path has no middle segment; omit middle.*, or choose another \
              scenario",
         ),
         (

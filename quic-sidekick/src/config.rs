@@ -145,8 +145,8 @@ pub struct Config {
     /// The number of packets per quACK; `None` for no limit.
     pub every_packets: Option<NonZeroU16>,
     /// The longest time from the first unreported packet to a quACK, in whole microseconds; `None`
-    /// for no limit. In the modes `auto`, `reinject` and `receive` it is 5 ms at most. In the other
-    /// modes, the proxy refuses if both limits are `None`.
+    /// for no limit. In the modes `auto`, `reinject` and `receive` it is 5 ms at most while packets
+    /// are lost. In the other modes, the proxy refuses if both limits are `None`.
     pub every: Option<Duration>,
     /// The number of power sums in a quACK: the most missing packets that it can identify. At least
     /// 1.

@@ -41,7 +41,8 @@ pub struct Status {
     pub proxy: Option<(SocketAddr, PublicKey)>,
     /// Which of several proxies the sender selected, and why.
     pub choice: Option<Selection>,
-    /// The near segment's smoothed round-trip time, once measured. `None` again when the help ends.
+    /// The near segment's smoothed round-trip time, once measured. `None` again when a discovered
+    /// proxy's session ends. It keeps its last value after `stop`.
     pub near_rtt: Option<Duration>,
     /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
     pub chosen: Option<Chosen>,

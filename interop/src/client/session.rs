@@ -21,11 +21,15 @@ use crate::exchange::Exchange;
 
 /// The longest wait for a connection ID for another path.
 const IDS_WITHIN: Duration = Duration::from_secs(3);
-/// The time between two PATH_CHALLENGE frames: the probe timeout without a sample of the round trip
-/// (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
+/// The time between two PATH_CHALLENGE frames: about the probe timeout without a sample of the round
+/// trip (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
 const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The longest validation of another path (RFC 9000, section 8.2.4). quiche gives up no path while
+/// the client asks again.
+const VALIDATED_WITHIN: Duration = Duration::from_secs(10);
 /// The longest wait for a session ticket.
 const TICKET_WITHIN: Duration = Duration::from_secs(3);
+const NO_ANSWER_ON_NEW_PATH: &str = "the server does not answer on the new path";
 /// H3_NO_ERROR (RFC 9114, section 8.1).
 const NO_ERROR: u64 = 0x100;
 /// BoringSSL's code for accepted early data: `ssl_early_data_accepted`.
@@ -65,6 +69,7 @@ enum Migration {
     /// acknowledged, even if the PATH_RESPONSE is lost. So the client asks for another one.
     Probing {
         again: Instant,
+        until: Instant,
     },
     Done,
 }
@@ -208,7 +213,7 @@ impl Session {
         }
         let help = self.help.as_ref().and_then(Driver::poll_timeout);
         let probe = match self.migration {
-            Migration::Probing { again } => Some(again),
+            Migration::Probing { again, until } => Some(again.min(until)),
             _ => self.ids_until,
         };
         let own = [self.conn.timeout_instant(), self.outbox.release(), probe];
@@ -245,17 +250,19 @@ impl Session {
                     self.migration = Migration::Done;
                     exchange.resume();
                 }
-                PathEvent::FailedValidation(..) => {
-                    bail!("the server does not answer on the new path")
-                }
+                PathEvent::FailedValidation(..) => bail!(NO_ANSWER_ON_NEW_PATH),
                 _ => {}
             }
         }
-        if let Migration::Probing { again } = self.migration
-            && again <= now()
-            && let Some((_, local)) = self.sockets.last()
-        {
-            self.probe(*local)?;
+        if let Migration::Probing { again, until } = self.migration {
+            if until <= now() {
+                bail!(NO_ANSWER_ON_NEW_PATH);
+            }
+            if again <= now()
+                && let Some((_, local)) = self.sockets.last()
+            {
+                self.probe(*local, until)?;
+            }
         }
         if self.migration == Migration::Wanted && exchange.is_half_done() {
             if self.conn.available_dcids() == 0 {
@@ -268,17 +275,17 @@ impl Session {
             }
             self.ids_until = None;
             let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
-            self.probe(local)?;
+            self.probe(local, now() + VALIDATED_WITHIN)?;
             self.sockets.push((socket, local));
         }
         Ok(())
     }
 
-    fn probe(&mut self, local: SocketAddr) -> anyhow::Result<()> {
+    fn probe(&mut self, local: SocketAddr, until: Instant) -> anyhow::Result<()> {
         self.conn
             .probe_path(local, self.server)
             .context("the connection cannot probe another path")?;
-        self.migration = Migration::Probing { again: now() + PROBE_AGAIN_AFTER };
+        self.migration = Migration::Probing { again: now() + PROBE_AGAIN_AFTER, until };
         Ok(())
     }
 

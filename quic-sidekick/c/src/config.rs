@@ -128,8 +128,8 @@ pub unsafe extern "C" fn sidekick_config_set_receive_repair(
 }
 
 /// Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
-/// disables either. The modes "auto", "reinject" and "receive" request one every 5 ms, or more
-/// often. Returns 0, or -1 if both are 0, or `sums` is.
+/// disables either. While packets are lost, the modes "auto", "reinject" and "receive" request one
+/// every 5 ms or more often. Returns 0, or -1 if both are 0, or `sums` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_quacks(
     config: *mut sidekick_config,

@@ -14,7 +14,7 @@ pub struct sidekick_status {
     /// Whether a proxy assists it now.
     pub assisted: bool,
     /// The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured, and when
-    /// the help has ended.
+    /// a discovered proxy's session has ended.
     pub near_rtt_nanos: u64,
     /// Packets that the help declared lost or re-injected. quiche's own count of lost packets does
     /// not include them.

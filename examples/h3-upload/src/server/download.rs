@@ -122,9 +122,10 @@ async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<()
         if left == 0
             && let Some(hash) = hash.take()
         {
-            let now = file.metadata().await.map_err(Unsent::File)?;
             // Otherwise parts of two versions were hashed.
-            if Version::from(&now) == version {
+            if let Ok(now) = file.metadata().await
+                && Version::from(&now) == version
+            {
                 service.store().digests().remember(version, hash.finalize().into());
             }
         }

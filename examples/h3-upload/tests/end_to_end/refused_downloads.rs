@@ -68,7 +68,7 @@ fn the_first_byte_of_a_huge_file_leaves_at_once() {
 #[test]
 fn a_client_must_take_the_file() {
     let usual = ["--max-uploads-per-client", "1", "--window", "65536"];
-    // Long enough for the second client on a busy machine.
+    // On a busy machine the second client, too, may take nothing for a second.
     let impatient = [&usual[..], &["--stall-timeout", "3"]].concat();
     for options in [&usual[..], &impatient] {
         let mut server = Server::start(options);

@@ -11,7 +11,7 @@ use crate::link::{JitterShape, Outage, Outages};
 
 settings! { Segment, value;
     "delay_ms", MILLISECONDS, "one-way delay" => both.delay = milliseconds(value);
-    "jitter_ms", MILLISECONDS, "variation of the delay, up and down to 0; packets keep their order" =>
+    "jitter_ms", MILLISECONDS, "variation of the delay, down to 0; packets keep their order" =>
         both.jitter.spread = milliseconds(value);
     "jitter_shape", "uniform (jitter_ms at most) or normal (jitter_ms is the standard deviation)",
         "how the delay varies" => both.jitter.shape = jitter_shape(value);
