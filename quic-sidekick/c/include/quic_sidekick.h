@@ -35,7 +35,7 @@ typedef struct sidekick_status {
   bool assisted;
   /*
    The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured, and when
-   the help has ended.
+   a discovered proxy's session has ended.
    */
   uint64_t near_rtt_nanos;
   /*
@@ -197,8 +197,8 @@ int sidekick_config_set_receive_repair(struct sidekick_config *config, const cha
 
 /*
  Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
- disables either. The modes "auto", "reinject" and "receive" request one every 5 ms, or more
- often. Returns 0, or -1 if both are 0, or `sums` is.
+ disables either. While packets are lost, the modes "auto", "reinject" and "receive" request one
+ every 5 ms or more often. Returns 0, or -1 if both are 0, or `sums` is.
  */
 int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint16_t packets,
