@@ -21,8 +21,8 @@ use crate::exchange::Exchange;
 
 /// The longest wait for a connection ID for another path.
 const IDS_WITHIN: Duration = Duration::from_secs(3);
-/// The time between two PATH_CHALLENGE frames: about the probe timeout without a sample of the round
-/// trip (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
+/// The time between two PATH_CHALLENGE frames: about the probe timeout before the first sample of
+/// the round trip (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
 const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The longest validation of another path (RFC 9000, section 8.2.4). quiche gives up no path while
 /// the client asks again.

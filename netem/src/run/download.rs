@@ -44,13 +44,17 @@ impl Bench<'_> {
             progress,
         )?;
         let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
-        // The client reports only the packets that it sent itself, which carry no data. The help
-        // acts on these. The server reports nothing.
-        let Packets { lost_early, spurious, .. } = report.packets;
         let sent = record.links.far.to_sender.link.packets;
-        let packets = Packets { sent, lost_early, spurious, ..record.packets };
+        let packets = server_packets(sent, record.packets, report.packets);
         Ok(RunRecord { packets, repeats, ..with_report(record, report) })
     }
+}
+
+/// The packets of the server, which reports nothing: `sent` is what reached its link. The client
+/// reports only the packets that it sent itself, which carry no data. The help acts on these.
+fn server_packets(sent: u64, counted: Packets, client: Packets) -> Packets {
+    let Packets { lost_early, spurious, .. } = client;
+    Packets { sent, lost_early, spurious, ..counted }
 }
 
 fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
@@ -65,6 +69,15 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_client_reports_what_its_help_did() {
+        let counted = Packets { lost_near: 4, ..Packets::default() };
+        let client = Packets { sent: 9, lost_early: 2, spurious: 1, ..Packets::default() };
+        let packets = server_packets(50, counted, client);
+        assert_eq!((packets.sent, packets.lost_near), (50, 4));
+        assert_eq!((packets.lost_early, packets.spurious), (2, 1));
+    }
 
     #[test]
     fn the_settings_reach_the_client() {
