@@ -11,7 +11,7 @@ use sidekick_netem::sim::{self, SimError};
 
 virtual_time::in_force!();
 
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// The modes, each with the controller below it.
 const MODES: [(&str, &str); 3] =
     [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")];

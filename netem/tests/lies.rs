@@ -15,7 +15,7 @@ use sidekick_netem::record::RunRecord;
 virtual_time::in_force!();
 
 /// The number of seeds for runs beside another flow, which depend on chance.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 7;
 /// The number of seeds for runs alone.
 const FEW_SEEDS: u64 = 3;
 /// The modes, each with the controllers to compare with.
@@ -127,10 +127,9 @@ fn hold(path: &[&str], lies: &[&str], seeds: u64, least: &Least) {
     assert!(failures.is_empty(), "{}\n{table}", failures.join("\n"));
 }
 
-const TOO_LITTLE: [&str; 4] = [
+const TOO_LITTLE: [&str; 3] = [
     "proxy-lies too-little 5 at 0",
     "proxy-lies too-little 10 at 0",
-    "proxy-lies too-little 25 at 0",
     "proxy-lies too-little 50 at 0",
 ];
 /// Lies that begin late or come and go, counts that are too high, and random identifiers.
@@ -147,8 +146,8 @@ fn a_proxy_that_omits_packets_costs_at_most_a_twentieth() {
     hold(&[], &TOO_LITTLE, FEW_SEEDS, &Least { median: 0.95, mean_of_all: 0.95 });
 }
 
-/// Two flows share one full queue by chance. The shares of ten runs differ by a tenth. So the bound
-/// of a twentieth is for all forty runs.
+/// Two flows share one full queue by chance. The shares of a few runs differ by a tenth. So the
+/// bound of a twentieth is for all runs of a sender.
 #[test]
 fn nor_does_it_beside_another_flow_before_the_proxy() {
     hold(&BESIDE, &TOO_LITTLE, SEEDS, &Least { median: 0.85, mean_of_all: 0.95 });

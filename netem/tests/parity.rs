@@ -206,7 +206,7 @@ fn nothing_lost_costs_nothing() {
 fn parity_does_not_fill_a_congested_near_segment() {
     const SEEDS: u64 = 3;
     let path = ["near.loss_percent=0", "near.rate_mbit=20", "far.rate_mbit=50"];
-    let both = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
+    let both = ["flow.bytes=1000000000", "flow.seconds=25", "competitor.start_ms=5000"];
     for (controller, beside) in
         [(CUBIC, "competitor.cc=cubic"), (RENO, "competitor.cc=reno"), (BBR2, "competitor.cc=bbr2")]
     {

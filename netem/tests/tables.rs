@@ -14,7 +14,7 @@ mod table;
 use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
-use table::Table;
+use table::{Table, is_whole};
 
 virtual_time::in_force!();
 
@@ -288,7 +288,8 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
     }
 }
 
-/// docs/results.md shows the paths where help is slower.
+/// docs/results.md shows the paths where help is slower. Only `make tables` computes all of these
+/// rows.
 #[test]
 fn some_help_is_slower_than_none() {
     let median = |path: &[&str], sender: &[&str], seeds| {
@@ -299,6 +300,9 @@ fn some_help_is_slower_than_none() {
     let mut rows = Vec::new();
     for delay in [10, 25] {
         for loss in [1, 8] {
+            if !is_whole() && (delay, loss) != (25, 1) {
+                continue;
+            }
             let path = [format!("near.delay_ms={delay}"), format!("near.loss_percent={loss}")];
             let path = [path[0].as_str(), path[1].as_str()];
             let helped = median(&path, &["sidekick.mode=pacubic"], 10);
@@ -316,12 +320,14 @@ fn some_help_is_slower_than_none() {
         "near.bad_leave_percent=20",
         "flow.cc=cubic-rfc9438",
     ];
-    let helped = median(&path, &["sidekick.mode=early-loss"], 40);
-    let plain = median(&path, &["sidekick.mode=off"], 40);
-    rows.push(format!(
-        "| far segment 50 ms, near loss in bursts | early loss, CUBIC, RFC 9438 | {helped:.2} | \
-         CUBIC, RFC 9438 | {plain:.2} |\n"
-    ));
+    if is_whole() {
+        let helped = median(&path, &["sidekick.mode=early-loss"], 40);
+        let plain = median(&path, &["sidekick.mode=off"], 40);
+        rows.push(format!(
+            "| far segment 50 ms, near loss in bursts | early loss, CUBIC, RFC 9438 | \
+             {helped:.2} | CUBIC, RFC 9438 | {plain:.2} |\n"
+        ));
+    }
     let results = include_str!("../../docs/results.md");
     for row in rows {
         assert!(results.contains(&row), "docs/results.md lacks {row}");
