@@ -214,16 +214,16 @@ lint: clippy lint-features document package
 clippy: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-# The combinations of features that a user can choose. `clippy` checks only that of the workspace.
+# The combinations of features that a user can choose. `clippy` checks only that of the workspace,
+# with the tests.
 lint-features: build-deps
-	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p quic-sidekick --lib --features qlog -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-protocol --lib -- -D warnings
-	$(CARGO) clippy --locked -p sidekick-protocol --all-targets --features ring -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-protocol --lib --features ring -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 
