@@ -150,9 +150,9 @@ impl Case {
         match self {
             Self::Upload => "10 MiB up, h3-upload on tokio-quiche",
             Self::Download => "4 MiB down",
-            Self::Small => "1 KB up",
-            Self::Requests => "200 times 1 KB down, 50 at once",
-            Self::EarlyData => "1 KB down in 0-RTT",
+            Self::Small => "1 KiB up",
+            Self::Requests => "200 times 1 KiB down, 50 at once",
+            Self::EarlyData => "1 KiB down, requested in 0-RTT",
             Self::KeyUpdate => "2 MiB up, the server updates the keys",
             Self::Migration => "2 MiB up, the client changes its port in the middle",
             Self::Payload1200 => "1 MiB up, UDP payloads of 1200 bytes",
@@ -162,7 +162,7 @@ impl Case {
             Self::Cid0 => "1 MiB up, connection IDs of no length at both ends",
             Self::Cid20 => "1 MiB up, connection IDs of 20 bytes at both ends",
             Self::Ipv6 => "1 MiB up over IPv6; all others are over IPv4",
-            Self::HttpsRecord => "1 MiB up to where an HTTPS record says, h3-upload",
+            Self::HttpsRecord => "1 MiB up to the server that an HTTPS record names, h3-upload",
         }
     }
 

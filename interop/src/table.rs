@@ -21,14 +21,14 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
     let _ = writeln!(
         text,
         "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on \
-         quiche 0.30.0). The path is that of\nthe scenario `upload-paper`, on the backend `user`. \
-         The loss is that of its near segment.\n\nA try passed if all of this held:\n\n\
+         quiche 0.30.0).\n[Interoperability](interop.md) describes the path, the cases and the \
+         senders.\n\nA try passed if all of this held:\n\n\
          - All bytes and their SHA-256 were right.\n\
          - The client closed the connection, and no error had been reported to it.\n\
          - The connection did what its case is about.\n\
          - In transfers of 1 MiB and more, the proxy, if there was one, helped to the end.\n\
-         - In a download with the mode `auto` or `receive`, the proxy kept copies. If the near \
-         segment lost\n  packets, copies closed gaps.\n",
+         - In a download of 4 MiB with the mode `auto` or `receive`, the proxy kept copies. If \
+         the near\n  segment lost packets, copies closed gaps.\n",
         seed,
         env!("CARGO_PKG_VERSION"),
     );
@@ -153,10 +153,10 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     let Some(first) = served.first() else { return };
     let _ = writeln!(
         text,
-        "## 10 MiB down from our own server, which is helped: Mbit/s\n\nThe loss is {} % on the short \
-         and fast segment of that path, or on the other. The server is on the\nhooked quiche. The \
-         client is that of the downloads above, without help. In brackets: losses that\nthe server \
-         detected early.\n",
+        "## 10 MiB down from our own server: Mbit/s\n\nThe server is on the hooked quiche. It has \
+         help in all rows but the first two. The client is that of\nthe downloads above, without \
+         help. The loss is {} % on the segment that the column names. In\nbrackets: losses that \
+         the server detected by quACKs.\n",
         first.loss_percent
     );
     let _ = write!(text, "| sender |");
@@ -262,7 +262,7 @@ mod tests {
             ),
             "## 4 MiB down, 2 % near loss: Mbit/s",
             &format!("| {title} | {controller} | 2.00 | 8.00 | 9.00 | 4.5 | 61 | 60 | 70 |"),
-            "| 1 KB up | 1/2 **failed** [1] |",
+            "| 1 KiB up | 1/2 **failed** [1] |",
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
             "1. 1\\. it \\<b\\>broke \\</b\\> off\n2. it has none\n",

@@ -56,18 +56,19 @@ pub(crate) enum Command {
     Figures(Figures),
     /// Compare `auto` with BBR2, path-aware BBR2 and re-injection over BBR2 on random topologies
     ///
-    /// In half of the topologies, the near delay is longer than the far delay. Near loss is up to
-    /// 10 %. Some topologies have it in bursts. The ratio of a topology is the mean goodput of
-    /// `auto` divided by the best mean of the other three, with the same seeds. A topology whose
-    /// ratio is below 0.98 runs 20 seeds.
+    /// In about half of the topologies, the near delay is longer than the far delay. Near loss is
+    /// up to 10 %. Some topologies have it in bursts. The ratio of a topology is the mean goodput
+    /// of `auto` divided by the best mean of the other three, with the same seeds. A topology whose
+    /// ratio is below 0.98 runs 20 seeds in all, or --seeds if that is more.
     ///
-    /// It runs in virtual time, so a seed gives the same figures on every machine. With the
-    /// defaults and a release build it takes about four minutes of processor time, on all cores
+    /// It runs in virtual time, so the same options give the same figures on every machine. With
+    /// the defaults and a release build it takes about four minutes of processor time, on all cores
     /// together. It prints the distribution of the ratios, and the worst topologies with the
-    /// command lines that repeat them. A run that fails counts as no goodput. For example, a
-    /// connection may time out in a burst of loss.
+    /// command lines that repeat their runs of `auto`. --json has those of the others, too. A run
+    /// that fails counts as a goodput of 0: a connection may time out in a burst of loss. A
+    /// topology is left out if all three others fail on it.
     Sweep(Sweep),
-    /// Repeat the runs of other backends in virtual time, and report whether they agree
+    /// Repeat recorded runs of other backends in virtual time, and report whether they agree
     ///
     /// Goodput agrees within 10 %, the 99th percentile of de-jitter delay within 5 ms, and the
     /// packets lost at random within the limits of chance. A run cannot be trusted if its machine

@@ -47,15 +47,16 @@ Examples:
   For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
       sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
-Name the interfaces through which the senders' packets arrive (the near side). The proxy only reads
+Name the interfaces through which the senders' packets arrive (the near segment). The proxy only reads
 packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as root, or
 grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
 On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
-SIGHUP it rereads the file of --config and applies limits, discovery and log to what begins from
-then on. Open sessions continue, with the new idle-timeout. Without a configuration file, SIGHUP
-ends the proxy, too.";
+SIGHUP it rereads the file of --config. New sessions have the new limits. Open sessions continue,
+with the new idle-timeout. The log level, discovery and the memory for copies change at once. Other
+settings need a restart, which a warning names. Without a configuration file, SIGHUP ends the proxy,
+too.";
 
 /// Counts the encrypted packets of senders that request it, and reports to them by quACKs which
 /// packets arrived here. So these senders repair losses on the near segment without waiting for the
@@ -94,7 +95,7 @@ struct Options {
     #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen)]
     listen: Option<SocketAddr>,
 
-    /// Most sessions at once
+    /// Maximum number of sessions at once
     #[arg(
         long,
         value_name = "N",
@@ -103,7 +104,7 @@ struct Options {
     )]
     max_sessions: u64,
 
-    /// Most sessions at once for one source address
+    /// Maximum number of sessions at once for one IPv4 address or IPv6 /64
     #[arg(
         long,
         value_name = "N",
@@ -137,7 +138,7 @@ struct Options {
     #[arg(long, value_name = "BYTES", conflicts_with = "no_keep")]
     keep: Option<Size>,
 
-    /// Most of this memory for one session
+    /// Maximum memory for the copies of one session
     #[arg(
         long,
         value_name = "BYTES",
@@ -150,12 +151,13 @@ struct Options {
     #[arg(long)]
     no_keep: bool,
 
-    /// Whether clients that ask for parity get it: datagrams from which they rebuild what the last
-    /// hop lost, without a request. It needs copies
+    /// Whether to send parity to clients that ask for it at the start of a session. From these
+    /// datagrams they rebuild what the near segment lost, without requesting each lost one. Parity
+    /// needs copies
     #[arg(long, value_enum, default_value_t = defaults().parity)]
     parity: ParityPolicy,
 
-    /// Most bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
+    /// Maximum bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
     /// 16 KiB more
     #[arg(
         long,
@@ -207,8 +209,8 @@ struct Options {
     )]
     buffer: u16,
 
-    /// Threads that share the packets by source address. They also share the limits of sessions.
-    /// One thread counts some million packets a second
+    /// Threads that share the packets by source address. With N threads, each admits 1/N of
+    /// --max-sessions, rounded up. One thread counts more than a million packets a second
     #[arg(
         long,
         value_name = "N",

@@ -11,9 +11,9 @@ use crate::peer::Peer;
 /// What the columns of the tables count.
 const COLUMNS: &str = "\
 With `auto` and `receive` the client requests what it did not receive. The server needs no change.
-The last three columns are of the download with `receive`. Lost near are packets towards the client,
-those of the proxy among them. A gap is a run of missing packet numbers. A copy closes none if its
-packet arrives after all, or if the copy is too late.
+The last three columns are of the download with `receive`. *Lost near* counts packets towards the
+client that the near segment lost, also those of the proxy. A *gap* is a run of missing packet
+numbers. A copy closes no gap if its packet arrives after all, or if the copy is too late.
 ";
 
 /// Goodput by peer without and with help, and what copies repaired; a table for each loss rate.
@@ -26,7 +26,7 @@ pub(super) fn downloads(text: &mut String, peers: &[Peer], tried: &[Tried], note
             text,
             "## {title}, {loss} % near loss: Mbit/s\n\n{columns}\
              | peer | its controller | without help | {auto} | {help} | {help} : without help | lost near \
-             | gaps repaired | copies |\n|{}",
+             | gaps repaired | copies received |\n|{}",
             "---|".repeat(9)
         );
         for peer in peers {

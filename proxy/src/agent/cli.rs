@@ -47,12 +47,12 @@ Examples:
   The status of the running agent:
       sidekick-agent status
 
-Name the interfaces of the lossy link. A proxy (sidekick-proxy) runs at the other end of that link.
+Name the interfaces of the lossy link. The agent needs a proxy (sidekick-proxy) at its other end.
 The agent delays and alters no packet. To the destinations of flows it sends copies of packets that
 were lost before the proxy, and of some that were not. It also sends them markers, which search for
 a proxy. To proxies it sends messages. It helps no flow to a multicast or broadcast address. It
-helps DNS, DHCP, NTP, SSDP, multicast DNS and the messages of other programs to proxies only if
---only names their ports.
+helps DNS, DHCP, NTP, SSDP, multicast DNS, and port 5252, which is that of proxies, only if --only
+names the port.
 
 A SELECTOR is a destination of flows:
       443                         a port
@@ -85,8 +85,8 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Read this file (TOML). Its keys are the names of the flags, except `interfaces` and `log`.
-    /// Flags override it
+    /// Read this file (TOML). Its keys are the names of the flags, but `interfaces` stands for
+    /// --interface, and `log` for -v. --json has no key. Flags override the file
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -102,12 +102,13 @@ struct Options {
     interfaces: Vec<String>,
 
     /// TUN device by which this host receives copies of lost packets of calls and WireGuard, or
-    /// `off`. The agent creates it [default: sidekick0, or none without the privilege to create it]
+    /// `off`. The agent creates it [default: sidekick0, or none if the agent cannot create it]
     #[arg(long, value_name = "IF|off")]
     tun: Option<TunName>,
 
-    /// Address and UDP port of the proxy of all flows. For flows that a router forwards, the agent
-    /// must find this proxy on their path [default: search the path of each flow for a proxy]
+    /// Address and UDP port of the proxy of all flows. For flows with another source address than
+    /// this host's, the agent must find this proxy on their path [default: search the path of each
+    /// flow for a proxy]
     #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
     proxy: Option<SocketAddr>,
 

@@ -19,10 +19,11 @@ pub(crate) const DNS_PORT: u16 = 53;
 /// The options of the command line.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// How to use a Sidekick proxy: off, auto, receive, reinject, path-aware-bbr, pacubic or early-
-    /// loss. All of them help what this program sends; auto and receive also help what it receives,
-    /// if the proxy keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests
-    /// fewer acknowledgements from servers that offer that
+    /// How to use a Sidekick proxy: off, or a mode. auto, receive, reinject, pacubic, early-loss and
+    /// path-aware-bbr help what this program sends. auto and receive also help what it receives, if
+    /// the proxy keeps copies. ack-reduction requests fewer acknowledgements from servers that
+    /// offer that; use it only if the bottleneck is before the proxy. docs/integrate.md compares
+    /// the modes
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: any that is discovered there; default port: 5252]
@@ -36,7 +37,7 @@ pub struct Options {
     #[arg(long, value_enum)]
     cc: Option<Cc>,
     /// Choose the settings of the connection by the file and the network. --json lists each choice
-    /// with its reason. off: payloads of 1350 bytes, ten packets at first, cubic
+    /// with its reason. off: payloads of 1350 bytes, an initial window of ten packets, cubic
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     tune: OnOff,
     /// The network that this host is attached to: unknown, wired, wifi, cellular, leo or geo (a
@@ -46,19 +47,22 @@ pub struct Options {
     /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Request a quACK every MS milliseconds; 0 disables that. auto, reinject and receive use at
-    /// most 5
+    /// Request a quACK every MS milliseconds. auto, reinject and receive use at most 5. 0 leaves
+    /// the schedule to --quack-every-packets, which is then needed; auto, reinject and receive
+    /// still use 5
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// The most missing packets that a quACK can identify
     #[arg(long, value_name = "T", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..))]
     threshold: u8,
-    /// Request a quACK ahead of the schedule when the sender suspects a loss
+    /// Request a quACK ahead of the schedule when the sender suspects a loss, and soon after the
+    /// last packet of a burst
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
-    /// How the proxy repairs what this program receives in the modes receive and auto: by requests,
-    /// by parity that it adds, by both, or auto: requests while the proxy is near, and both where
-    /// it is far away. Where copies would come too late, nothing is requested [default: auto]
+    /// How this program repairs what it lacks in the modes receive and auto. requests: it requests
+    /// copies from the proxy. parity: it rebuilds packets from parity that the proxy adds. both:
+    /// parity and requests. auto: requests while the proxy is near, and both if it is far away. It
+    /// does not request copies that would come too late [default: auto]
     #[arg(long, value_name = "REPAIR")]
     repair: Option<ReceiveRepair>,
 
@@ -68,10 +72,10 @@ pub struct Options {
     /// Trust the root certificates in FILE (PEM) in addition to the system's
     #[arg(long, visible_alias = "ca", value_name = "FILE", conflicts_with = "insecure")]
     cafile: Option<PathBuf>,
-    /// The longest wait for the connection, in seconds
+    /// Maximum time to look up the server's name and connect, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
-    /// Abort after this many seconds in which nothing of the file moves because of the server
+    /// Abort if the server lets less than 512 bytes/s of the file pass for this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     stall_timeout: Duration,
     /// Query this name server for the addresses of the URL's host, and for its HTTPS record, which

@@ -45,11 +45,12 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
     if text.len() > MAX_URL_LEN {
         return Err(format!("it has {} characters, and {MAX_URL_LEN} are the most", text.len()));
     }
-    let url = Url::parse(text).map_err(|e| format!("{e}; use the form https://HOST:PORT/NAME"))?;
+    let url =
+        Url::parse(text).map_err(|e| format!("{e}; use the form https://HOST[:PORT]/NAME"))?;
     match url.scheme() {
         "https" => Ok(url),
         other => {
-            Err(format!("HTTP/3 needs https, not {other}; use the form https://HOST:PORT/NAME"))
+            Err(format!("HTTP/3 needs https, not {other}; use the form https://HOST[:PORT]/NAME"))
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::output::{Output, Place};
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 pub(crate) struct Cli {
-    /// The file's address: https://HOST:PORT/NAME
+    /// The file's address: https://HOST[:PORT]/NAME
     #[arg(value_parser = parse_url)]
     url: Url,
     /// Where to write the file; - is standard output. A device or a pipe is written at once

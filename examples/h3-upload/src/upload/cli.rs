@@ -34,7 +34,7 @@ To try it with h3-upload-server and its own certificate, add --cafile ca.pem.";
 pub(crate) struct Cli {
     /// The file to upload
     file: PathBuf,
-    /// The destination: https://HOST:PORT/NAME, or https://HOST:PORT/ to keep the file's own name
+    /// The destination: https://HOST[:PORT]/NAME. Without NAME, the file keeps its own name
     #[arg(value_parser = parse_url)]
     url: Url,
     #[command(flatten)]

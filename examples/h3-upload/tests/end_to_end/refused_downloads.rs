@@ -183,7 +183,7 @@ fn command_lines_that_make_no_sense() {
     assert_complains(&with(url, &["-o", "-", "--json"]), "standard output");
     for (url, args, words) in [
         ("http://127.0.0.1/x", &[][..], "needs https"),
-        ("127.0.0.1", &[], "https://HOST:PORT/NAME"),
+        ("127.0.0.1", &[], "https://HOST[:PORT]/NAME"),
         (url, &["--sidekick", "on"], "receive"),
         (url, &["--upload"], "--upload"),
     ] {

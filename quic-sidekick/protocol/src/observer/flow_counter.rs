@@ -27,12 +27,12 @@ struct Request {
     at: Instant,
 }
 
-/// The counter of one flow, without the flow's sender and without keys. The fields that each packet
-/// needs come first, on as few cache lines as possible.
+/// The counter of one flow. It knows neither the flow's sender nor keys. The fields that each
+/// packet needs come first, on as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct FlowCounter {
-    /// The system dropped packets after those that the epoch counted.
+    /// The sums lack packets that passed during the epoch.
     pub(super) missed: bool,
     /// Whether there is a `watch`, which is on another cache line.
     is_watched: bool,
@@ -58,11 +58,11 @@ pub(super) struct FlowCounter {
     /// `every` and `every_packets` as granted.
     granted: (Option<Duration>, u32),
     pub(super) epoch: u16,
-    /// The number of sums that a quACK carries.
+    /// The number of sums that an ordinary quACK carries.
     threshold: u8,
     /// The observer began the epoch by itself, and the sender has not polled in it yet.
     pub(super) unasked: bool,
-    /// Whole quACKs of this epoch, at most [`WHOLE_FIRST`].
+    /// Whole quACKs of this epoch that count packets, at most [`WHOLE_FIRST`].
     whole: u8,
     /// The quACK that waits to be sent.
     request: Option<Request>,
@@ -182,7 +182,7 @@ impl FlowCounter {
         if self.is_watched { self.watched(before, now) } else { self.by_terms(now) }
     }
 
-    /// Applies the terms to a packet that was counted.
+    /// Applies the intervals in force to a packet that was counted.
     #[inline]
     fn by_terms(&mut self, now: Instant) -> Count {
         if self.unreported >= self.every_packets {
@@ -218,7 +218,7 @@ impl FlowCounter {
         if is_late || enough { Count::WithReport } else { Count::WithDeadline }
     }
 
-    /// When the next quACK falls due if no packet arrives.
+    /// When the watch makes the next quACK due if no packet arrives.
     fn silence_due(&self) -> Option<Instant> {
         Some(self.last_at? + self.watch.as_ref()?.silence()?)
     }
@@ -255,8 +255,8 @@ impl FlowCounter {
     }
 
     /// Whether the epoch lacks packets of this interface that the system dropped just now. In the
-    /// first epoch it lacks them even before the first counted packet: the sender declares its
-    /// first packets lost if the proxy did not count them (SPEC.md, section 7.2).
+    /// first epoch it lacks them even before the first counted packet: the sender may declare
+    /// packets lost that it sent after an empty quACK (SPEC.md, section 7.2).
     pub(super) fn lacks_drops_on(&self, interface: u32) -> bool {
         match self.last_at {
             Some(_) => self.interface == Some(interface),
@@ -285,7 +285,8 @@ impl FlowCounter {
     }
 
     /// Requests a quACK of `sums` sums, or of the threshold if that is 0. Returns true if one
-    /// waited already, which now answers the newer poll.
+    /// waited already. That one then has the larger number of sums, and answers the newer poll,
+    /// if a poll requests it (`token` is not 0).
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = self.silence_due();
         self.unreported = 0;

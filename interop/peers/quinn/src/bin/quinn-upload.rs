@@ -1,5 +1,5 @@
 //! `quinn-upload`: an HTTP/3 client on quinn and h3 that uploads a file. It changes no default of
-//! either, and does not use a Sidekick. It is the lab's example of an unmodified program.
+//! either, and uses no Sidekick proxy. It is the lab's example of an unmodified program.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ struct Cli {
     url: Uri,
 }
 
-/// The server's receipt. The program compares it with what it sent.
+/// What arrived, by the server's answer, or what was sent. The program compares both.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Receipt {
     bytes: u64,
@@ -104,7 +104,7 @@ async fn upload(cli: &Cli) -> anyhow::Result<String> {
     let (sent, receipt) = put(connection.clone(), &cli.url, &cli.file).await?;
     let time_s = start.elapsed().as_secs_f64();
     let path = connection.stats().path;
-    // Otherwise the server would not learn that the connection is closed.
+    // This waits until quinn has sent the close of the connection.
     endpoint.wait_idle().await;
 
     ensure!(
