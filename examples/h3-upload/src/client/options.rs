@@ -19,11 +19,11 @@ pub(crate) const DNS_PORT: u16 = 53;
 /// The options of the command line.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// How to use a Sidekick proxy: off, or a mode. auto, receive, reinject, pacubic, early-loss and
-    /// path-aware-bbr help what this program sends. auto and receive also help what it receives, if
-    /// the proxy keeps copies. ack-reduction requests fewer acknowledgements from servers that
-    /// offer that; use it only if the bottleneck is before the proxy. docs/integrate.md compares
-    /// the modes
+    /// How to use a Sidekick proxy: off, or a mode. auto, receive, reinject, early-loss, pacubic
+    /// and path-aware-bbr help what this program sends. auto and receive also help what it
+    /// receives, if the proxy keeps copies. ack-reduction requests fewer acknowledgements from
+    /// servers that offer that; use it only if the bottleneck is before the proxy.
+    /// docs/integrate.md compares the modes
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: any that is discovered there; default port: 5252]
