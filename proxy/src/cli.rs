@@ -47,9 +47,9 @@ Examples:
   For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
       sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
-Name the interfaces through which the senders' packets arrive (the near segment). The proxy only reads
-packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as root, or
-grant the capability once:
+Name the interfaces of the near segment, through which the senders' packets arrive. The proxy only
+reads packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as
+root, or grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
 On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
