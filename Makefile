@@ -115,7 +115,7 @@ fuzz: build-deps
 
 # Debian's compiler for 64-bit ARM. Its programs run with the C library of libc6:arm64. With the C
 # library of libc6-arm64-cross, qemu 7.2 hangs when a program starts its first thread.
-ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_OPT_LEVEL=0 \
+ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
@@ -124,8 +124,7 @@ EMULATED = qemu-aarch64-static -L /
 # their tests, and the proxy from captured frames to quACKs. The protocol is safe code, whose tests
 # run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
 # packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
-# only the proxy under qemu. All of it is short, so only the crates with
-# vector code and the self check are optimized.
+# only the proxy under qemu.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -139,9 +138,8 @@ test-arm64: build-deps
 
 # Debian's compiler again. Debian has the source of its standard library, but no builds for these
 # targets. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP permits.
-# Only the self check runs, so little else is optimized.
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-	CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_OPT_LEVEL=0 \
+	CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22
 WINDOWS = -Z build-std=std,panic_abort --target x86_64-pc-windows-gnu
@@ -227,8 +225,10 @@ lint-features: build-deps
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 
+# The examples need the packages of the tests. So cargo selects the features that `clippy` selects,
+# and checks no package again.
 document: build-deps
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace --exclude quiche --lib --examples
 
 unit: deps build
 	$(CARGO) test --locked --workspace

@@ -54,7 +54,7 @@ impl Activity {
     }
 }
 
-/// Returns once the server, for `patience`, moved less than [`LEAST`] bytes per second although the
+/// Returns once the server, for `patience`, moved less than `LEAST` bytes per second although the
 /// file was ready. So every transfer ends, at the latest about when its file would at that rate.
 ///
 /// `moved` returns the bytes so far that the server accepted or sent. It must be bounded by the
