@@ -243,17 +243,17 @@ fn the_summary_has_the_figures_of_the_tables() {
     let downloads = served[2..].iter().map(|row| row.len() - 1).sum::<usize>();
     for sentence in [
         format!("all bytes right in {passed} tries"),
-        format!("({downloads} downloads, at 2 %)"),
+        format!("({downloads} downloads, at 2 %"),
         format!("`auto` uploads at {auto} Mbit/s, {gain} times as fast as RFC 9438's CUBIC"),
         format!("plain BBR2, without a proxy, at {bbr2}."),
         format!(
-            "At 2 % `receive` downloads at {} Mbit/s, and at 10 % at {}.",
+            "At 2 % `receive` downloads at {} Mbit/s, which is {} times as fast as without help.",
             range_of(&two, "receive", &|_| true),
-            range_of(&ten, "receive", &|_| true)
+            range_of(&two, "receive : without help", &other)
         ),
         format!(
-            "That is {} and {} times as fast",
-            range_of(&two, "receive : without help", &other),
+            "At 10 % it downloads at {} Mbit/s, which is {} times as fast.",
+            range_of(&ten, "receive", &|_| true),
             range_of(&ten, "receive : without help", &|_| true)
         ),
         format!(

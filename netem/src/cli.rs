@@ -23,17 +23,19 @@ pub(crate) enum Command {
     Run(Run),
     /// Run your own command over the path of a scenario
     ///
-    /// COMMAND runs on the sender's host, with this terminal. Its environment names the hosts:
+    /// COMMAND runs before the near segment, on the sender's host, with this terminal. In the
+    /// scenarios of downloads that is the client. Its environment names the hosts:
     /// SIDEKICK_SENDER_IP and SIDEKICK_RECEIVER_IP, SIDEKICK_SENDER_IPV6 and
     /// SIDEKICK_RECEIVER_IPV6 if the kernel has IPv6, and SIDEKICK_PROXY_ADDRESS if a proxy runs
     /// and the sender need not discover it. The hosts have no other network.
     ///
     /// sidekick-proxy runs between the segments if the scenario's sidekick.mode is not off. With
-    /// --agent it runs too, unless --set sets that mode. The scenario's flow does not run.
+    /// --agent it runs in any scenario, unless --set sets that mode to off. The scenario's flow
+    /// does not run.
     ///
     /// The exit status is that of COMMAND, or 125 if the lab could not run it. The lab passes a
-    /// signal on to COMMAND, which has 5 seconds to end. The terminal sends Ctrl-C directly to
-    /// COMMAND, as without a lab.
+    /// signal on to COMMAND, and kills it if it has not ended 5 seconds later. The terminal sends
+    /// Ctrl-C directly to COMMAND, as without a lab.
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(Exec),
     /// Upload and download one file over a lossy path, with and without a Sidekick proxy
@@ -162,7 +164,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Write the packets that the links received and delivered to DIR/seed-N/near-sent.pcap,
-    /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap (backends sim and user)
+    /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap, and the same for a middle segment
+    /// (backends sim and user)
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -190,8 +193,8 @@ pub(crate) struct Exec {
     /// Run no proxy, even if the scenario has one
     #[arg(long)]
     pub(crate) no_proxy: bool,
-    /// Run this command line by `sh -c` on the receiver's host, from before COMMAND starts until it
-    /// ends. COMMAND may start before the peer listens
+    /// Run this command line, the peer, by `sh -c` on the receiver's host. The lab starts it before
+    /// COMMAND, and stops it when COMMAND ends. COMMAND may start before the peer listens
     #[arg(long, value_name = "COMMAND LINE")]
     pub(crate) peer: Option<OsString>,
     /// Write the peer's output here, and not to standard error

@@ -25,7 +25,8 @@ use store::{Cause, Store, Transmission};
 
 /// How long a packet is kept for retransmission: longer than a listener waits for it.
 const KEEP: Duration = Duration::from_secs(3);
-/// After a longer delay, the talker omits the pause instead of sending the packets all at once.
+/// After a longer delay, the talker shifts its schedule. It does not send the missed packets all at
+/// once.
 const MAX_BEHIND: Duration = Duration::from_millis(500);
 /// The interval between reports. The talker answers a listener's clock at once, but reports at most
 /// once per [`MIN_REPORT_INTERVAL`].
@@ -37,8 +38,8 @@ const END_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_ENDS: u32 = 50;
 /// The assumed round-trip time until it is measured.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
-/// The most datagrams that wait to be sent. Further ones are dropped; the listener requests them
-/// again.
+/// The most datagrams that wait to be sent. The talker drops further ones, and the listener
+/// requests lost media.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -350,8 +351,8 @@ impl Talker {
             self.packets.nacks_unknown += 1;
             return;
         };
-        // The NACK may have crossed the retransmission. But do not wait for a retransmission that
-        // the proxy should have reported by now.
+        // The NACK may have crossed the repair. But do not wait for a re-injection that the proxy
+        // should have reported by now.
         let due = self.report_due();
         let on_its_way = self.store.get(index).is_some_and(|kept| {
             kept.again.is_some_and(|(at, cause)| {
@@ -410,8 +411,8 @@ impl Talker {
         handled.map(|_| ())
     }
 
-    /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy, once
-    /// for each loss: not if the packet was sent again since.
+    /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy. Skips
+    /// a loss if the packet was sent again after the lost transmission.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
         let mut tags = std::mem::take(&mut self.tags);
@@ -487,7 +488,7 @@ impl Talker {
                     *out = report;
                 }
             }
-            // The proxy counts repetitions and reports, too.
+            // The proxy counts re-injections, retransmissions and reports, too.
             if let Some(sidekick) = &mut self.sidekick {
                 sidekick.on_sent(tag, Payload::whole(out), now);
             }
@@ -496,7 +497,7 @@ impl Talker {
         false
     }
 
-    /// Writes the next datagram for the proxy to `out`, at least
+    /// Writes the next datagram for the proxy to `out`, which has at least
     /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it
     /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {

@@ -17,9 +17,9 @@ const PORT: u16 = 5004;
 /// writes it for --sdp here, or this program writes it with --write-sdp for audio-send --sdp. The
 /// program accepts the first stream that arrives. It requests a missing packet at most once per
 /// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
-/// With --sidekick parity, a Sidekick proxy near this end adds parity to the call's packets. The
-/// program rebuilds what its own hop lost. It ends after the stream, or on Ctrl-C, and prints its
-/// report in either case.
+/// With --sidekick parity, a Sidekick proxy behind this end's lossy link sends parity for the
+/// call's packets. From it the program rebuilds what that link lost. It ends after the stream, or
+/// on Ctrl-C, and prints its report in either case.
 #[derive(Debug, Parser)]
 #[command(
     name = "audio-receive",
@@ -37,7 +37,8 @@ pub(crate) struct Cli {
     /// With --write-sdp: expect random bytes in place of Opus, as audio-send --raw sends them
     #[arg(long, requires = "write_sdp")]
     raw: bool,
-    /// The local UDP address [default: every address of this machine, port 5004 or that of --sdp]
+    /// The local UDP address [default: every IPv4 address of this machine and port 5004; with
+    /// --sdp, every address of the file's family and the file's port]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
@@ -53,13 +54,14 @@ pub(crate) struct Cli {
     /// The silence in seconds after which the stream is over, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
-    /// The use of a proxy near this end
+    /// The use of a proxy behind the lossy link of this end
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Sidekick::Off)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]")]
     proxy: Option<String>,
-    /// Request this many repair symbols for a hundred packets, 3 to 100; the proxy may send fewer
+    /// Request this many datagrams of parity for a hundred packets, 3 to 100; the proxy may send
+    /// fewer
     #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(3..=100))]
     parity_share: u8,
 

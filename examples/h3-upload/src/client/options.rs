@@ -33,11 +33,12 @@ pub struct Options {
     #[arg(long, value_name = "HEX")]
     proxy_key: Option<PublicKey>,
     /// Congestion control of what this program sends, by these names or quiche's [default: the
-    /// mode's own, otherwise bbr2, or cubic with --tune off]
+    /// mode's own; without one, bbr2, or cubic if --tune is off]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
     /// Choose the settings of the connection by the file and the network. --json lists each choice
-    /// with its reason. off: payloads of 1350 bytes, an initial window of ten packets, cubic
+    /// with its reason. off: payloads of 1350 bytes, an initial window of ten packets, and cubic if
+    /// the mode has no controller of its own
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     tune: OnOff,
     /// The network that this host is attached to: unknown, wired, wifi, cellular, leo or geo (a
@@ -47,9 +48,9 @@ pub struct Options {
     /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Request a quACK every MS milliseconds. auto, reinject and receive use at most 5. 0 leaves
-    /// the schedule to --quack-every-packets, which is then needed; auto, reinject and receive
-    /// still use 5
+    /// Request a quACK every MS milliseconds. While packets are lost, auto, reinject and receive
+    /// use at most 5. 0 leaves the schedule to --quack-every-packets, which is then needed; auto,
+    /// reinject and receive still have an interval of their own
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// The most missing packets that a quACK can identify
@@ -60,9 +61,10 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
     /// How this program repairs what it lacks in the modes receive and auto. requests: it requests
-    /// copies from the proxy. parity: it rebuilds packets from parity that the proxy adds. both:
-    /// parity and requests. auto: requests while the proxy is near, and both if it is far away. It
-    /// does not request copies that would come too late [default: auto]
+    /// copies from the proxy. parity: it rebuilds packets from parity, which the proxy sends in
+    /// datagrams of its own. both: parity and requests. auto: requests while the proxy is near, and
+    /// both if it is far away. This program requests no copy that would come too late [default:
+    /// auto]
     #[arg(long, value_name = "REPAIR")]
     repair: Option<ReceiveRepair>,
 
@@ -83,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_resolver)]
     resolver: Option<SocketAddr>,
 
-    /// Write the events of the connection and the proxy to FILE, for qvis and other readers of qlog
+    /// Write the connection's events, and the plugin's, to FILE, for qvis and other readers of qlog
     #[arg(long, value_name = "FILE")]
     qlog: Option<PathBuf>,
     /// Print one JSON object on standard output instead of the summary

@@ -1,4 +1,4 @@
-//! Fields that several messages share: addresses, flows and terms.
+//! Fields that several datagrams share: addresses, flows and terms.
 
 use super::cursor::{Reader, Writer};
 use super::error::{BufferTooShort, ParseError};
