@@ -7,9 +7,18 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use sidekick_netem::figures::plan::Shard;
 
+const WORDS: &str = "\
+Words:
+  agent         sidekick-agent, which asks a proxy for help in place of other programs
+  auto          the mode in which a program with the plugin chooses how to repair its losses
+  backend       what carries the packets: a simulation, or links that the lab or the kernel emulates
+  near segment  the path from the helped program to the proxy; the far segment begins at the proxy
+  proxy         a Sidekick proxy, which reports the packets that pass it, and keeps copies
+  virtual time  a clock that jumps to the next event, so a run takes a fraction of its duration";
+
 /// Run transports over an emulated path of two or three segments, with and without a Sidekick proxy
 #[derive(Debug, Parser)]
-#[command(name = "sidekick-lab", version)]
+#[command(name = "sidekick-lab", version, after_help = WORDS)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -242,7 +251,8 @@ pub(crate) struct Demo {
     /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Upload and download this file instead of 10 MiB made from the seed
+    /// Upload and download this file, of at least 4 MiB, instead of 10 MiB made from the seed. One
+    /// of the tables uploads 6 MiB of it at most
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Also write the figures as a picture to DIR/summary.svg; overwrite a file that exists
@@ -263,7 +273,7 @@ pub(crate) struct DemoPath {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Seed of the losses and of the file
+    /// Seed of the file, and of the losses; the backend tc takes no seed for these
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// The directory of sidekick-proxy and the example programs [default: that of this program]

@@ -35,7 +35,7 @@ Examples:
   A laptop on Wi-Fi, whose access point runs a proxy:
       sidekick-agent --interface wlan0
   A router in front of a train's network, whose modem is wwan0; the base station runs a proxy,
-  which has to grant this router's address as many sessions (--max-sessions-per-source 4096):
+  which has to allow as many sessions (--max-sessions 4096 --max-sessions-per-source 4096):
       sidekick-agent -i wwan0 --max-flows 4096 --memory 256M
   With a proxy whose address and key are known:
       sidekick-agent -i wwan0 --proxy 192.0.2.1:5252 --proxy-key 9f0c...

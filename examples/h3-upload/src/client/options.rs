@@ -53,7 +53,8 @@ pub struct Options {
     /// reinject and receive still have an interval of their own
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
-    /// The most missing packets that a quACK can identify
+    /// The most missing packets that a quACK can identify. One that answers a poll may identify
+    /// more
     #[arg(long, value_name = "T", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..))]
     threshold: u8,
     /// Request a quACK ahead of the schedule when the sender suspects a loss, and soon after the

@@ -26,8 +26,8 @@ pub(crate) struct Cli {
     /// The file's address: https://HOST[:PORT]/NAME
     #[arg(value_parser = parse_url)]
     url: Url,
-    /// Where to write the file; - is standard output. A device or a pipe is written at once
-    /// [default: the last part of the URL's path]
+    /// Where to write the file; - is standard output. To a device or a pipe the program writes data
+    /// as they arrive, before it can check them [default: the last part of the URL's path]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists
