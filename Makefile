@@ -121,10 +121,10 @@ ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
 EMULATED = qemu-aarch64-static -L /
 
 # This tests what depends on the processor: the vector code of the quACK and the parity, and the
-# proxy from captured frames to quACKs. The protocol is safe code, whose tests
-# run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
-# packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
-# only the proxy under qemu.
+# proxy from captured frames to quACKs. The protocol is safe code, whose tests run natively. Those
+# of the proxy start programs, which needs binfmt_misc, and qemu refuses the packet sockets' options
+# for merged and outgoing packets. `replay` itself runs natively, and starts only the proxy under
+# qemu.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -226,8 +226,8 @@ lint-features: build-deps
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 
-# The examples need the packages of the tests. So cargo selects the features that `clippy` selects,
-# and checks no package again.
+# The examples have the dependencies of the tests. So cargo selects the features that `clippy`
+# selects, and compiles almost no package again.
 document: build-deps
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace --exclude quiche --lib --examples
 

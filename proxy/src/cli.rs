@@ -133,8 +133,8 @@ struct Options {
     idle_timeout: u64,
 
     /// Memory for copies, such as 64M. The proxy keeps encrypted datagrams to clients that ask for
-    /// copies, for at most a second and never on disk. It sends them again if the client lacks them
-    /// [default: 64M, or an eighth of the machine's memory if that is less]
+    /// copies. It repeats none that is older than a second, and writes none to disk [default: 64M,
+    /// or an eighth of the machine's memory if that is less]
     #[arg(long, value_name = "BYTES", conflicts_with = "no_keep")]
     keep: Option<Size>,
 

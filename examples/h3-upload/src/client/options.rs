@@ -48,9 +48,9 @@ pub struct Options {
     /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Request a quACK every MS milliseconds. While packets are lost, auto, reinject and receive
-    /// use at most 5. 0 leaves the schedule to --quack-every-packets, which is then needed; auto,
-    /// reinject and receive still have an interval of their own
+    /// Request a quACK every MS milliseconds. auto, reinject and receive use at most 5, and more
+    /// only after about 2 s without a loss. 0 leaves the schedule to --quack-every-packets, which
+    /// is then needed; auto, reinject and receive still have an interval of their own
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// The most missing packets that a quACK can identify. One that answers a poll may identify

@@ -36,7 +36,7 @@ pub(super) const REQUEST_BURST: Duration = Duration::from_millis(16);
 /// The sessions of one source prefix share the rate of this many sessions.
 pub(super) const REQUESTS_OF_SOURCE: u32 = 4;
 /// A request also uses this time of its session for each identifier that a range may be compared
-/// with. So a request that is expensive to answer counts as up to five.
+/// with. So a request that is expensive to answer counts as up to 5.2.
 const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
 
 /// A session's copies.
