@@ -120,18 +120,18 @@ ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
 
-# This tests what depends on the processor: the vector code of the quACK and the parity, and the
-# proxy from captured frames to quACKs. The protocol is safe code, whose tests run natively. Those
-# of the proxy start programs, which needs binfmt_misc, and qemu refuses the packet sockets' options
-# for merged and outgoing packets. `replay` itself runs natively, and starts only the proxy under
-# qemu.
+# This tests what depends on the processor: the vector code of the quACK and the parity with all of
+# their tests, and the proxy from captured frames to quACKs. The protocol is safe code, whose tests
+# run natively. Those of the proxy start programs, which needs binfmt_misc, and qemu refuses the
+# packet sockets' options for merged and outgoing packets. `replay` itself runs natively, and starts
+# only the proxy under qemu.
 ARM64_TARGET = --target aarch64-unknown-linux-gnu
 test-arm64: build-deps
 	@.ci/deps arm64
 	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-self-check
 	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/sidekick-self-check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_TARGET) -p sidekick-quack -p sidekick-parity \
-		--lib --test instruction_sets --test model
+		--lib --test allocation --test instruction_sets --test model --test multiset
 	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked --workspace --test replay

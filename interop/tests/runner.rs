@@ -243,7 +243,7 @@ fn the_summary_has_the_figures_of_the_tables() {
     let downloads = served[2..].iter().map(|row| row.len() - 1).sum::<usize>();
     for sentence in [
         format!("all bytes right in {passed} tries"),
-        format!("({downloads} downloads, at 2 %"),
+        format!("({downloads} downloads, at 2 % on one segment of that path or of its reverse)"),
         format!("`auto` uploads at {auto} Mbit/s, {gain} times as fast as RFC 9438's CUBIC"),
         format!("plain BBR2, without a proxy, at {bbr2}."),
         format!(

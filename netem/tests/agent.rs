@@ -111,10 +111,9 @@ fn an_agent_repairs_the_losses_of_an_unmodified_listener() {
     let played = [&alone, &helped].map(|report| number(report, "/played"));
     assert_eq!(played, [500; 2], "seed {SEED}");
     // The proxy reports each packet of a lossy call to the agent. So most copies arrive before a
-    // later packet shows the loss to the listener, which then sends no NACK to the talker. On a
-    // busy machine some copies come after it.
+    // later packet shows the loss to the listener, which then sends no NACK to the talker.
     let missing = |report: &Value| number(report, "/nacks/packets");
-    assert!(2 * missing(&helped) < missing(&alone), "{helped} {alone} {record}");
+    assert!(3 * missing(&helped) < missing(&alone), "{helped} {alone} {record}");
     let [missed, delivered] =
         ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
     // Some packets were lost before the proxy kept copies, and a few were lost behind the proxy.
