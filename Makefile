@@ -98,6 +98,7 @@ bench: build-deps
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-parity --bench parity
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench replay
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench keep
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench agent
 	$(CARGO) bench --locked -p sidekick-proxy --bench link
 	$(CARGO) bench --locked -p sidekick-proxy --bench flood
 	$(CARGO) bench --locked -p quic-sidekick --bench sender

@@ -10,9 +10,9 @@ use crate::peer::{OURS, Peer};
 /// Upload to and download from HTTP/3 servers that other people wrote, over an emulated path, with
 /// and without a Sidekick proxy.
 ///
-/// Each peer is installed from its registry at a pinned version into the output directory, and runs
-/// in a network namespace of its own. Like sidekick-lab, the program needs the right to make
-/// network namespaces. It leaves nothing behind but its files.
+/// Peers that this workspace does not build are installed from their registries at pinned versions
+/// into the output directory. Each peer runs in a network namespace of its own. Like sidekick-lab,
+/// the program needs the right to make network namespaces. It leaves nothing behind but its files.
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-interop", version)]
 pub(crate) struct Cli {

@@ -192,7 +192,7 @@ impl fmt::Display for Summary {
             ("fragments", self.fragments),
             ("merged frames split", self.merged_split),
             ("merged frames not counted", self.merged_uncounted),
-            ("dropped by the kernel", self.capture_drops),
+            ("dropped by the kernel or the proxy", self.capture_drops),
             ("epochs begun because packets were missed", self.epochs),
             ("datagrams kept", self.kept),
             ("bytes kept", self.kept_bytes),
@@ -229,11 +229,10 @@ mod tests {
         let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, sessions 0, malformed 0";
         assert_eq!(quiet.to_string(), expected);
         let busy = Summary { capture_drops: 3, ..quiet };
-        assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel 3"));
+        assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel or the proxy 3"));
         assert!(!serde_json::to_string(&busy).unwrap().contains("resets"));
         let without_sessions = Summary { resets: Some(0), ..busy };
-        let expected =
-            "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel 3";
+        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel or the proxy 3";
         assert_eq!(without_sessions.to_string(), expected);
         assert!(serde_json::to_string(&without_sessions).unwrap().contains("\"resets\":0"));
     }

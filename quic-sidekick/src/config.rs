@@ -33,7 +33,7 @@ pub enum Mode {
     /// itself. Packets that did not reach the proxy are early losses.
     ///
     /// Use it for paths whose bottleneck lies before the proxy, which only the application can
-    /// know. With less than half of the round trip before the proxy, the mode does nothing. Do not
+    /// know. With half of the round trip or less before the proxy, the mode does nothing. Do not
     /// use it over BBR2, which measures by acknowledgements.
     AckReduction,
     /// [`Reinject`](Self::Reinject) over BBR2, and [`EarlyLoss`](Self::EarlyLoss) while a queue

@@ -159,7 +159,8 @@ settings! { Sidekick, value;
     "repeat_handshake", SWITCH,
         "whether the client sends the datagrams of its handshake more than once" =>
         repeat_handshake = switch(value);
-    "repair", "auto, requests, parity or both", "how the proxy repairs packets for a receiver" =>
+    "repair", "auto, requests, parity or both",
+        "how the proxy repairs packets for a receiver (modes receive and auto)" =>
         repair = Repair::of_name(value);
     "parity_percent", "percent from 1 to 100",
         "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap" =>

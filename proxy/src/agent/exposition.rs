@@ -115,10 +115,14 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
             "Flows that a proxy reported at least once.",
             flows_assisted,
         ),
-        ("sidekick_agent_packets_sent_total", "Datagrams of these flows.", sent),
+        (
+            "sidekick_agent_packets_sent_total",
+            "Datagrams of the opened flows, with and without a proxy.",
+            sent,
+        ),
         (
             "sidekick_agent_packets_lost_total",
-            "Of these, datagrams that were lost before the proxy.",
+            "Losses of these datagrams before the proxy, also of those sent again.",
             lost,
         ),
         (

@@ -16,7 +16,7 @@ pub struct InterfaceReport {
     pub up: bool,
     /// UDP datagrams captured; of an agent, those that leave.
     pub captured: u64,
-    /// Packets that the kernel had no room for.
+    /// Packets that the kernel had no room for; of a proxy, also those that it discarded.
     pub dropped: u64,
 }
 

@@ -68,7 +68,7 @@ fn every_finding_names_its_tests() {
     let (_, known) = spec_and_tests();
     let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
     let text = fs::read_to_string(findings).unwrap();
-    // A finding, what is done about it, and the tests; the peers' table has no third column.
+    // A finding, its kind, and its tests.
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let columns =
         rows.filter_map(|row| row.rsplit_once(" | ").filter(|(rest, _)| rest.contains(" | ")));

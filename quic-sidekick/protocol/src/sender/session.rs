@@ -1,7 +1,7 @@
 //! The session with one proxy (SPEC.md, section 7).
 //!
 //! A session is in one of three states. A state's methods never replace it: they write to
-//! [`Effects`], and [`ProxySession::apply`] alone moves to another state.
+//! [`Effects`], and only [`ProxySession::apply`] and [`ProxySession::close`] move to another state.
 //!
 //! ```text
 //!              ACCEPT

@@ -29,7 +29,7 @@ const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
 /// Where datagrams are far apart, the sender measures the near RTT once in this many of them.
 const MEASURED: u32 = 8;
-/// With parity, the sender ignores reports of silence this soon after a datagram. Parity of the
+/// With parity, the sender ignores TAILs this soon after a datagram. Parity of the
 /// last datagrams arrives sooner than copies.
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
 /// Parity of datagrams that are farther apart than this arrives later than a copy.
