@@ -78,8 +78,8 @@ fn late(text: &mut String, peers: &[Peer], results: &Results) {
     if !shares.is_empty() {
         let _ = writeln!(
             text,
-            "The machine that ran it sent some frames more than a millisecond late. Their share of a \
-             passed\ntry's frames, in percent (median and most):\n{}.\n",
+            "The machine that ran the tries sent some frames more than a millisecond late. Their \
+             share of a\npassed try's frames, in percent (median and most):\n{}.\n",
             shares.join(", ")
         );
     }
@@ -153,10 +153,11 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     let Some(first) = served.first() else { return };
     let _ = writeln!(
         text,
-        "## 10 MiB down from our own server: Mbit/s\n\nThe server is on the hooked quiche. It has \
-         help in all rows but the first two. The client is that of\nthe downloads above, without \
-         help. The loss is {} % on the segment that the column names. In\nbrackets: losses that \
-         the server detected by quACKs.\n",
+        "## 10 MiB down from our own server: Mbit/s\n\nThe server is on [the hooked \
+         quiche](integrate.md). It has help in all rows but the first two. The\nclient is that of \
+         the downloads above, without help. The loss is {} % on the segment that the\ncolumn \
+         names. In parentheses: losses that the server detected by\n\
+         [quACKs](protocol/README.md#what-a-quack-is).\n",
         first.loss_percent
     );
     let _ = write!(text, "| sender |");
@@ -180,7 +181,7 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     text.push('\n');
 }
 
-/// The number of losses that a helped sender detected early, in brackets.
+/// The number of losses that a helped sender detected early, in parentheses.
 fn early(outcome: &Outcome) -> String {
     let helped = passed(outcome).filter(|measured| measured.assisted);
     helped.map(|measured| format!(" ({})", measured.packets.lost_early)).unwrap_or_default()
