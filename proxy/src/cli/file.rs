@@ -280,6 +280,28 @@ mod tests {
     }
 
     #[test]
+    fn a_text_without_quotes_is_answered_by_the_quoted_one() {
+        for (text, said) in [
+            ("interfaces = [near0]", "interfaces: this text needs quotes: write \"near0\""),
+            (
+                "interfaces = [\"lan\", eth0.7] # ours",
+                "interfaces: this text needs quotes: write \"eth0.7\"",
+            ),
+            ("log = info", "log: this text needs quotes: write \"info\""),
+            ("key = /etc/key", "key: this text needs quotes: write \"/etc/key\""),
+            ("listen = 192.0.2.1:5252", "listen: this text needs quotes: write \"192.0.2.1:5252\""),
+            ("listen = [::]:5252", "listen: this text needs quotes: write \"[::]:5252\""),
+            ("discovery = yes", "discovery: write true or false"),
+            // Other faults keep the message of the parser.
+            ("log = \"info", "log: invalid basic string, expected `\"`"),
+            ("threads = 01", "threads: unexpected leading zero, expected nothing"),
+            ("interfaces = [\"lo\"", "interfaces: unclosed array, expected `]`"),
+        ] {
+            assert_eq!(wrong(text), format!("p.toml:1: {said}"));
+        }
+    }
+
+    #[test]
     fn every_key_is_optional() {
         assert_eq!(parse::<File>("p.toml".as_ref(), "").unwrap(), File::default());
     }

@@ -46,7 +46,12 @@ impl FileError {
                 let advice = K::advice(name).unwrap_or_else(|| advice(name, &keys));
                 (Some(name.to_owned()), advice)
             }
-            None => (text.lines().nth(line).and_then(key), error.message().replace('\n', ", ")),
+            None => {
+                let there = text.lines().nth(line).unwrap_or_default();
+                let message =
+                    unquoted(there).unwrap_or_else(|| error.message().replace('\n', ", "));
+                (key(there), message)
+            }
         };
         Self::Wrong { path: path.to_owned(), line: line + 1, key, message }
     }
@@ -74,6 +79,50 @@ fn advice(name: &str, keys: &[&str]) -> String {
     match keys.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other))) {
         Some(key) if likeness(&key) > 0.8 => format!("this is not a key: did you mean {key}?"),
         _ => format!("this is not a key: the keys are {}", keys.join(", ")),
+    }
+}
+
+/// What to write in place of the first value of a line that lacks its quotes. The TOML parser takes
+/// such a value for a number or a boolean by its first letters.
+fn unquoted(line: &str) -> Option<String> {
+    let value = line.split_once('=').map_or(line, |(_, value)| value);
+    let word = first_without_quotes(value)?;
+    let is_text = word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/');
+    let is_address = word.contains(':') || word.matches('.').count() > 1;
+    let is_valid = word.chars().all(|c| c.is_ascii_alphanumeric() || "._:/@%+-[]".contains(c));
+    match word {
+        "true" | "false" | "inf" | "nan" => None,
+        "yes" | "no" | "on" | "off" => Some("write true or false".to_owned()),
+        _ if is_valid && (is_text || is_address) => {
+            Some(format!("this text needs quotes: write \"{word}\""))
+        }
+        _ => None,
+    }
+}
+
+/// The first word of a value or list that is neither in quotes nor a whole number.
+fn first_without_quotes(value: &str) -> Option<&str> {
+    // An IPv6 address and its port begin like a list.
+    if let Some(address) = value.split_whitespace().next()
+        && address.starts_with('[')
+        && address.contains("]:")
+    {
+        return Some(address);
+    }
+    let mut rest = value;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '[', ',']);
+        let first = rest.chars().next().filter(|first| !"]#".contains(*first))?;
+        if matches!(first, '"' | '\'') {
+            (_, rest) = rest.get(1..)?.split_once(first)?;
+            continue;
+        }
+        let (word, after) =
+            rest.split_at(rest.find([' ', '\t', ',', ']', '#']).unwrap_or(rest.len()));
+        if word.parse::<i64>().is_err() {
+            return Some(word);
+        }
+        rest = after;
     }
 }
 
