@@ -294,6 +294,7 @@ mod tests {
             ("discovery = yes", "discovery: write true or false"),
             // Other faults keep the message of the parser.
             ("log = \"info", "log: invalid basic string, expected `\"`"),
+            ("interfaces", "key with no value, expected `=`"),
             ("threads = 01", "threads: unexpected leading zero, expected nothing"),
             ("interfaces = [\"lo\"", "interfaces: unclosed array, expected `]`"),
         ] {

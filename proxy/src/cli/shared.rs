@@ -62,7 +62,10 @@ pub(crate) struct StatusOptions<S: ProgramStatus> {
     #[arg(long)]
     json: bool,
 
-    #[arg(long, help = format!("Show up to 10,000 {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first))]
+    #[arg(
+        long,
+        help = format!("Show up to 10,000 {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first)
+    )]
     all: bool,
 
     // clap would share one default value between both programs, so it gets none.

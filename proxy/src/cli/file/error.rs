@@ -82,10 +82,10 @@ fn advice(name: &str, keys: &[&str]) -> String {
     }
 }
 
-/// What to write in place of the first value of a line that lacks its quotes. The TOML parser takes
-/// such a value for a number or a boolean by its first letters.
+/// What to write in place of the first value that lacks its quotes, on a line with a key. The TOML
+/// parser takes such a value for a number or a boolean by its first letters.
 fn unquoted(line: &str) -> Option<String> {
-    let value = line.split_once('=').map_or(line, |(_, value)| value);
+    let (_, value) = line.split_once('=')?;
     let word = first_without_quotes(value)?;
     let is_text = word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/');
     let is_address = word.contains(':') || word.matches('.').count() > 1;
