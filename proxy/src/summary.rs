@@ -232,7 +232,8 @@ mod tests {
         assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel or the proxy 3"));
         assert!(!serde_json::to_string(&busy).unwrap().contains("resets"));
         let without_sessions = Summary { resets: Some(0), ..busy };
-        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel or the proxy 3";
+        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, \
+                        dropped by the kernel or the proxy 3";
         assert_eq!(without_sessions.to_string(), expected);
         assert!(serde_json::to_string(&without_sessions).unwrap().contains("\"resets\":0"));
     }

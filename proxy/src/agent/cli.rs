@@ -407,7 +407,7 @@ mod tests {
             (
                 proxy,
                 [
-                    "Show up to 10,000 sessions, not only the first\n",
+                    "Show up to 10000 sessions, not only the first\n",
                     "Where that proxy serves its metrics [default: 127.0.0.1:9252]\n",
                     "The configuration file of that proxy, which names",
                 ],
@@ -415,7 +415,7 @@ mod tests {
             (
                 agent,
                 [
-                    "Show up to 10,000 flows, not only the busiest\n",
+                    "Show up to 10000 flows, not only the busiest\n",
                     "Where that agent serves its metrics [default: 127.0.0.1:9253]\n",
                     "The configuration file of that agent, which names",
                 ],

@@ -300,6 +300,10 @@ mod tests {
         ] {
             assert_eq!(wrong(text), format!("p.toml:1: {said}"));
         }
+        assert_eq!(
+            wrong("interfaces = [\n    near0,\n]"),
+            "p.toml:2: this text needs quotes: write \"near0\""
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::capture::settings::Backend;
 use crate::config::LogLevel;
 use crate::monitor::ask::ask;
 use crate::monitor::listener::MetricsAddress;
+use crate::monitor::server::ALL_ROWS;
 use crate::monitor::subject::ProgramStatus;
 use crate::terminal::print;
 
@@ -64,7 +65,7 @@ pub(crate) struct StatusOptions<S: ProgramStatus> {
 
     #[arg(
         long,
-        help = format!("Show up to 10,000 {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first)
+        help = format!("Show up to {ALL_ROWS} {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first)
     )]
     all: bool,
 

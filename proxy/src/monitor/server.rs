@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Sessions or flows that a status describes.
 const SOME_ROWS: usize = 50;
 /// Sessions or flows that a status describes if the client requests all.
-const ALL_ROWS: usize = 10_000;
+pub(crate) const ALL_ROWS: usize = 10_000;
 
 /// Starts the thread of the server, which ends with the program.
 ///

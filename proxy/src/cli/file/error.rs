@@ -39,7 +39,8 @@ pub(crate) enum FileError {
 impl FileError {
     /// The operator's sentence for an error in `text`, the contents of a file with keys `K`.
     pub(super) fn wrong<K: Keys>(path: &Path, text: &str, error: &toml::de::Error) -> Self {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let at = error.span().map_or(0, |span| span.start);
+        let (before, after) = text.split_at_checked(at).unwrap_or_default();
         let line = before.matches('\n').count();
         let (key, message) = match unknown(error.message()) {
             Some((name, keys)) => {
@@ -47,10 +48,9 @@ impl FileError {
                 (Some(name.to_owned()), advice)
             }
             None => {
-                let there = text.lines().nth(line).unwrap_or_default();
                 let message =
-                    unquoted(there).unwrap_or_else(|| error.message().replace('\n', ", "));
-                (key(there), message)
+                    unquoted(before, after).unwrap_or_else(|| error.message().replace('\n', ", "));
+                (text.lines().nth(line).and_then(key), message)
             }
         };
         Self::Wrong { path: path.to_owned(), line: line + 1, key, message }
@@ -82,11 +82,18 @@ fn advice(name: &str, keys: &[&str]) -> String {
     }
 }
 
-/// What to write in place of the first value that lacks its quotes, on a line with a key. The TOML
-/// parser takes such a value for a number or a boolean by its first letters.
-fn unquoted(line: &str) -> Option<String> {
-    let (_, value) = line.split_once('=')?;
-    let word = first_without_quotes(value)?;
+/// What to write in place of the value that ends `before` or begins `after`, the text around an
+/// error, if the value lacks its quotes. The TOML parser takes such a value for a number or a
+/// boolean by its first letters.
+fn unquoted(before: &str, after: &str) -> Option<String> {
+    let is_edge = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | '=');
+    let (before, begun) = before.split_at(before.rfind(is_edge).map_or(0, |edge| edge + 1));
+    if !before.trim_end().ends_with(['=', ',', '[']) {
+        return None;
+    }
+    let word = format!("{begun}{}", after.split(is_edge).next()?);
+    // An IPv6 address and its port begin like a list.
+    let word = if word.contains("]:") { &word } else { word.trim_matches(['[', ']']) };
     let is_text = word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/');
     let is_address = word.contains(':') || word.matches('.').count() > 1;
     let is_valid = word.chars().all(|c| c.is_ascii_alphanumeric() || "._:/@%+-[]".contains(c));
@@ -97,32 +104,6 @@ fn unquoted(line: &str) -> Option<String> {
             Some(format!("this text needs quotes: write \"{word}\""))
         }
         _ => None,
-    }
-}
-
-/// The first word of a value or list that is neither in quotes nor a whole number.
-fn first_without_quotes(value: &str) -> Option<&str> {
-    // An IPv6 address and its port begin like a list.
-    if let Some(address) = value.split_whitespace().next()
-        && address.starts_with('[')
-        && address.contains("]:")
-    {
-        return Some(address);
-    }
-    let mut rest = value;
-    loop {
-        rest = rest.trim_start_matches([' ', '\t', '[', ',']);
-        let first = rest.chars().next().filter(|first| !"]#".contains(*first))?;
-        if matches!(first, '"' | '\'') {
-            (_, rest) = rest.get(1..)?.split_once(first)?;
-            continue;
-        }
-        let (word, after) =
-            rest.split_at(rest.find([' ', '\t', ',', ']', '#']).unwrap_or(rest.len()));
-        if word.parse::<i64>().is_err() {
-            return Some(word);
-        }
-        rest = after;
     }
 }
 
