@@ -216,6 +216,9 @@ fn flows_of_both_families_find_the_proxy_by_default() {
         await_route_to_own("2001:db8:9::1");
         await_route_to_own("2001:db8:9::77");
         let (daemon, mut nonce) = (Daemon::start("-i near0 --json"), 0);
+        // The host's namespace, and so the link, last as long as its sockets. When the proxy stops,
+        // it sends a message to each of these peers.
+        let mut peers = Vec::new();
         for ([ours, host, other, server], [flow, adjacent, stranger]) in
             FAMILIES.iter().zip(sockets)
         {
@@ -240,6 +243,7 @@ fn flows_of_both_families_find_the_proxy_by_default() {
                 let sent = send(&flow, server, 0..9);
                 let report = peer.report(|_| true);
                 assert_eq!((report.count, report.sums), (9, naive_sums(&sent, 4)), "{at}");
+                peers.push(peer);
             }
         }
         let summary = daemon.stop().summary();
