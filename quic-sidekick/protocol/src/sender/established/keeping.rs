@@ -218,10 +218,11 @@ impl Established {
         while self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
-            stats.repeats_requested += u64::try_from(asked.ranges().len()).unwrap_or(0);
             self.last_message_at = now;
-            self.keeping.requests.push_back(asked);
-            self.keeping.requests.extend(asked.again());
+            for message in [Some(asked), asked.again()].into_iter().flatten() {
+                stats.repeats_requested += u64::try_from(message.ranges().len()).unwrap_or(0);
+                self.keeping.requests.push_back(message);
+            }
         }
     }
 
