@@ -14,6 +14,7 @@ use common::{
     Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run,
 };
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use sidekick_protocol::Terms;
@@ -245,14 +246,19 @@ fn counting_resumes_when_a_link_comes_up_again() {
         let daemon = Daemon::start("--interface near0 --json");
         control.connect("10.9.0.1:5252").unwrap();
         let peer = Peer::open(control, 4000, destination, every_packets(3, 4));
-        let before = send(&flow, destination, 0..3);
+        let mut sent = send(&flow, destination, 0..3);
         assert_eq!(peer.report(|_| true).count, 3);
+        // The proxy notices that the link is down before it reads the last packet.
+        daemon.hold();
+        sent.extend(send(&flow, destination, 3..4));
         run("ip link set near0 down");
+        daemon.signal(Signal::SIGCONT);
+        common::await_interface("127.0.0.1:9252", false);
         run("ip link set near0 up");
-        assert_eq!(peer.poll(2).count, 3);
-        let after = send(&flow, destination, 3..6);
+        assert_eq!(peer.poll(2).count, 4);
+        sent.extend(send(&flow, destination, 4..7));
         let report = peer.report(|report| report.token == 0);
-        assert_eq!((report.count, report.sums), (6, naive_sums(&[before, after].concat(), 4)));
+        assert_eq!((report.count, report.sums), (7, naive_sums(&sent, 4)));
         let ended = daemon.stop();
         // The operator learns of both without -v.
         assert_eq!(ended.stderr.matches("near0 is down").count(), 1, "{ended:?}");

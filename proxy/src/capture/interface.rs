@@ -168,7 +168,7 @@ impl Capture {
             }
         };
         if read > 0 {
-            interface.set_up();
+            interface.on_frames()?;
         }
         let Interface { name, link, direction, counters, .. } = interface;
         Ok(Datagrams::new((name, *link, *direction), counters, frames, read, missed))
@@ -198,7 +198,7 @@ impl Capture {
             }
         };
         if read > 0 {
-            interface.set_up();
+            interface.on_frames()?;
         }
         let Interface { name, link, direction, counters, .. } = interface;
         each_whole(&frames, (name, *link, *direction), counters, handle);
@@ -253,6 +253,12 @@ impl Interface {
             return Ok(());
         }
         Err(CaptureError::Renamed { name: self.name.clone(), now: now.into_owned() })
+    }
+
+    /// Looks whether an interface that was down is up again, because frames arrived. They may be
+    /// from before it went down.
+    fn on_frames(&mut self) -> Result<(), CaptureError> {
+        if self.down { self.recover(Errno::ENETDOWN) } else { Ok(()) }
     }
 
     fn set_up(&mut self) {

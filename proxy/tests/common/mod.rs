@@ -65,6 +65,19 @@ pub fn run(line: &str) {
     assert!(status.success(), "{line}: {status}");
 }
 
+/// Waits until the status at this address says that the first interface is up, or that it is down.
+pub fn await_interface(metrics: &str, up: bool) {
+    let deadline = download::now() + PATIENCE;
+    while download::now() < deadline {
+        let status: serde_json::Value = serde_json::from_str(&get(metrics, "/status").2).unwrap();
+        if status["interfaces"][0]["up"] == up {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("the first interface is never {}", if up { "up" } else { "down" });
+}
+
 /// Waits until this host receives packets to `ip`. A worker of the kernel adds the route of an IPv6
 /// address, often after ip(8) has returned.
 pub fn await_route_to_own(ip: &str) {
@@ -227,6 +240,8 @@ pub struct Peer {
     seal: RefCell<Seal>,
     /// The current epoch, as far as the sender knows.
     epoch: Cell<u16>,
+    /// The token of the latest poll that was answered; 0 for none.
+    answered: Cell<u16>,
     /// The proxy's public key.
     pub key: PublicKey,
 }
@@ -298,7 +313,14 @@ impl Peer {
     ) -> Self {
         let (session, seal, key) =
             ask(&socket, source_port, destination, &terms).expect("a session");
-        let peer = Self { socket, session, seal: RefCell::new(seal), epoch: Cell::new(1), key };
+        let peer = Self {
+            socket,
+            session,
+            seal: RefCell::new(seal),
+            epoch: Cell::new(1),
+            answered: Cell::new(0),
+            key,
+        };
         // A sealed message proves the address. The proxy counts no packets before.
         assert_eq!(peer.poll(1).count, 0);
         peer
@@ -315,7 +337,8 @@ impl Peer {
         self.socket.send(&buffer[..len]).unwrap();
     }
 
-    /// The first message for which `wanted` returns a value.
+    /// The first message for which `wanted` returns a value. If a poll was repeated, its second
+    /// answer may follow: it is none of the messages.
     fn receive<T>(&self, wanted: impl Fn(&Message<'_>) -> Option<T>) -> T {
         let (mut buffer, mut plain) = ([0; MAX_DATAGRAM_LEN], Plain::default());
         loop {
@@ -329,6 +352,12 @@ impl Peer {
             let message = seal.open(sequence, ciphertext, &mut plain).unwrap();
             if let Message::Epoch { epoch } = message {
                 self.epoch.set(epoch);
+            }
+            if let Message::Quack(quack) = &message
+                && quack.token != 0
+                && quack.token == self.answered.get()
+            {
+                continue;
             }
             if let Some(found) = wanted(&message) {
                 return found;
@@ -359,6 +388,8 @@ impl Peer {
     /// answer: a link may lose polls, and a proxy without processor time drops them. Repeats it
     /// also after a new epoch.
     pub fn poll(&self, token: u16) -> Report {
+        // A second answer to an earlier poll with this token is as good.
+        self.answered.set(0);
         loop {
             let asked = (0..20).any(|_| {
                 self.send(Message::Poll(Poll { epoch: self.epoch.get(), token, sums: 0 }));
@@ -370,6 +401,7 @@ impl Peer {
                 _ => Report::of(message).filter(|report| report.token == token).map(Some),
             });
             if let Some(report) = answer {
+                self.answered.set(token);
                 return report;
             }
         }
