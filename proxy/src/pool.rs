@@ -20,6 +20,8 @@ use crate::worker::{Command, Report, Sockets, Worker, WorkerEvent, WorkerHandle}
 /// How long to wait for replies of workers. A worker replies within a millisecond, unless the
 /// machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the totals of workers at the end. Nobody can ask for these again.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Handles of all workers, in the order of their shards.
 #[derive(Clone, Debug)]
@@ -95,7 +97,7 @@ impl WorkerPool {
     /// them now.
     #[must_use]
     pub(crate) fn set_network(&self, network: &HostNetwork) -> bool {
-        let replies = self.ask(|reply| Command::SetNetwork(network.clone(), reply));
+        let replies = self.ask(PATIENCE, |reply| Command::SetNetwork(network.clone(), reply));
         replies.iter().all(Option::is_some)
     }
 
@@ -108,7 +110,7 @@ impl WorkerPool {
     /// The report of each worker, in the order of their shards; `None` for one that does not reply.
     #[must_use]
     pub fn all_reports(&self, sessions: usize) -> Vec<Option<Report>> {
-        self.ask(|reply| Command::Report(sessions, reply))
+        self.ask(PATIENCE, |reply| Command::Report(sessions, reply))
     }
 
     /// Applies limits. A thread that does not answer applies them once it continues.
@@ -116,7 +118,7 @@ impl WorkerPool {
     /// # Errors
     /// Why the limits are impossible. All workers decide alike, so nothing has changed then.
     pub(crate) fn reload(&self, limits: &ObserverConfig) -> Result<()> {
-        for reply in self.ask(|reply| Command::Reload(limits.clone(), reply)) {
+        for reply in self.ask(PATIENCE, |reply| Command::Reload(limits.clone(), reply)) {
             match reply {
                 Some(outcome) => outcome?,
                 None => warn!("a thread does not answer: it applies the settings once it does"),
@@ -128,15 +130,20 @@ impl WorkerPool {
     /// Ends all workers, and returns the sum of their totals.
     #[must_use]
     pub fn close(&self) -> Summary {
-        let reports: Vec<_> = self.ask(Command::Close).into_iter().flatten().collect();
+        let replies = self.ask(CLOSE_PATIENCE, Command::Close);
+        let reports: Vec<_> = replies.into_iter().flatten().collect();
         if reports.len() < self.0.len() {
             warn!("a thread did not answer: the summary lacks its counts");
         }
         sum(&reports).0
     }
 
-    /// Sends a command to all workers, and waits for their replies.
-    fn ask<T>(&self, command: impl Fn(SyncSender<T>) -> Command) -> Vec<Option<T>> {
+    /// Sends a command to all workers, and waits for their replies for at most `patience`.
+    fn ask<T>(
+        &self,
+        patience: Duration,
+        command: impl Fn(SyncSender<T>) -> Command,
+    ) -> Vec<Option<T>> {
         let replies: Vec<Receiver<T>> = self
             .0
             .iter()
@@ -147,7 +154,7 @@ impl WorkerPool {
             })
             .collect();
         // One deadline for all, however many are stuck. After it, replies that wait already count.
-        let deadline = clock() + PATIENCE;
+        let deadline = clock() + patience;
         let left = || deadline.saturating_duration_since(clock());
         replies.into_iter().map(|reply| reply.recv_timeout(left()).ok()).collect()
     }
