@@ -243,7 +243,7 @@ upstream: build-deps
 # machine may lack them.
 test-netem-vm: deps build
 	@mkdir -p $(BUILT)/vm
-	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 1200 <netem/vm/paper >$(BUILT)/vm/records.jsonl
+	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
 	@$(BUILT)/debug/sidekick-lab compare $(BUILT)/vm/records.jsonl
 
 clean:

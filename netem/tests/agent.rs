@@ -111,20 +111,20 @@ fn an_agent_repairs_the_losses_of_an_unmodified_listener() {
     let missing = |report: &Value| number(report, "/nacks/packets");
     // The proxy reports each packet of a lossy call to the agent. So most copies arrive before a
     // later packet shows the loss to the listener, which then sends no NACK to the talker. A busy
-    // machine delays copies, and only the agent can make them arrive so early: one call of five
-    // is proof.
-    let is_early = (0..5).any(|_| {
+    // machine delays copies, or its pauses look like a queue, for which the agent rests. Only the
+    // agent can make copies arrive so early: one call of five is proof.
+    let is_repaired = (0..5).any(|_| {
         let (helped, record) = call(&["--set", "sidekick.mode=reinject", "--agent"]);
         assert_eq!(number(&helped, "/played"), 500, "seed {SEED}");
         let [missed, delivered] =
             ["/agent/missed", "/agent/delivered"].map(|figure| number(&record, figure));
         // Some packets were lost before the proxy kept copies, and a few were lost behind the
         // proxy.
-        assert!(delivered >= 20 && delivered * 10 >= missed * 7, "seed {SEED}: {record}");
+        let most = delivered >= 20 && delivered * 10 >= missed * 7;
         eprintln!("{helped} {alone} {record}");
-        3 * missing(&helped) < missing(&alone)
+        most && 3 * missing(&helped) < missing(&alone)
     });
-    assert!(is_early, "seed {SEED}: the records above say what arrived late");
+    assert!(is_repaired, "seed {SEED}: the records above say what arrived, and when");
 }
 
 #[test]

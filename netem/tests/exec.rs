@@ -218,9 +218,13 @@ wait"#;
 #[test]
 fn the_lab_reports_programs_that_end_early() {
     let programs = Programs::new(&[("sidekick-proxy", "echo ready: here\nexec > \"${0%/*}/up\"")]);
-    // The command waits until the proxy has closed its end of the pipe.
-    let script = format!("read -r _ < {}/up; exit 3", programs.directory.path().display());
-    let exec = ["exec", "upload-paper", "--set", "sidekick.mode=auto", "--peer", "exit 4"];
+    // The command waits until the peer and the proxy have closed their ends of the pipes.
+    let here = programs.directory.path().display();
+    let (peer, script) = (
+        format!("exec > {here}/stay; exit 4"),
+        format!("read -r _ < {here}/stay; read -r _ < {here}/up; exit 3"),
+    );
+    let exec = ["exec", "upload-paper", "--set", "sidekick.mode=auto", "--peer", &peer];
     let output = programs.run(&[&exec[..], &["--", "sh", "-c", &script]].concat());
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{error}");

@@ -130,7 +130,9 @@ fn ctrl_c_leaves_no_partial_file() {
         .spawn()
         .unwrap();
     let mut first = String::new();
-    BufReader::new(lab.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    // The pipe stays open: the lab may write more.
+    let mut told = BufReader::new(lab.stderr.take().unwrap());
+    told.read_line(&mut first).unwrap();
     assert!(first.ends_with(" runs: started\n"), "{first}");
     kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
     assert_eq!(lab.wait().unwrap().code(), Some(130));

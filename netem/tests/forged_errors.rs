@@ -6,10 +6,10 @@
 #[path = "support/enclosed.rs"]
 mod enclosed;
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use enclosed::enclosed;
@@ -28,25 +28,28 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const NAME: &str = "upload.example";
 
 /// Forges errors on one host until its drop.
-struct Forger(Child);
+struct Forger(Child, BufReader<ChildStdout>);
 
 impl Forger {
-    /// Forges errors of `kinds`, or of all kinds.
+    /// Forges errors of `kinds`, or of all kinds. Returns after the first round.
     fn start(host: &Namespace, kinds: Option<&str>) -> Self {
         let script =
             FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/tests/common/forge.py");
         let mut python = Command::new("python3");
         python.arg(script).args(kinds).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self(host.enter(move || python.spawn()).unwrap().unwrap())
+        let mut python = host.enter(move || python.spawn()).unwrap().unwrap();
+        let mut rounds = BufReader::new(python.stdout.take().unwrap());
+        assert!(rounds.read_line(&mut String::new()).unwrap() > 0, "no round");
+        Self(python, rounds)
     }
 
     /// Stops it. Returns how often it has forged every error.
     fn stop(mut self) -> usize {
         drop(self.0.stdin.take());
         let mut rounds = String::new();
-        self.0.stdout.take().unwrap().read_to_string(&mut rounds).unwrap();
+        self.1.read_to_string(&mut rounds).unwrap();
         assert!(self.0.wait().unwrap().success());
-        rounds.lines().count()
+        1 + rounds.lines().count()
     }
 }
 

@@ -12,7 +12,7 @@ use support::number;
 #[test]
 fn a_server_that_can_be_asked_acknowledges_seldom() {
     let packets = |settings: &[&str]| {
-        let settings = [&["flow.bytes=4000000", "flow.cc=cubic"], settings].concat();
+        let settings = [&["flow.bytes=8000000", "flow.cc=cubic"], settings].concat();
         let record = support::record("ack-reduction-paper", &settings);
         println!("{settings:?}: {} packets from the receiver", record["ack_packets"]);
         number(&record, "/ack_packets")

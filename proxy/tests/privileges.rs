@@ -30,16 +30,35 @@ fn directory(daemon: &Daemon) -> PathBuf {
     all.filter(|path| path.join("task").exists()).find(is_it).expect("the daemon")
 }
 
+/// The fields of a thread's status.
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap().trim().to_owned()
+}
+
+/// The status of each thread, once all have given themselves a name.
+fn threads(daemon: &Daemon) -> Vec<String> {
+    let deadline = common::download::now() + common::PATIENCE;
+    loop {
+        let tasks = fs::read_dir(directory(daemon).join("task")).unwrap();
+        let all: Vec<_> = tasks
+            .map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap())
+            .collect();
+        let unnamed = all.iter().filter(|status| field(status, "Name") == "sidekick-proxy").count();
+        // The main thread has the program's name.
+        if unnamed == 1 || common::download::now() > deadline {
+            return all;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Each thread has capabilities of its own, and all must give them up.
 fn assert_confined(daemon: &Daemon) {
-    let mut threads = Vec::new();
-    for task in fs::read_dir(directory(daemon).join("task")).unwrap() {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.unwrap().trim().to_owned()
-        };
-        threads.push(field("Name"));
+    let mut names = Vec::new();
+    for status in threads(daemon) {
+        let field = |name: &str| field(&status, name);
+        names.push(field("Name"));
         for (name, expected) in [
             ("CapEff", NET_RAW),
             ("CapPrm", NET_RAW),
@@ -51,10 +70,10 @@ fn assert_confined(daemon: &Daemon) {
             assert_eq!(field(name), expected, "{name} of {}", field("Name"));
         }
     }
-    threads.sort();
+    names.sort();
     let expected =
         ["metrics", "sidekick-proxy", "signals", "tokio-rt-worker", "worker-0", "worker-1"];
-    assert_eq!(threads, expected);
+    assert_eq!(names, expected);
 }
 
 #[test]
