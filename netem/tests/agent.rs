@@ -66,7 +66,7 @@ fn call(options: &[&str]) -> (Value, Value) {
         exec {programs}/audio-send --sdp {here}/call.sdp $SIDEKICK_SENDER_IP:5004 --seconds 10"
     );
     let listener = format!(
-        "{programs}/audio-receive --write-sdp {here}/call.sdp --json | \
+        "{programs}/audio-receive --write-sdp {here}/call.sdp --json --playout-limit-ms 10000 | \
          {{ read -r line; echo \"$line\" > {here}/ready; cat; }}"
     );
     let output = Command::new(lab)

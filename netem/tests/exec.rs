@@ -218,10 +218,12 @@ wait"#;
 #[test]
 fn the_lab_reports_programs_that_end_early() {
     let programs = Programs::new(&[("sidekick-proxy", "echo ready: here\nexec > \"${0%/*}/up\"")]);
-    // The command waits until the peer and the proxy have closed their ends of the pipes.
+    // The command waits until the peer has ended, so that its child has another parent, and until
+    // the proxy has closed its end of the pipe.
     let here = programs.directory.path().display();
+    let child = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass";
     let (peer, script) = (
-        format!("exec > {here}/stay; exit 4"),
+        format!("python3 -c '{child}' $$ > {here}/stay & exit 4"),
         format!("read -r _ < {here}/stay; read -r _ < {here}/up; exit 3"),
     );
     let exec = ["exec", "upload-paper", "--set", "sidekick.mode=auto", "--peer", &peer];
