@@ -8,13 +8,15 @@ use tokio::time::sleep;
 
 /// The least rate at which the file must move, in bytes per second.
 const LEAST: u64 = 512;
+/// The bit of a suspended [`Activity`] in its turns.
+const SUSPENDED: u64 = 1 << 63;
 
 /// The progress of a file at this end. A thread of its own reads or writes it, because that blocks.
 #[derive(Debug, Default)]
 pub struct Activity {
     bytes: AtomicU64,
     /// Odd while the file is accessed, and greater after each read. An access of a pipe can take
-    /// long.
+    /// long. [`SUSPENDED`] does not count.
     turns: AtomicU64,
 }
 
@@ -39,7 +41,7 @@ impl Activity {
 
     /// Excuses the server from now on, because another deadline applies.
     pub fn suspend(&self) {
-        self.turns.fetch_or(1, Ordering::Relaxed);
+        self.turns.fetch_or(SUSPENDED, Ordering::Relaxed);
     }
 
     /// Sets how many bytes have moved between the file and the connection.
@@ -89,8 +91,9 @@ struct Progress {
 impl Progress {
     fn is_none_since(self, before: Self, time: Duration) -> bool {
         let file_was_busy = self.turns % 2 == 1 || self.turns != before.turns;
+        let excused = file_was_busy || self.turns & SUSPENDED != 0;
         let least = LEAST as f64 * time.as_secs_f64();
-        !file_was_busy && (self.moved.saturating_sub(before.moved) as f64) < least
+        !excused && (self.moved.saturating_sub(before.moved) as f64) < least
     }
 }
 
@@ -122,7 +125,14 @@ mod tests {
         let turns = || activity.turns.load(Ordering::Relaxed);
         assert_eq!((activity.writing(turns), turns()), (1, 0));
         assert_eq!((activity.reading(turns), turns()), (1, 2));
-        activity.suspend();
-        assert_eq!(turns() % 2, 1);
+    }
+
+    #[test]
+    fn an_access_does_not_end_a_suspension() {
+        let activity = Activity::default();
+        activity.reading(|| activity.suspend());
+        activity.reading(|| ());
+        let turns = activity.turns.load(Ordering::Relaxed);
+        assert!(!none((turns, 0), (turns, 0)));
     }
 }

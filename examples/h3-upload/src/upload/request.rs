@@ -130,7 +130,7 @@ async fn request(
     // The driver drops the sender if the connection ends before the request could be sent.
     let body = body.await.map_err(|_| lost())?;
     let frames = body.get_ref().cloned().ok_or_else(lost)?;
-    let mut reading = body::spawn(source, frames, activity)?;
+    let mut reading = body::spawn(source, frames, Arc::clone(&activity))?;
 
     let mut sent = None;
     let mut head = loop {
@@ -144,6 +144,8 @@ async fn request(
             event = events.recv() => if let Some(head) = answer(event, UPLOAD)? { break head }
         }
     };
+    // The text of the answer has its own deadline.
+    activity.suspend();
     let text = exchange::text(plan, &mut head, events).await?;
     let status = exchange::status(&head.headers);
     if status != "201" && status != "200" {
