@@ -94,6 +94,8 @@ pub(crate) struct Measured {
     #[serde(default)]
     pub(crate) at_new_port: u64,
     #[serde(default)]
+    pub(crate) at_old_port: u64,
+    #[serde(default)]
     pub(crate) early_data_accepted: bool,
     /// Whether a proxy kept copies of what the client received.
     #[serde(default)]
@@ -299,12 +301,14 @@ impl Cell<'_> {
             Case::KeyUpdate => {
                 ensure!(measured.key_updates > 0, "the server did not update the keys");
             }
-            // The second half causes about 400 acknowledgements. A server that does not follow
-            // sends them to the old port.
+            // A server that does not follow sends the acknowledgements of the second half to the
+            // old port. How many there are depends on the bursts in which packets arrive.
             Case::Migration => ensure!(
-                measured.at_new_port >= 100,
-                "the server did not follow to the new port: it received {} datagrams",
-                measured.at_new_port
+                measured.at_new_port > measured.at_old_port,
+                "the server did not follow to the new port: it received {} datagrams, and the old \
+                 port {}",
+                measured.at_new_port,
+                measured.at_old_port
             ),
             Case::HttpsRecord => {
                 ensure!(

@@ -208,6 +208,7 @@ mod tests {
             server_cid_length: 8,
             key_updates: 0,
             at_new_port: 0,
+            at_old_port: 0,
             early_data_accepted: false,
             copies_kept: lost_early > 0,
             repeats: (lost_early > 0).then_some(Repeats {

@@ -42,6 +42,8 @@ pub(crate) struct Report {
     key_updates: u32,
     /// Datagrams that arrived at the client's new port.
     at_new_port: u64,
+    /// Datagrams that arrived at the old port after the change.
+    at_old_port: u64,
     resumed: bool,
     early_data_accepted: bool,
     /// Errors that the network reported at the client's sockets.
@@ -101,6 +103,7 @@ impl Report {
             server_cid_length: conn.destination_id().len(),
             key_updates: session.key_updates(),
             at_new_port: session.at_new_port(),
+            at_old_port: session.at_old_port(),
             resumed: conn.is_resumed(),
             early_data_accepted: session.early_data_accepted(),
             socket_errors: session.socket_errors(),

@@ -20,7 +20,7 @@ use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 use crate::exchange::Exchange;
 
 /// The longest wait for a connection ID for another path.
-const IDS_WITHIN: Duration = Duration::from_secs(3);
+const IDS_WITHIN: Duration = Duration::from_secs(20);
 /// The time between two PATH_CHALLENGE frames: about the probe timeout before the first sample of
 /// the round trip (RFC 9000, section 8.2.1; RFC 9002, section 6.2.2).
 const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// the client asks again.
 const VALIDATED_WITHIN: Duration = Duration::from_secs(10);
 /// The longest wait for a session ticket.
-const TICKET_WITHIN: Duration = Duration::from_secs(3);
+const TICKET_WITHIN: Duration = Duration::from_secs(20);
 const NO_ANSWER_ON_NEW_PATH: &str = "the server does not answer on the new path";
 /// H3_NO_ERROR (RFC 9114, section 8.1).
 const NO_ERROR: u64 = 0x100;
@@ -50,6 +50,8 @@ pub(crate) struct Session {
     began: Instant,
     /// Datagrams that arrived at the second port.
     at_new_port: u64,
+    /// Datagrams that arrived at the first port after the change.
+    at_old_port: u64,
     /// Bytes of the longest datagram sent.
     longest: usize,
     cid_length: u8,
@@ -111,6 +113,7 @@ impl Session {
             buffer: vec![0; DATAGRAM],
             began: now(),
             at_new_port: 0,
+            at_old_port: 0,
             longest: 0,
             cid_length: cli.cid_length,
             migration: if cli.migrate { Migration::Wanted } else { Migration::NotWanted },
@@ -152,6 +155,12 @@ impl Session {
                 }
             }
             self.send()?;
+            // The first flight has enabled early data. The request comes before anything is
+            // received, because that may complete the handshake.
+            if self.http.is_none() && self.conn.is_in_early_data() {
+                self.work(exchange)?;
+                self.send()?;
+            }
             if self.conn.is_closed() || self.conn.is_draining() {
                 return Err(self.ending());
             }
@@ -163,6 +172,7 @@ impl Session {
         for (index, (socket, local)) in self.sockets.iter().enumerate() {
             while let Some((len, from)) = socket.receive(&mut self.buffer)? {
                 self.at_new_port += u64::from(index > 0);
+                self.at_old_port += u64::from(index == 0 && self.migration == Migration::Done);
                 let info = quiche::RecvInfo { from, to: *local };
                 // The connection drops a datagram that is not its own.
                 let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
@@ -207,10 +217,6 @@ impl Session {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
-        // The first flight has enabled early data.
-        if self.http.is_none() && self.conn.is_in_early_data() {
-            return Ok(());
-        }
         let help = self.help.as_ref().and_then(Driver::poll_timeout);
         let probe = match self.migration {
             Migration::Probing { again, until } => Some(again.min(until)),
@@ -354,6 +360,11 @@ impl Session {
     /// did not follow.
     pub(crate) fn at_new_port(&self) -> u64 {
         if self.migration == Migration::Done { self.at_new_port } else { 0 }
+    }
+
+    /// Datagrams that arrived at the old port after the change. They are few if the server follows.
+    pub(crate) fn at_old_port(&self) -> u64 {
+        self.at_old_port
     }
 
     /// Errors that the network reported at all sockets.
