@@ -12,14 +12,15 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// A running `audio-receive`, which has made the session.
 struct Receiver {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    report: mpsc::Receiver<String>,
     directory: TempDir,
 }
 
@@ -35,7 +36,13 @@ impl Receiver {
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
         assert!(ready.starts_with("ready: listening on 127.0.0.1:"), "{ready}");
-        Self { child, stdout, directory }
+        let (to, report) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).unwrap();
+            to.send(text)
+        });
+        Self { child, report, directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -49,8 +56,7 @@ impl Receiver {
     }
 
     fn ends(&mut self) -> ListenerReport {
-        let mut text = String::new();
-        self.stdout.read_to_string(&mut text).unwrap();
+        let text = self.report.recv_timeout(Duration::from_secs(120)).unwrap();
         assert!(self.child.wait().unwrap().success(), "{text}");
         serde_json::from_str(&text).unwrap()
     }
@@ -221,9 +227,11 @@ fn a_receiver_that_hangs_up_ends_the_call() {
 
 #[test]
 fn the_error_names_a_receiver_that_does_not_answer() {
+    // The socket is connected to the discard port. So the system refuses everyone else's datagrams,
+    // and no other test can take the port.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    nobody.connect("127.0.0.1:9").unwrap();
     let dest = nobody.local_addr().unwrap().to_string();
-    drop(nobody);
     let directory = tempfile::tempdir().unwrap();
     let call = |options: &[&str]| {
         let mut command = sender(&[&dest, "--seconds", "0.1", "--write-sdp", "call.sdp"]);

@@ -1,11 +1,16 @@
 //! The programs that a test started. The tests of `pubsub` use this, too.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// The longest wait for an event that should follow soon. It turns a hang into a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A child that ends with its test.
 pub(crate) struct Ends(pub(crate) Child);
@@ -44,6 +49,20 @@ pub(crate) fn wait_for_port(server: &mut Child) -> u16 {
         .strip_prefix("ready: listening on ")
         .unwrap_or_else(|| panic!("the first line is {ready:?}"));
     address.trim_end().rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// The lines of a program, which a thread reads one at a time as the test receives them. So a wait
+/// for a line can have a limit.
+pub(crate) fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (to, lines) = sync_channel(0);
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 /// The value of a line of its `/proc/PID/status`, in KiB.

@@ -1,10 +1,12 @@
 //! Downloads that succeed.
 
 use std::process::{Command, Output};
+use std::sync::mpsc;
 
 use serde_json::Value;
 use tempfile::tempdir;
 
+use crate::child::PATIENCE;
 use crate::programs::{Server, bytes, download, file, names};
 use crate::relay::Relay;
 
@@ -140,7 +142,10 @@ fn open_files_and_pipes_are_written_at_once() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut command = server.download("/x", scratch.path());
     let mut child = command.args(["--force", "--quiet", "-o", "pipe"]).spawn().unwrap();
-    let content = std::fs::read(&pipe).unwrap();
+    let (read, content) = mpsc::channel();
+    let reader = pipe.clone();
+    std::thread::spawn(move || read.send(std::fs::read(reader).unwrap()));
+    let content = content.recv_timeout(PATIENCE).unwrap();
     assert!(child.wait().unwrap().success() && content == bytes(200_000));
     assert_eq!(names(scratch.path()), ["all", "pipe"]);
     assert!(!std::fs::metadata(&pipe).unwrap().is_file());
@@ -222,7 +227,7 @@ fn a_proxy_repairs_what_the_near_segment_lost() {
 /// slow path has carried it.
 #[test]
 fn a_slow_download_is_not_cut_off() {
-    let server = Server::start(&["--request-timeout", "1"]);
+    let server = Server::start(&["--request-timeout", "3"]);
     let scratch = tempdir().unwrap();
     std::fs::write(server.dir().join("x"), bytes(600_000)).unwrap();
     let relay = Relay::for_downloads(server.port, 20);

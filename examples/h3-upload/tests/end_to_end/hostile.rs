@@ -13,6 +13,8 @@ pub(crate) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Address space of the client, in KiB. An upload takes half of it.
 const MEMORY: u32 = 256 * 1024;
+/// The complaint about an answer that has a beginning and no end.
+pub(crate) const UNFINISHED: &str = "did not complete its answer";
 
 /// A server that has `transport` and runs `act` on the request. `act` receives the connection, the
 /// server's control stream, which must stay open, and both halves of the request's stream.
@@ -34,12 +36,23 @@ where
     })
 }
 
-/// The program, with bounded memory and little patience. It runs in `directory`.
-pub(crate) fn client(program: &str, directory: &Path) -> Command {
+/// The seconds that a client waits for a server that makes no progress, if it will complain with
+/// `words`. They are few only if it complains because of this wait.
+fn patience(words: &str) -> &'static str {
+    match words {
+        stall if stall.ends_with("for 1 s") => "1",
+        // The head of this answer must arrive within this time.
+        UNFINISHED => "5",
+        _ => "60",
+    }
+}
+
+/// The program, with bounded memory, and with the [`patience`] for `words`. It runs in `directory`.
+pub(crate) fn client(program: &str, directory: &Path, words: &str) -> Command {
     let mut command = Command::new("sh");
     let limit = format!("ulimit -v {MEMORY}; exec \"$@\"");
     command.args(["-c", &limit, "sh", program]).current_dir(directory);
-    command.args(["--insecure", "--quiet", "--stall-timeout", "1"]);
+    command.args(["--insecure", "--quiet", "--stall-timeout", patience(words)]);
     command
 }
 

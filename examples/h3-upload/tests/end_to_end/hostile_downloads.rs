@@ -9,12 +9,14 @@ use quinn::{Connection, RecvStream, SendStream, VarInt};
 use sha2::{Digest as _, Sha256};
 use tempfile::tempdir;
 
-use crate::hostile::{Outcome, assert_harmless, client, forever, plain, serve_request};
+use crate::hostile::{Outcome, UNFINISHED, assert_harmless, client, forever, plain, serve_request};
 use crate::programs::{assert_complains, names};
 use crate::raw::{self, DATA, H3_NO_ERROR, answer, frame, integer, serve};
 
-/// The client's output for a server that runs `act` on the request, and the content of the file.
+/// The client's output for a server that runs `act` on the request, and the content of the file. A
+/// client that fails will complain with `words`.
 fn download<F>(
+    words: &str,
     act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
 ) -> (Output, Option<Vec<u8>>)
 where
@@ -22,16 +24,16 @@ where
 {
     let server = serve_request(plain(), act);
     let scratch = tempdir().unwrap();
-    let mut command = client(env!("CARGO_BIN_EXE_h3-download"), scratch.path());
+    let mut command = client(env!("CARGO_BIN_EXE_h3-download"), scratch.path(), words);
     let output = command.arg(format!("https://127.0.0.1:{}/x", server.port)).output().unwrap();
     let file = std::fs::read(scratch.path().join("x")).ok();
     assert_eq!(names(scratch.path()).len(), usize::from(file.is_some()), "a part is left");
     (output, file)
 }
 
-/// The client's output for a server that sends these bytes and ends the stream.
-fn download_of(bytes: Vec<u8>) -> (Output, Option<Vec<u8>>) {
-    download(move |_, control, mut send, _| {
+/// As [`download`], for a server that sends these bytes and ends the stream.
+fn download_of(words: &str, bytes: Vec<u8>) -> (Output, Option<Vec<u8>>) {
+    download(words, move |_, control, mut send, _| {
         let bytes = bytes.clone();
         async move {
             let _open = control;
@@ -42,6 +44,10 @@ fn download_of(bytes: Vec<u8>) -> (Output, Option<Vec<u8>>) {
     })
 }
 
+/// The words of a client that succeeds.
+const SUCCESS: &str = "";
+const STALLED: &str = "sent hardly anything for 1 s";
+
 /// An answer of status 200 with these fields, and the body `abc`.
 fn abc(fields: &[(&str, &str)]) -> Vec<u8> {
     [answer(b"200", fields), frame(DATA, b"abc")].concat()
@@ -49,7 +55,7 @@ fn abc(fields: &[(&str, &str)]) -> Vec<u8> {
 
 /// Asserts that the client refuses this answer, and keeps no file.
 fn assert_refused(bytes: Vec<u8>, words: &str) {
-    let (output, file) = download_of(bytes);
+    let (output, file) = download_of(words, bytes);
     assert_complains(&output, words);
     assert_harmless(&output);
     assert_eq!(file, None);
@@ -70,12 +76,12 @@ fn lengths_and_digests_are_optional_and_may_be_old() {
         &[("digest", &format!("SHA-256={hash}"))],
         &[("repr-digest", "sha-512=:AA==:"), ("digest", "nonsense")],
     ] {
-        let (output, file) = download_of(abc(fields));
+        let (output, file) = download_of(SUCCESS, abc(fields));
         assert!(output.status.success(), "{fields:?}: {output:?}");
         assert_eq!(file.as_deref(), Some(&b"abc"[..]), "{fields:?}");
     }
     // No body at all.
-    let (output, file) = download_of(answer(b"200", &[("content-length", "0")]));
+    let (output, file) = download_of(SUCCESS, answer(b"200", &[("content-length", "0")]));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(file, Some(Vec::new()));
 }
@@ -113,8 +119,8 @@ fn answers_without_the_file() {
     let controls = "no\x1b]0;owned\x07\x1b[2J such\u{202e} file";
     let text = [answer(b"404", &[]), frame(DATA, controls.as_bytes())].concat();
     assert_refused(text, "no]0;owned[2J such file");
-    assert_refused(frame(DATA, b"before the headers"), "sent hardly anything");
-    assert_refused(vec![], "sent hardly anything");
+    assert_refused(frame(DATA, b"before the headers"), STALLED);
+    assert_refused(vec![], STALLED);
 }
 
 /// With an announced length, and without one.
@@ -136,7 +142,7 @@ fn bodies_that_break_off() {
         let begun = [answer(b"200", fields), frame(DATA, b"abc")].concat();
         for (end, words) in endings {
             let begun = begun.clone();
-            let (output, file) = download(move |quic, control, mut send, _| {
+            let (output, file) = download(words, move |quic, control, mut send, _| {
                 let begun = begun.clone();
                 async move {
                     let _open = control;
@@ -161,7 +167,7 @@ fn a_body_that_ends_within_a_frame() {
     assert_refused(of(&[("content-length", "6")]), "only 3 of 6");
     let hash = format!("sha-256=:{}:", digest(b"abcdef"));
     assert_refused(of(&[("repr-digest", &hash)]), "differs from the server's");
-    let (output, file) = download_of(of(&[]));
+    let (output, file) = download_of(SUCCESS, of(&[]));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(file.as_deref(), Some(&b"abc"[..]));
 }
@@ -169,7 +175,7 @@ fn a_body_that_ends_within_a_frame() {
 /// A server may close its connection as soon as the client has the file.
 #[test]
 fn a_server_that_leaves_after_the_file() {
-    let (output, file) = download(|quic, control, mut send, _| async move {
+    let (output, file) = download(SUCCESS, |quic, control, mut send, _| async move {
         let _open = control;
         send.write_all(&abc(&[("content-length", "3")])).await?;
         send.finish()?;
@@ -186,15 +192,15 @@ fn a_server_that_leaves_after_the_file() {
 fn bodies_that_do_not_end() {
     let begin = answer(b"200", &[]);
     for (begin, more, slowly, words) in [
-        (vec![], vec![], true, "sent hardly anything for 1 s"),
-        (begin.clone(), vec![], true, "sent hardly anything for 1 s"),
-        (begin.clone(), frame(DATA, b"x"), true, "sent hardly anything for 1 s"),
-        (begin.clone(), frame(0x21, b"x"), true, "sent hardly anything for 1 s"),
-        (begin.clone(), frame(0x21, &[7; 10_000]), false, "sent hardly anything for 1 s"),
+        (vec![], vec![], true, STALLED),
+        (begin.clone(), vec![], true, STALLED),
+        (begin.clone(), frame(DATA, b"x"), true, STALLED),
+        (begin.clone(), frame(0x21, b"x"), true, STALLED),
+        (begin.clone(), frame(0x21, &[7; 10_000]), false, STALLED),
         (answer(b"404", &[]), frame(DATA, &[b'x'; 1000]), false, "too long"),
-        (answer(b"404", &[]), frame(DATA, b"x"), true, "did not complete its answer"),
+        (answer(b"404", &[]), frame(DATA, b"x"), true, UNFINISHED),
     ] {
-        let (output, file) = download(move |_, control, mut send, receive| {
+        let (output, file) = download(words, move |_, control, mut send, receive| {
             let (begin, more) = (begin.clone(), more.clone());
             async move {
                 let _open = (control, receive);

@@ -9,6 +9,7 @@ use hickory_resolver::proto::rr::{Record, RecordType};
 use serde_json::Value;
 use tempfile::tempdir;
 
+use crate::closed_port::ClosedPort;
 use crate::name_server::{NameServer, Reply, alias, alpn, cname, here, hint, port, service};
 use crate::programs::{Server, assert_complains, client, file};
 
@@ -44,11 +45,6 @@ fn run(names: &NameServer, url: &str, options: impl FnOnce(&mut Command)) -> Out
 
 fn records(records: impl Into<Vec<Record>>) -> Reply {
     Reply::Records(records.into())
-}
-
-/// A closed port of this machine.
-fn closed_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A URL with the port of `server`, and the name of the records for it.
@@ -107,7 +103,8 @@ fn the_target_of_an_alias_needs_no_record_of_its_own() {
 #[test]
 fn the_next_record_is_used_if_the_first_endpoint_is_dead() {
     let server = server();
-    let first = service(HOST, 1, ".", vec![alpn("h3"), port(closed_port())]);
+    let closed = ClosedPort::new();
+    let first = service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]);
     let second = service(HOST, 2, ".", vec![alpn("h3"), port(server.port)]);
     let names = NameServer::start([(HOST, HTTPS, records([second, first])), (HOST, A, here(HOST))]);
     assert_eq!(upload(&server, &names, "https://upload.test/")["found"], "https-record");
@@ -147,7 +144,8 @@ fn an_endpoint_that_does_not_answer_costs_its_share_of_the_time_and_no_more() {
     let (url, at) = with_port(&server);
     // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for dead in [closed_port(), hole.local_addr().unwrap().port()] {
+    let closed = ClosedPort::new();
+    for dead in [closed.number, hole.local_addr().unwrap().port()] {
         let record = service(&at, 1, HOST, vec![alpn("h3"), port(dead)]);
         let names = NameServer::start_with([
             (at.clone(), HTTPS, records([record])),
@@ -227,13 +225,16 @@ fn without_a_server_the_error_has_the_reason() {
         command.args(["--timeout", "0.5"]);
     });
     assert_complains(&output, "in time: check --resolver");
+    let closed = ClosedPort::new();
     let dead =
-        |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(closed_port()), hint()])]);
+        |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(closed.number), hint()])]);
     complains(
         &NameServer::start([(HOST, HTTPS, dead(HOST))]),
         "is unreachable at the address in its HTTPS record",
     );
-    let port = closed_port();
+    // The port of the record is another one.
+    let own = ClosedPort::new();
+    let port = own.number;
     let prefixed = format!("_{port}._https.{HOST}");
     let both = [(prefixed.clone(), HTTPS, dead(&prefixed)), (HOST.to_owned(), A, here(HOST))];
     let url = format!("https://upload.test:{port}/");

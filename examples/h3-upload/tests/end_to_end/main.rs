@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod child;
+mod closed_port;
 mod downloads;
 mod endings;
 mod first_flight;

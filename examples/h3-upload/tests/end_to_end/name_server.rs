@@ -1,6 +1,6 @@
 //! A name server on loopback with the answers of a test.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -79,6 +79,7 @@ fn serve(
     log: &Mutex<Vec<(String, RecordType)>>,
 ) {
     let mut datagram = [0; 2048];
+    let mut known = HashSet::new();
     loop {
         let (len, from) = socket.recv_from(&mut datagram).unwrap();
         if len == 0 {
@@ -87,7 +88,10 @@ fn serve(
         let request = Message::from_vec(&datagram[..len]).unwrap();
         let question = request.queries[0].clone();
         let mut owner = question.name().clone();
-        log.lock().unwrap().push((owner.to_ascii(), question.query_type()));
+        // A client repeats a query that waits for its answer.
+        if known.insert((request.id, question.clone())) {
+            log.lock().unwrap().push((owner.to_ascii(), question.query_type()));
+        }
 
         let mut response = Message::response(request.id, request.op_code);
         response.add_query(question.clone());

@@ -11,7 +11,7 @@ use quinn::{Connection, SendStream, TransportConfig, VarInt};
 use tempfile::tempdir;
 use tokio::time::interval;
 
-use crate::child::send;
+use crate::child::{PATIENCE, send};
 use crate::hostile::{Outcome, serve_request};
 use crate::programs::{Server, assert_complains, bytes, download};
 use crate::raw::{DATA, answer, frame};
@@ -95,7 +95,7 @@ fn a_reader_may_pause_for_longer_than_the_idle_timeout() {
         }
     });
     let child = to_a_pipe(&format!("https://127.0.0.1:{}/x", server.port), &["--insecure"]);
-    has_paused.recv().unwrap();
+    has_paused.recv_timeout(PATIENCE).unwrap();
     let (content, output) = read(child);
     assert!(output.status.success(), "{output:?}");
     assert!(content == expected);
@@ -121,7 +121,7 @@ fn a_reset_during_a_pause_is_not_the_end_of_the_file() {
         }
     });
     let child = to_a_pipe(&format!("https://127.0.0.1:{}/x", server.port), &["--insecure"]);
-    has_paused.recv().unwrap();
+    has_paused.recv_timeout(PATIENCE).unwrap();
     let (content, mut output) = read(child);
     assert!(content.len() < LONG, "{} bytes", content.len());
     output.stdout.clear();

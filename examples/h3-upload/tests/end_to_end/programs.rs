@@ -1,17 +1,17 @@
 //! Runs the real binaries.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::Receiver;
 
 use tempfile::TempDir;
 
-use crate::child::{Ends, memory, wait_for_port};
+use crate::child::{Ends, PATIENCE, lines, memory, wait_for_port};
 
 /// A running `h3-upload-server` with a directory of its own.
 pub(crate) struct Server {
     pub(crate) child: Ends,
-    log: BufReader<ChildStderr>,
+    log: Receiver<String>,
     scratch: TempDir,
     stored: PathBuf,
     pub(crate) port: u16,
@@ -67,7 +67,7 @@ impl Server {
         command.env("RUST_LOG", "h3_server=debug,h3_upload_server=debug");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let port = wait_for_port(&mut child);
-        let log = BufReader::new(child.stderr.take().unwrap());
+        let log = lines(child.stderr.take().unwrap());
         Self { child: Ends(child), log, scratch, stored, port }
     }
 
@@ -95,18 +95,13 @@ impl Server {
 
     /// Blocks until the server logs a line with `words` in it.
     pub(crate) fn wait_for(&mut self, words: &str) {
-        let mut seen = String::new();
+        let mut seen = Vec::new();
         loop {
-            let mut line = String::new();
-            assert_ne!(
-                self.log.read_line(&mut line).unwrap(),
-                0,
-                "no {words:?} in the log:\n{seen}"
-            );
-            if line.contains(words) {
-                return;
+            match self.log.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(words) => return,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("no {words:?} in the log, {error}:\n{}", seen.join("\n")),
             }
-            seen.push_str(&line);
         }
     }
 

@@ -202,7 +202,9 @@ pub(crate) fn serve<F>(
 where
     F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // With one thread, no packet leaves between two steps of `handle` without a wait between them.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
     let mut config = server_config();
     config.transport_config(Arc::new(transport));
     let endpoint = runtime

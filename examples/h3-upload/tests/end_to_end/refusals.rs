@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use http::StatusCode;
 use tempfile::tempdir;
 
+use crate::closed_port::ClosedPort;
 use crate::peer::ask;
 use crate::programs::{Server, assert_complains, client, file};
 
@@ -130,13 +131,13 @@ fn servers_that_do_not_answer() {
     let path = file(&scratch, "x", 100);
     // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = hole.local_addr().unwrap().port();
-    let url = format!("https://127.0.0.1:{port}/");
-    let ask =
-        |timeout| client(&path, &url).args(["--insecure", "--timeout", timeout]).output().unwrap();
-    assert_complains(&ask("0.3"), "no answer from");
-    drop(hole);
-    assert_complains(&ask("60"), "no program listens");
+    let closed = ClosedPort::new();
+    let ask = |port, timeout| {
+        let mut command = client(&path, &format!("https://127.0.0.1:{port}/"));
+        command.args(["--insecure", "--timeout", timeout]).output().unwrap()
+    };
+    assert_complains(&ask(hole.local_addr().unwrap().port(), "0.3"), "no answer from");
+    assert_complains(&ask(closed.number, "60"), "no program listens");
     let nowhere = client(&path, "https://nowhere.invalid/").output().unwrap();
     assert_complains(&nowhere, "nowhere.invalid");
 }

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 
 use crate::child::send;
+use crate::closed_port::ClosedPort;
 use crate::programs::{
     Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client, file, numbered,
 };
@@ -33,7 +34,9 @@ fn only_a_message_that_is_too_long_is_refused() {
 fn a_broker_that_dies_ends_its_clients_with_a_reason() {
     for protocol in PROTOCOLS {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-            let mut broker = Broker::start(&["--idle-timeout", "2"]);
+            let kills = signal == Signal::SIGKILL;
+            // Only clients of a killed broker must wait for this.
+            let mut broker = Broker::start(&["--idle-timeout", if kills { "2" } else { "30" }]);
             let mut command = broker.client("subscribe", protocol);
             command.args(["--reconnect", "0"]);
             let mut subscriber = Subscriber::start(command, "t");
@@ -42,7 +45,6 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             let mut publisher = Publisher::start(command, "t");
             publisher.say("1");
             assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
-            let kills = signal == Signal::SIGKILL;
             if kills {
                 // It no longer acknowledges messages.
                 broker.hold();
@@ -66,11 +68,10 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
 
 #[test]
 fn without_a_broker_there_is_a_reason_at_once() {
-    // The port is free again.
-    let port = Broker::start(&[]).port;
+    let closed = ClosedPort::new();
     for protocol in PROTOCOLS {
         for kind in ["publish", "subscribe"] {
-            let output = client(kind, port, protocol).arg("t").output().unwrap();
+            let output = client(kind, closed.number, protocol).arg("t").output().unwrap();
             assert_complains(&output, "no program listens");
         }
     }

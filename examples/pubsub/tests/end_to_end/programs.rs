@@ -2,7 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::Receiver;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -10,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::child::{Ends, send, wait_for_port};
+use crate::child::{Ends, PATIENCE, lines, send, wait_for_port};
 
 /// Both protocols.
 pub(crate) const PROTOCOLS: [&str; 2] = ["http3", "mqtt"];
@@ -145,7 +146,7 @@ impl Publisher {
 /// A subscriber whose lines of JSON a test reads.
 pub(crate) struct Subscriber {
     pub(crate) child: Ends,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Subscriber {
@@ -159,14 +160,13 @@ impl Subscriber {
         assert_eq!(first, format!("pubsub: subscribed to {topic}\n"));
         // The rest must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let lines = lines(child.stdout.take().unwrap());
         Self { child: Ends(child), lines }
     }
 
     /// The next line.
     pub(crate) fn line(&mut self) -> Value {
-        let mut line = String::new();
-        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the subscriber ended");
+        let line = self.lines.recv_timeout(PATIENCE).expect("the subscriber prints no line");
         serde_json::from_str(&line).unwrap()
     }
 

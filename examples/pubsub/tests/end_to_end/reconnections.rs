@@ -45,8 +45,7 @@ fn a_subscriber_that_reconnects_too_late_learns_what_it_missed() {
         let mut subscriber = Subscriber::start(command, "t");
         broker.publish("http3", "t", &["1"]);
         assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
-        relay.cut();
-        broker.publish("http3", "t", &["2", "3", "4", "5"]);
+        relay.cut_during(|| broker.publish("http3", "t", &["2", "3", "4", "5"]));
         assert_eq!(subscriber.line()["missed"], 2, "{protocol}");
         assert_eq!(subscriber.messages(2), numbered(4, &["4", "5"]));
     }

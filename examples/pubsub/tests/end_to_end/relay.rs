@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
@@ -23,6 +23,8 @@ struct Cuts {
     flows: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
+    /// Whether new flows wait.
+    closed: AtomicBool,
     /// The number of requested moves to other ports, and the moves of flows so far.
     moves: AtomicU64,
     moved: AtomicU64,
@@ -43,6 +45,14 @@ impl Relay {
     pub(crate) fn cut(&self) {
         self.cuts.up.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
         self.cut_to_clients();
+    }
+
+    /// Cuts all present flows, and drops the datagrams of new ones until `meanwhile` returns.
+    pub(crate) fn cut_during(&self, meanwhile: impl FnOnce()) {
+        self.cuts.closed.store(true, Ordering::SeqCst);
+        self.cut();
+        meanwhile();
+        self.cuts.closed.store(false, Ordering::SeqCst);
     }
 
     /// Moves each flow to another port with its client's next datagram, as a NAT does after a
@@ -77,6 +87,7 @@ async fn run(near: Arc<UdpSocket>, broker: u16, cuts: Arc<Cuts>) {
                 }
                 flow
             }
+            Entry::Vacant(_) if cuts.closed.load(Ordering::SeqCst) => continue,
             Entry::Vacant(place) => {
                 let number = cuts.flows.fetch_add(1, Ordering::SeqCst);
                 place.insert(Flow::begin(&near, broker, client, number, moves, &cuts).await)
