@@ -240,7 +240,7 @@ upstream: build-deps
 	quic-sidekick/quiche/run-upstream-tests.sh
 
 # The lab over the kernel's queueing disciplines, in a virtual machine, because the kernel of this
-# machine may lack them.
+# machine may lack them. The limit of an hour is only there for hangs.
 test-netem-vm: deps build
 	@mkdir -p $(BUILT)/vm
 	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/paper >$(BUILT)/vm/records.jsonl

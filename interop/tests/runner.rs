@@ -67,7 +67,7 @@ fn quinn_and_stock_quiche_pass_every_case_up_and_down() {
     }
     // The purpose of the project. A download from quiche gains less: its CUBIC undoes its reaction
     // to an episode in which few packets are lost. A pause of the machine only slows a try, so the
-    // best of three helped ones counts. If it slows the one without help, the bound is easier.
+    // best of three counts, with help and without.
     let find = |peer, case, sender| {
         let found =
             tries.iter().find(|t| t["peer"] == peer && t["case"] == case && t["sender"] == sender);
@@ -79,13 +79,14 @@ fn quinn_and_stock_quiche_pass_every_case_up_and_down() {
         ("quinn", "download", "receive", 2.0),
     ] {
         let goodput = |sender| find(peer, case, sender)["goodput_mbit_s"].as_f64().unwrap();
-        let (mut helped, alone) = (goodput(sender), goodput("cubic-rfc9438"));
+        let (mut helped, mut alone) = (goodput(sender), goodput("cubic-rfc9438"));
         for _ in 0..2 {
             if helped >= least * alone {
                 break;
             }
             println!("{peer}, {case}: {helped}, and {alone} without help");
             helped = helped.max(goodput_of(peer, case, sender));
+            alone = alone.max(goodput_of(peer, case, "cubic-rfc9438"));
         }
         assert!(helped >= least * alone, "{peer}, {case}: {helped}, and {alone} without help");
     }
@@ -147,7 +148,8 @@ fn a_failing_peer_has_reasons_in_its_cells_and_the_rest_runs() {
         server.trim_start_matches("exec ")
     );
     peer(peers.path(), "port-taken", "", &taken);
-    // It ends before it is said to be ready: its end closes the pipe that only it writes to.
+    // It closes its files before it is said to be ready, because only its end closes the pipe. The
+    // client takes longer than the rest of its end.
     let dies = "mkfifo alive; { read -r _ < alive || echo 'ready: for a moment'; } & \
                 exec 3> alive; echo 'out of memory' >&2; exit 1";
     peer(peers.path(), "dies", "", dies);

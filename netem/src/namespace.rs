@@ -15,6 +15,9 @@ const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 /// In a command of [`Namespace::run_beside`], the path of the other namespace.
 pub(crate) const OTHER: &str = "/proc/self/fd/0";
 
+/// How often [`Namespace::run_until`] repeats a command. This takes some seconds at most.
+const MOST_REPEATS: u32 = 1000;
+
 /// Why an operation with or in a namespace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
@@ -116,6 +119,20 @@ impl Namespace {
     /// Runs a command line of a system tool inside. Returns its output.
     pub(crate) fn run(&self, command: &str) -> Result<String, NamespaceError> {
         self.run_with(command, Stdio::null())
+    }
+
+    /// Repeats a command until its output contains `wanted`. Workers of the kernel complete changes
+    /// of interfaces and addresses, often after `ip` has returned. The command may fail before.
+    pub(crate) fn run_until(&self, command: &str, wanted: &str) -> Result<(), NamespaceError> {
+        let mut said = self.run(command);
+        for _ in 0..MOST_REPEATS {
+            if said.as_ref().is_ok_and(|said| said.contains(wanted)) {
+                return Ok(());
+            }
+            said = self.run(command);
+        }
+        let message = format!("its output never contains `{wanted}`: {}", said?.trim());
+        Err(NamespaceError::Tool { command: command.to_owned(), name: self.name, message })
     }
 
     /// Like [`Namespace::run`]. [`OTHER`] among the words stands for the other namespace.

@@ -60,9 +60,6 @@ const PREFIX_V6: &str = "fd77::/32";
 /// Offloads that merge or split frames, or leave checksums to hardware that does not exist.
 const OFFLOADS: [&str; 7] = ["tx", "rx", "sg", "tso", "gso", "gro", "tx-udp-segmentation"];
 
-/// How often the lab repeats a command that waits for the kernel. Each takes some milliseconds.
-const MOST_REPEATS: u32 = 1000;
-
 /// The three hosts of a path.
 #[derive(Debug)]
 pub struct Topology {
@@ -101,7 +98,7 @@ impl Topology {
         hosts.configure()?;
         // Until then, a frame that a host sends is lost at the other end.
         for end in [NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1] {
-            until_said(lab, &format!("ip -oneline link show {end}"), "state UP")?;
+            lab.run_until(&format!("ip -oneline link show {end}"), "state UP")?;
         }
         Ok(hosts)
     }
@@ -165,23 +162,12 @@ impl Topology {
             host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
             host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;
             neighbour(host, interface, peer_v6.into(), &mac(peer))?;
-            until_said(host, &format!("ip route get {address}"), "local ")?;
+            host.run_until(&format!("ip route get {address}"), "local ")?;
         }
         self.sender.run(&format!("ip route add {PREFIX_V6} via {PROXY_NEAR_V6}"))?;
         self.receiver.run(&format!("ip route add {PREFIX_V6} via {PROXY_FAR_V6}"))?;
         self.proxy.set("net/ipv6/conf/all/forwarding", "1")
     }
-}
-
-/// Repeats a command of one host until its output contains `wanted`. Workers of the kernel complete
-/// changes of interfaces and addresses, often after `ip` has returned.
-fn until_said(host: &Namespace, command: &str, wanted: &str) -> Result<(), NamespaceError> {
-    for _ in 0..MOST_REPEATS {
-        if host.run(command).is_ok_and(|said| said.contains(wanted)) {
-            return Ok(());
-        }
-    }
-    host.run(command).map(drop)
 }
 
 /// A fixed hardware address, made from the IP address.

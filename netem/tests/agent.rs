@@ -121,8 +121,10 @@ fn an_agent_repairs_the_losses_of_an_unmodified_listener() {
         // Some packets were lost before the proxy kept copies, and a few were lost behind the
         // proxy.
         let most = delivered >= 20 && delivered * 10 >= missed * 7;
+        // The playout limit is long for the sake of a busy machine. Copies must not need it.
+        let in_time = helped["dejitter_ms"]["p99"].as_f64() < Some(1000.0);
         eprintln!("{helped} {alone} {record}");
-        most && 3 * missing(&helped) < missing(&alone)
+        most && in_time && 3 * missing(&helped) < missing(&alone)
     });
     assert!(is_repaired, "seed {SEED}: the records above say what arrived, and when");
 }

@@ -218,8 +218,8 @@ wait"#;
 #[test]
 fn the_lab_reports_programs_that_end_early() {
     let programs = Programs::new(&[("sidekick-proxy", "echo ready: here\nexec > \"${0%/*}/up\"")]);
-    // The command waits until the peer has ended, so that its child has another parent, and until
-    // the proxy has closed its end of the pipe.
+    // The command waits until the peer and the proxy have ended. The peer's child then has another
+    // parent. The proxy's end of the pipe is closed.
     let here = programs.directory.path().display();
     let child = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass";
     let (peer, script) = (

@@ -12,6 +12,7 @@ use support::number;
 #[test]
 fn a_server_that_can_be_asked_acknowledges_seldom() {
     let packets = |settings: &[&str]| {
+        // About two seconds are left when the proxy dies.
         let settings = [&["flow.bytes=8000000", "flow.cc=cubic"], settings].concat();
         let record = support::record("ack-reduction-paper", &settings);
         println!("{settings:?}: {} packets from the receiver", record["ack_packets"]);

@@ -25,8 +25,8 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
     let proxy = daemon.address_on(addresses.near.0);
     let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
     client.begin(&server);
-    // A TAIL that the client reads before the datagrams that it names is a reason for a request, of
-    // several datagrams. Here the test alone makes requests.
+    // A client may read a TAIL before the datagrams that it names. It then requests several of
+    // them. Here the test alone makes requests.
     client.sender.set_fetching(false);
 
     let lens = [4, 60, 1200, 1472, 1000].into_iter().cycle();

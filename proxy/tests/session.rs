@@ -316,6 +316,28 @@ fn capture_resumes_when_an_interface_comes_back() {
     });
 }
 
+/// The proxy may notice only that the link is up again.
+#[test]
+fn counting_goes_on_after_a_short_break_of_a_link() {
+    in_namespace("counting_goes_on_after_a_short_break_of_a_link", || {
+        let (flow, control) = across_a_link();
+        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        let daemon = Daemon::start("--interface near0 --json");
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(3, 4));
+        daemon.hold();
+        run("ip link set near0 down");
+        run("ip link set near0 up");
+        daemon.signal(Signal::SIGCONT);
+        assert_eq!(peer.poll(2).count, 0);
+        let sent = send(&flow, destination, 0..3);
+        let report = peer.report(|report| report.token == 0);
+        assert_eq!((report.count, report.sums), (3, naive_sums(&sent, 4)));
+        let ended = daemon.stop();
+        assert!(!ended.stderr.contains("near0 is down"), "{ended:?}");
+    });
+}
+
 /// Each source has its thread, which also receives the source's messages.
 #[test]
 fn threads_share_the_sources() {

@@ -3,9 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../../h3-upload/tests/end_to_end/closed_port.rs"]
+mod closed_port;
+
 use audio::session::Description;
 use audio::source::{Pcm as _, Tone};
 use audio::{ListenerReport, TalkerReport};
+use closed_port::ClosedPort;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -227,11 +231,8 @@ fn a_receiver_that_hangs_up_ends_the_call() {
 
 #[test]
 fn the_error_names_a_receiver_that_does_not_answer() {
-    // The socket is connected to the discard port. So the system refuses everyone else's datagrams,
-    // and no other test can take the port.
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-    nobody.connect("127.0.0.1:9").unwrap();
-    let dest = nobody.local_addr().unwrap().to_string();
+    let closed = ClosedPort::new();
+    let dest = format!("127.0.0.1:{}", closed.number);
     let directory = tempfile::tempdir().unwrap();
     let call = |options: &[&str]| {
         let mut command = sender(&[&dest, "--seconds", "0.1", "--write-sdp", "call.sdp"]);

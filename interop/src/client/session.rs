@@ -28,7 +28,7 @@ const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// the client asks again.
 const VALIDATED_WITHIN: Duration = Duration::from_secs(10);
 /// The longest wait for a session ticket.
-const TICKET_WITHIN: Duration = Duration::from_secs(20);
+const TICKET_WITHIN: Duration = Duration::from_secs(3);
 const NO_ANSWER_ON_NEW_PATH: &str = "the server does not answer on the new path";
 /// H3_NO_ERROR (RFC 9114, section 8.1).
 const NO_ERROR: u64 = 0x100;

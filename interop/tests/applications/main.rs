@@ -151,16 +151,17 @@ fn download(program: &Path, with_proxy: bool) -> f64 {
 fn a_proxy_helps_tokio_quiche_s_own_server() {
     let program = program(&TOKIO_QUICHE);
     enclosed("a_proxy_helps_tokio_quiche_s_own_server", || {
-        let (mut helped, alone) = (download(&program, true), download(&program, false));
+        let (mut helped, mut alone) = (download(&program, true), download(&program, false));
         println!("{helped:.2} Mbit/s with a proxy on the path, {alone:.2} without");
-        // A pause of the machine only slows a download, so the best of three helped ones counts. If
-        // it slows the one without a proxy, the bound is easier.
+        // A pause of the machine only slows a download, so the best of three counts, with a proxy
+        // and without.
         for _ in 0..2 {
             if helped > 2.0 * alone {
                 break;
             }
             helped = helped.max(download(&program, true));
-            println!("{helped:.2} Mbit/s in the best download with a proxy");
+            alone = alone.max(download(&program, false));
+            println!("{helped:.2} Mbit/s with a proxy in the best of these, {alone:.2} without");
         }
         assert!(helped > 2.0 * alone, "{helped} with a proxy on the path, {alone} without");
     });

@@ -255,7 +255,7 @@ impl Interface {
         Err(CaptureError::Renamed { name: self.name.clone(), now: now.into_owned() })
     }
 
-    /// Looks whether an interface that was down is up again, because frames arrived. They may be
+    /// Checks whether an interface that was down is up again, because frames arrived. They may be
     /// from before it went down.
     fn on_frames(&mut self) -> Result<(), CaptureError> {
         if self.down { self.recover(Errno::ENETDOWN) } else { Ok(()) }

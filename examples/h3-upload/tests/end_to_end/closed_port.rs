@@ -1,4 +1,4 @@
-//! A port at which no program listens. The tests of `pubsub` use this, too.
+//! A port at which no program listens. The tests of `pubsub` and `audio` use this, too.
 
 use std::net::UdpSocket;
 

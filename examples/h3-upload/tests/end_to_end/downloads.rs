@@ -227,7 +227,7 @@ fn a_proxy_repairs_what_the_near_segment_lost() {
 /// slow path has carried it.
 #[test]
 fn a_slow_download_is_not_cut_off() {
-    let server = Server::start(&["--request-timeout", "3"]);
+    let server = Server::start(&["--request-timeout", "2"]);
     let scratch = tempdir().unwrap();
     std::fs::write(server.dir().join("x"), bytes(600_000)).unwrap();
     let relay = Relay::for_downloads(server.port, 20);

@@ -3,9 +3,9 @@
 use bytes::Buf as _;
 use http::Request;
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::child::memory;
+use crate::child::{PATIENCE, memory};
 use crate::peer::{CONNECT, connect, endpoint};
 use crate::programs::{Broker, PROTOCOLS};
 
@@ -51,7 +51,7 @@ async fn subscribe(quic: quinn::Connection, protocol: &str, report: mpsc::Sender
 
 /// The next report of a subscriber.
 async fn next(reports: &mut mpsc::Receiver<Instant>) -> Instant {
-    let report = timeout(Duration::from_secs(120), reports.recv()).await;
+    let report = timeout(PATIENCE, reports.recv()).await;
     report.expect("a subscriber waits for too long").expect("a subscriber failed")
 }
 

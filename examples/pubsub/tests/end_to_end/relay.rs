@@ -23,7 +23,7 @@ struct Cuts {
     flows: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
-    /// Whether new flows wait.
+    /// Whether the datagrams of new flows are dropped.
     closed: AtomicBool,
     /// The number of requested moves to other ports, and the moves of flows so far.
     moves: AtomicU64,

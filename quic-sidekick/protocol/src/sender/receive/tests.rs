@@ -309,6 +309,26 @@ fn every_datagram_that_passed_the_proxy_arrives() {
     }
 }
 
+/// The copy arrives late, so the sender repeats its request, and then doubles it.
+#[test]
+fn both_messages_of_a_double_request_count() {
+    let mut download = Download::new(keeping(), 6, 0);
+    download.run(100 * MS);
+    download.stream(0, 20, MS, &[]);
+    download.run(100 * MS);
+    let reverse = Flow { source: download.flow.destination, destination: download.flow.source };
+    download.proxy.keep(&reverse, 0, &datagram(20), download.now);
+    download.queue = 40 * MS;
+    download.schedule(download.now, Event::Pass(datagram(21)));
+    download.run(500 * MS);
+    assert!(download.arrived.contains_key(&20));
+    // Each request has one range. The proxy answers none once it no longer keeps the datagram.
+    let stats = download.proxy.stats();
+    let requests = stats.requests + stats.requests_unanswered;
+    assert_eq!(download.sender.stats().repeats_requested, requests);
+    assert!(requests >= 4, "two single requests and a double one: {requests}");
+}
+
 #[test]
 fn a_datagram_lost_before_the_proxy_is_given_up_at_once() {
     let mut download = Download::new(keeping(), 5, 0);
