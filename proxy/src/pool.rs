@@ -20,8 +20,8 @@ use crate::worker::{Command, Report, Sockets, Worker, WorkerEvent, WorkerHandle}
 /// How long to wait for replies of workers. A worker replies within a millisecond, unless the
 /// machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait for the totals of workers at the end. Nobody can ask for these again. Service
-/// managers grant more before they kill the program: procd 5 s, podman 10 s.
+/// How long to wait for the totals of workers at the end. Nobody can ask for these again. A service
+/// manager kills the program later: procd after 5 s, podman after 10 s.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Handles of all workers, in the order of their shards.

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use common::download::{Addresses, Client, V4, V6, name, near, now, numbered, router};
 use common::link::{bind, connected, send};
-use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
+use common::{Daemon, Peer, every_packets, get, in_namespace, number, run, status_until};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::Protect;
+
+const METRICS: &str = "127.0.0.1:9252";
 
 const KEEP: Option<Duration> = Some(Duration::from_millis(900));
 
@@ -181,19 +183,6 @@ fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
     });
 }
 
-/// Waits until the proxy's status is as wanted.
-fn status_until(what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-    let end = now() + common::PATIENCE;
-    loop {
-        let status = get("127.0.0.1:9252", "/status").2;
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        if wanted(&status) {
-            return status;
-        }
-        assert!(now() < end, "never {what}: {status}");
-    }
-}
-
 #[test]
 fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
     in_namespace("the_status_shows_copies_and_the_end_of_a_session_frees_them", || {
@@ -210,14 +199,14 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
         client.request(&sent[3], &sent[5]);
         client.run_until("repeated", |client| client.copies.contains(&sent[4]));
 
-        let status = status_until("answered", |_| true);
+        let status = status_until(METRICS, "answered", |_| true);
         assert_eq!(status["copies"]["sessions"], 1, "{status}");
         assert_eq!(status["copies"]["max_bytes"], 8 << 20, "{status}");
         assert!(status["sessions"][0]["kept"].as_u64() >= Some(12), "{status}");
         let totals = &status["totals"];
         assert!(totals["kept_bytes"].as_u64() >= Some(9000), "{status}");
         assert!(totals["repeat_bytes"].as_u64() > Some(1000), "{status}");
-        let page = get("127.0.0.1:9252", "/metrics").2;
+        let page = get(METRICS, "/metrics").2;
         assert_eq!(number(&page, "sidekick_sessions_keeping"), 1.0);
         assert!(number(&page, "sidekick_repeats_sent_total") >= 1.0);
 
@@ -225,7 +214,7 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
         // be lost.
         client.sender.stop();
         client.run_until("ended", |_| true);
-        let status = status_until("freed", |status| status["sessions_open"] == 0);
+        let status = status_until(METRICS, "freed", |status| status["sessions_open"] == 0);
         assert_eq!(status["copies"]["bytes"], 0, "{status}");
         assert_eq!(status["copies"]["sessions"], 0, "{status}");
         daemon.stop();

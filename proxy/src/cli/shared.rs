@@ -65,7 +65,9 @@ pub(crate) struct StatusOptions<S: ProgramStatus> {
 
     #[arg(
         long,
-        help = format!("Show up to {ALL_ROWS} {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first)
+        help = format!(
+            "Show up to {ALL_ROWS} {}, not only the {}", S::PROGRAM.rows, S::PROGRAM.first
+        )
     )]
     all: bool,
 

@@ -67,15 +67,24 @@ pub fn run(line: &str) {
 
 /// Waits until the status at this address says that the first interface is up, or that it is down.
 pub fn await_interface(metrics: &str, up: bool) {
+    let what = if up { "up" } else { "down" };
+    status_until(metrics, what, |status| status["interfaces"][0]["up"] == up);
+}
+
+/// Waits until the status at this address is as wanted, and returns it.
+pub fn status_until(
+    metrics: &str,
+    what: &str,
+    wanted: impl Fn(&serde_json::Value) -> bool,
+) -> serde_json::Value {
     let deadline = download::now() + PATIENCE;
-    while download::now() < deadline {
+    loop {
         let status: serde_json::Value = serde_json::from_str(&get(metrics, "/status").2).unwrap();
-        if status["interfaces"][0]["up"] == up {
-            return;
+        if wanted(&status) {
+            return status;
         }
-        std::thread::yield_now();
+        assert!(download::now() < deadline, "never {what}: {status}");
     }
-    panic!("the first interface is never {}", if up { "up" } else { "down" });
 }
 
 /// Waits until this host receives packets to `ip`. A worker of the kernel adds the route of an IPv6
@@ -337,8 +346,8 @@ impl Peer {
         self.socket.send(&buffer[..len]).unwrap();
     }
 
-    /// The first message for which `wanted` returns a value. If a poll was repeated, its second
-    /// answer may follow: it is none of the messages.
+    /// The first message for which `wanted` returns a value. A repeated poll may have a second
+    /// answer, which this skips.
     fn receive<T>(&self, wanted: impl Fn(&Message<'_>) -> Option<T>) -> T {
         let (mut buffer, mut plain) = ([0; MAX_DATAGRAM_LEN], Plain::default());
         loop {

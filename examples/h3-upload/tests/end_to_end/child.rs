@@ -52,7 +52,7 @@ pub(crate) fn wait_for_port(server: &mut Child) -> u16 {
 }
 
 /// The lines of a program, which a thread reads one at a time as the test receives them. So a wait
-/// for a line can have a limit, and a program that nobody reads still fills its pipe.
+/// for a line can have a limit. If the test reads nothing, the program still fills its pipe.
 pub(crate) fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (to, lines) = sync_channel(0);
     std::thread::spawn(move || {
