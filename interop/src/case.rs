@@ -148,7 +148,7 @@ impl Case {
     /// The description in tables.
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Self::Upload => "10 MiB up, h3-upload on tokio-quiche",
+            Self::Upload => "10 MiB up, h3-upload",
             Self::Download => "4 MiB down",
             Self::Small => "1 KiB up",
             Self::Requests => "200 times 1 KiB down, 50 at once",
@@ -214,7 +214,7 @@ impl Case {
         }
     }
 
-    /// Whether the client is h3-upload, on tokio-quiche, instead of interop-client.
+    /// Whether the client is h3-upload instead of interop-client.
     pub(crate) fn is_for_h3_upload(self) -> bool {
         matches!(self, Self::Upload | Self::HttpsRecord)
     }

@@ -258,7 +258,7 @@ mod tests {
         let (title, controller) = (peer.title(), peer.controller().unwrap());
         for line in [
             "`make interop` wrote this (seed 7,",
-            "## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss: Mbit/s",
+            "## 10 MiB up, h3-upload, 2 % near loss: Mbit/s",
             &format!(
                 "| {title} | 1.50 | not tried | **failed** [1] | not tried | not tried | 9.00 | 6.0 |"
             ),

@@ -248,7 +248,7 @@ fn the_summary_has_the_figures_of_the_tables() {
         let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
         format!("{least:.1} to {:.1}", figures.iter().copied().fold(0.0, f64::max))
     };
-    let uploads = table("## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss");
+    let uploads = table("## 10 MiB up, h3-upload, 2 % near loss");
     let range = |column: &str| range_of(&uploads, column, &|_| true);
     let (auto, gain, bbr2) = (range("auto"), range("auto : cubic-rfc9438"), range("bbr2"));
     let [two, ten] = ["2", "10"].map(|loss| table(&format!("## 4 MiB down, {loss} % near loss")));

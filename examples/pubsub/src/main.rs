@@ -1,6 +1,6 @@
 //! `pubsub`: publish and subscribe over HTTP/3 or MQTT 5, with or without a Sidekick proxy's help.
 //!
-//! The broker runs on quinn, without Sidekick. Publishers and subscribers run on tokio-quiche with
+//! The broker runs on quinn, without Sidekick. Publishers and subscribers run on quiche with
 //! the plugin, in both protocols. So a measurement compares protocols, not stacks.
 //!
 //! | file | what it does |

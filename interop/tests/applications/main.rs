@@ -202,3 +202,31 @@ fn a_proxy_counts_the_packets_of_quiche_s_own_client() {
         );
     });
 }
+
+#[test]
+fn a_proxy_helps_our_example_of_tokio_quiche() {
+    enclosed("a_proxy_helps_our_example_of_tokio_quiche", || {
+        let lab = Lab::new(&["near.loss_percent=4"]);
+        let _proxy = lab.proxy(NEAR, PROXY_NEAR);
+        let root = lab.directory().join("root");
+        std::fs::create_dir(&root).unwrap();
+        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_be_bytes).collect();
+        std::fs::write(root.join("numbers"), &content).unwrap();
+        let mut command = lab.ours("interop-server");
+        command.args(["--listen", &server().to_string()]).arg("--root").arg(&root);
+        command.arg("--cert").arg(lab.certificate()).arg("--key").arg(lab.key());
+        let mut serving = lab.start("the server", command, &lab.hosts().receiver);
+        serving.wait_until_ready().unwrap();
+
+        let mut command = lab.ours("tokio-quiche-client");
+        command.env("SSL_CERT_FILE", lab.certificate());
+        command.args(["--server", &server().to_string(), "--name", NAME, "/numbers"]);
+        let printed = lab.finish("the client", command, &lab.hosts().sender);
+        println!("{}", printed.trim());
+        let report: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(report["sha256"], hexadecimal(&Sha256::digest(&content)));
+        // About 30 of its packets are lost between the proxy and the client.
+        assert_eq!(report["assisted"], true);
+        assert!(report["repeats_received"].as_u64().unwrap() > 0);
+    });
+}

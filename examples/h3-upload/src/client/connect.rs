@@ -6,33 +6,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use quic_sidekick::tokio_quiche::{Handle, assist};
+use quic_sidekick::quiche;
 use quic_sidekick::tune::{Tune, Tuned};
-use quic_sidekick::{Config, Status};
-use tokio::io::Interest;
+use quic_sidekick::{Config, Driver, Status};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use tokio::net::UdpSocket;
-use tokio_quiche::http3::settings::Http3Settings;
-use tokio_quiche::quic::connect_with_config;
-use tokio_quiche::settings::{Hooks, QuicSettings};
-use tokio_quiche::socket::{Socket, SocketCapabilities, SocketCapabilitiesBuilder};
-use tokio_quiche::{
-    ApplicationOverQuic, BoxError, ClientH3Controller, ClientH3Driver, ConnectionParams, quiche,
-};
 use tracing::debug;
 use url::Host;
 
 use crate::clock::now;
 use crate::discover::{Found, Route};
+use crate::event_loop::{Application, EventLoop, Seen};
+use crate::http3::{Http3, http3};
 use crate::options::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
 use crate::report::Measured;
 use crate::resolver;
-use crate::tls::{NO_CERTIFICATE, Verifier};
-use crate::watch::{Counters, Seen, Watched};
+use crate::tls::Verifier;
 
 /// Bytes of a UDP payload without tuning. They fit every usual path, tunnels included.
 const UDP_PAYLOAD: usize = 1350;
@@ -43,9 +36,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const UNIDIRECTIONAL_WINDOW: u64 = 16 * 1024;
 /// The control stream, QPACK's encoder and decoder, and a few for extensions or GREASE.
 const UNIDIRECTIONAL_STREAMS: u64 = 8;
-/// The longest header section of an answer, in bytes.
-const LONGEST_HEADERS: u64 = 16 * 1024;
-
 /// How long a server may take to answer after the network reported that no program listens there.
 /// If the path loses the first datagram, the client sends it again after one second, or after two
 /// over a geostationary satellite.
@@ -67,15 +57,15 @@ pub struct Needs<'a> {
     pub files: &'a [&'a Path],
 }
 
-/// An established connection. Its application runs on it, and `controller` controls that.
-pub struct Link<C = ClientH3Controller> {
-    pub(crate) controller: C,
+/// An established connection.
+pub struct Link<C = Http3> {
+    /// The program's side of the application that runs on it.
+    pub controller: C,
     pub(crate) seen: Arc<Seen>,
-    pub(crate) sidekick: Option<Handle>,
-    pub(crate) started: Instant,
-    pub(crate) server: SocketAddr,
-    pub(crate) found: Found,
-    pub(crate) tuned: Option<Tuned>,
+    started: Instant,
+    server: SocketAddr,
+    found: Found,
+    tuned: Option<Tuned>,
 }
 
 impl<C> fmt::Debug for Link<C> {
@@ -88,8 +78,15 @@ impl<C> Link<C> {
     /// Separates the controller from the connection.
     #[must_use]
     pub fn split(self) -> (Link<()>, C) {
-        let Self { controller, seen, sidekick, started, server, found, tuned } = self;
-        (Link { controller: (), seen, sidekick, started, server, found, tuned }, controller)
+        let Self { controller, seen, started, server, found, tuned } = self;
+        (Link { controller: (), seen, started, server, found, tuned }, controller)
+    }
+
+    /// The connection without its controller, to look at it while that is in use.
+    #[must_use]
+    pub fn view(&self) -> Link<()> {
+        let &Self { ref seen, started, server, found, tuned, .. } = self;
+        Link { controller: (), seen: Arc::clone(seen), started, server, found, tuned }
     }
 
     /// Why the connection ended, once it has; `None` if this end closed it.
@@ -98,22 +95,15 @@ impl<C> Link<C> {
         self.seen.ending.get().map(ToString::to_string)
     }
 
-    /// What the connection and the plugin have measured, once the connection has ended. `ended` is
-    /// when the transfer did.
+    /// What the connection and the plugin have measured so far. `ended` is when the transfer did.
     #[must_use]
     pub fn measured(&self, ended: Instant) -> Measured {
-        self.measured_with(self.seen.last.get().copied().unwrap_or_default(), ended)
-    }
-
-    pub(crate) fn measured_with(&self, counters: Counters, ended: Instant) -> Measured {
         Measured {
             time: ended.saturating_duration_since(self.started),
-            counters,
+            counters: self.seen.counters(),
             server: self.server,
             found: self.found,
             tuned: self.tuned,
-            sidekick: self.status(),
-            socket_errors: self.sidekick.as_ref().map_or(0, |handle| handle.socket_errors()),
         }
     }
 
@@ -126,28 +116,22 @@ impl<C> Link<C> {
     /// The plugin's report, if the plan has a mode.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
-        self.sidekick.as_ref().map(Handle::status)
+        self.seen.counters().sidekick
     }
 
     /// Bytes of packets that the server has acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
-        self.seen.acknowledged.load(Ordering::Relaxed)
+        self.seen.counters().acknowledged
     }
 
     /// Bytes that the server has acknowledged, minus a quarter of the received ones. An upload
     /// receives much less than it sends, so this excludes packets that the server itself provoked.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        self.seen.taken.load(Ordering::Relaxed)
+        let counters = self.seen.counters();
+        counters.acknowledged.saturating_sub(counters.received_bytes / 4)
     }
-}
-
-/// An HTTP/3 client, and what controls it.
-fn http3() -> (ClientH3Driver, ClientH3Controller) {
-    let mut settings = Http3Settings::default();
-    settings.max_header_list_size = Some(LONGEST_HEADERS);
-    ClientH3Driver::new(settings)
 }
 
 /// Connects to the plan's server, and runs the application that `begin` makes. It tries the
@@ -155,7 +139,7 @@ fn http3() -> (ClientH3Driver, ClientH3Controller) {
 ///
 /// # Errors
 /// No address answers in time as a server of the protocol with a trusted certificate.
-pub async fn connect<A: ApplicationOverQuic, C>(
+pub async fn connect<A: Application, C>(
     plan: &Plan,
     needs: Needs<'_>,
     begin: impl Fn() -> (A, C),
@@ -204,7 +188,7 @@ pub async fn connect<A: ApplicationOverQuic, C>(
     Err(failures.sum_up(plan))
 }
 
-/// [`connect`] with tokio-quiche's HTTP/3 client.
+/// [`connect`] for one request of HTTP/3.
 ///
 /// The future is boxed, so that its code belongs to this library. Otherwise each program that
 /// awaits it would compile the connection again.
@@ -284,93 +268,64 @@ fn tuned(plan: &Plan, needs: Needs<'_>) -> Option<Tuned> {
     plan.tune.map(|tune| facts(tune).choose())
 }
 
-async fn attempt<A: ApplicationOverQuic, C>(
+async fn attempt<A: Application, C>(
     plan: &Plan,
     needs: Needs<'_>,
     verifier: Arc<Verifier>,
     route: &Route,
     proxies: &[SocketAddr],
     patience: Duration,
-    (driver, controller): (A, C),
+    (app, controller): (A, C),
 ) -> anyhow::Result<Link<C>> {
     let &Route { address: server, found, .. } = route;
+    let mut files = needs.files.to_vec();
+    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
+        files.push(cafile);
+    }
+    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
     let tuned = tuned(plan, needs);
-    let Some(assistance) = &plan.assistance else {
-        let (started, seen) =
-            establish(plan, needs, tuned, verifier, server, patience, driver).await?;
-        return Ok(Link { controller, seen, sidekick: None, started, server, found, tuned });
+    let mut config = config(plan, needs, tuned, &verifier)?;
+    let unreachable = || format!("cannot send to {server}: check the address and the network");
+    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
+        .await
+        .with_context(unreachable)?;
+    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
+    let name = match &plan.target.host {
+        Host::Domain(name) => Some(name.as_str()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
     };
+    let mut id = [0; quiche::MAX_CONN_ID_LEN];
+    boring::rand::rand_bytes(&mut id).context("cannot draw a connection ID")?;
+    let id = quiche::ConnectionId::from_ref(&id);
+    let local = udp.local_addr().with_context(unreachable)?;
+    let mut conn = quiche::connect(name, &id, local, server, &mut config)
+        .with_context(|| format!("cannot connect to {server}"))?;
+    if let Some(qlog) = qlog {
+        conn.set_qlog(qlog.create()?, plan.program.to_owned(), format!("connection {id:?}"));
+    }
     // A proxy refuses flows of the other family. The status then names the reason.
     let proxy = proxies
         .iter()
         .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
         .or(proxies.first())
         .copied();
-    // Sidekick needs no more of an application than these two calls.
-    let (driver, sidekick) = assist(driver, Config { proxy, ..assistance.config.clone() });
-    let connecting = establish(plan, needs, tuned, verifier, server, patience, driver);
-    let (started, seen) = sidekick.connect(connecting).await?;
-    Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found, tuned })
-}
+    // Sidekick needs no more than this, and the four calls of the event loop.
+    let help = plan
+        .assistance
+        .as_ref()
+        .map(|assistance| Driver::new(Config { proxy, ..assistance.config.clone() }));
+    let (event_loop, seen, established) =
+        EventLoop::new(conn, udp, help, app).with_context(unreachable)?;
 
-/// Runs the handshake, and leaves `app` running on the connection. After the handshake the qlog
-/// file gets its final name, even if the handshake failed.
-async fn establish<A: ApplicationOverQuic>(
-    plan: &Plan,
-    needs: Needs<'_>,
-    tuned: Option<Tuned>,
-    verifier: Arc<Verifier>,
-    server: SocketAddr,
-    patience: Duration,
-    app: A,
-) -> anyhow::Result<(Instant, Arc<Seen>)> {
-    let mut files = needs.files.to_vec();
-    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
-        files.push(cafile);
-    }
-    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
-    let settings = settings(plan, needs, tuned, qlog.as_ref());
-    let handshake = handshake(plan, verifier, server, patience, settings, app);
-    let outcome = match tuned {
-        Some(tuned) => tuned.connect(handshake).await,
-        None => handshake.await,
-    };
-    let kept = qlog.map_or(Ok(()), Qlog::keep);
-    let established = outcome?;
-    kept?;
-    Ok(established)
-}
-
-async fn handshake<A: ApplicationOverQuic>(
-    plan: &Plan,
-    verifier: Arc<Verifier>,
-    server: SocketAddr,
-    patience: Duration,
-    settings: QuicSettings,
-    app: A,
-) -> anyhow::Result<(Instant, Arc<Seen>)> {
-    let socket = socket(server, settings.discover_path_mtu)
-        .await
-        .with_context(|| format!("cannot send to {server}: check the address and the network"))?;
-    let (app, seen) = Watched::new(app);
-    let hooks = Hooks { connection_hook: Some(Arc::clone(&verifier) as _) };
-    let params = ConnectionParams::new_client(settings, Some(NO_CERTIFICATE), hooks);
-    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
-    let name = match &plan.target.host {
-        Host::Domain(name) => Some(name.as_str()),
-        Host::Ipv4(_) | Host::Ipv6(_) => None,
-    };
-
+    let started = now();
+    let running = Running(tokio::spawn(event_loop.run()));
     // Anyone can forge a refusal. A running server answers nevertheless.
-    let udp = Arc::clone(&socket.recv);
     let refused = async {
-        refusal(udp).await;
+        seen.refused.notified().await;
         tokio::time::sleep(ANSWER_IN_SPITE_OF_REFUSAL.min(patience / 2)).await;
     };
-    let started = now();
-    let handshake = connect_with_config(socket, name, &params, app);
     let outcome = tokio::select! {
-        outcome = tokio::time::timeout(patience, handshake) => outcome,
+        outcome = tokio::time::timeout(patience, established) => outcome,
         () = refused => {
             bail!("no program listens at {server}: check the port, or start the server");
         }
@@ -383,8 +338,17 @@ async fn handshake<A: ApplicationOverQuic>(
         );
     }
     match outcome {
-        Ok(Ok(_connection)) => Ok((started, seen)),
-        Ok(Err(error)) => Err(explain(plan, server, &params.settings.alpn, &error)),
+        Ok(Ok(())) => {
+            running.goes_on();
+            Ok(Link { controller, seen, started, server, found, tuned })
+        }
+        Ok(Err(_)) => {
+            let protocol = match needs.protocol {
+                HTTP3 => "HTTP/3".to_owned(),
+                other => String::from_utf8_lossy(other).to_uppercase(),
+            };
+            bail!("{server} refused the connection: check whether it is a server of {protocol}")
+        }
         Err(_) => bail!(
             "no answer from {server} within {:.1} s: check the address, and whether firewalls pass \
              UDP port {}",
@@ -394,112 +358,85 @@ async fn handshake<A: ApplicationOverQuic>(
     }
 }
 
-fn explain(
-    plan: &Plan,
-    server: SocketAddr,
-    protocols: &[Vec<u8>],
-    error: &BoxError,
-) -> anyhow::Error {
-    match error.downcast_ref() {
-        Some(quiche::Error::CongestionControl) => anyhow!(
-            "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml \
-             patches quiche, or choose another --cc",
-            plan.cc.name()
-        ),
-        Some(error) => anyhow!("cannot connect to {server}: {error}"),
-        None => {
-            let protocol = match protocols {
-                [protocol] if protocol != HTTP3 => String::from_utf8_lossy(protocol).to_uppercase(),
-                _ => "HTTP/3".to_owned(),
-            };
-            anyhow!("{server} refused the connection: check whether it is a server of {protocol}")
-        }
+/// The task of a connection, which ends with a handshake that nobody awaits any more.
+struct Running(tokio::task::JoinHandle<()>);
+
+impl Running {
+    /// Leaves the connection to its task.
+    fn goes_on(self) {
+        std::mem::forget(self);
     }
 }
 
-fn settings(
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn config(
     plan: &Plan,
     needs: Needs<'_>,
     tuned: Option<Tuned>,
-    qlog: Option<&Qlog>,
-) -> QuicSettings {
-    let mut settings = QuicSettings::default();
-    settings.alpn = vec![needs.protocol.to_vec()];
-    match tuned {
-        Some(tuned) => tuned.apply_to_settings(&mut settings),
-        None => fix(&mut settings, plan, needs.window),
-    }
-    settings.max_idle_timeout = Some(IDLE_TIMEOUT);
-    settings.handshake_timeout = Some(plan.timeout);
-    settings.initial_max_stream_data_uni = UNIDIRECTIONAL_WINDOW;
-    settings.initial_max_streams_uni = UNIDIRECTIONAL_STREAMS;
-    settings.initial_max_streams_bidi = 0;
-    settings.enable_dgram = false;
-    settings.qlog_dir = qlog.map(|qlog| qlog.dir().to_owned());
-    settings
+    verifier: &Verifier,
+) -> anyhow::Result<quiche::Config> {
+    let context = verifier.context().context("cannot prepare TLS")?;
+    let mut config = quiche::Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, context)
+        .context("quiche refuses the settings")?;
+    let applied = match tuned {
+        Some(tuned) => tuned.apply(&mut config),
+        None => fix(&mut config, plan, needs.window),
+    };
+    applied.with_context(|| {
+        format!(
+            "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml \
+             patches quiche, or choose another --cc",
+            plan.cc.name()
+        )
+    })?;
+    config.set_application_protos(&[needs.protocol]).context("quiche refuses the protocol")?;
+    config.set_max_idle_timeout(u64::try_from(IDLE_TIMEOUT.as_millis())?);
+    config.set_initial_max_stream_data_uni(UNIDIRECTIONAL_WINDOW);
+    config.set_initial_max_streams_uni(UNIDIRECTIONAL_STREAMS);
+    config.set_initial_max_streams_bidi(0);
+    config.set_disable_active_migration(true);
+    Ok(config)
 }
 
 /// Settings that depend only on the plan.
-fn fix(settings: &mut QuicSettings, plan: &Plan, window: u64) {
-    settings.cc_algorithm = plan.cc.quiche_name().to_owned();
+fn fix(config: &mut quiche::Config, plan: &Plan, window: u64) -> quiche::Result<()> {
+    config.set_cc_algorithm_name(plan.cc.quiche_name())?;
     // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
-    settings.enable_pacing = true;
-    settings.max_send_udp_payload_size = UDP_PAYLOAD;
-    settings.max_recv_udp_payload_size = UDP_PAYLOAD;
-    settings.discover_path_mtu = false;
+    config.enable_pacing(true);
+    config.set_max_send_udp_payload_size(UDP_PAYLOAD);
+    config.set_max_recv_udp_payload_size(UDP_PAYLOAD);
     // The server can use the whole window from the start, however long the round trip is.
     let total = window + UNIDIRECTIONAL_STREAMS * UNIDIRECTIONAL_WINDOW;
-    settings.initial_max_data = total;
-    settings.max_connection_window = total;
-    settings.initial_max_stream_data_bidi_local = window;
-    settings.max_stream_window = window;
+    config.set_initial_max_data(total);
+    config.set_max_connection_window(total);
+    config.set_initial_max_stream_data_bidi_local(window);
+    config.set_max_stream_window(window);
+    Ok(())
 }
 
-/// Opens a socket that is connected to `server`. Path MTU discovery needs Don't Fragment.
-async fn socket(
-    server: SocketAddr,
-    discovers_mtu: bool,
-) -> io::Result<Socket<Arc<UdpSocket>, Arc<UdpSocket>>> {
+/// Opens a socket that is connected to `server`. Segmentation offload (GSO) stays off: it would
+/// send at once what the controller paces, and a proxy on the same machine would see one packet
+/// instead of many.
+async fn socket(server: SocketAddr, discovers_mtu: bool) -> io::Result<UdpSocket> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let udp = UdpSocket::bind((any, 0)).await?;
     udp.connect(server).await?;
-    // Otherwise a later datagram could overtake the first, which waits for this.
+    if discovers_mtu {
+        // It needs Don't Fragment (RFC 8899, section 4).
+        match server {
+            SocketAddr::V4(_) => sockopt::set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::PROBE)?,
+            SocketAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&udp, Ipv6PathMtuDiscovery::PROBE)?,
+        }
+    }
+    // tokio sends nothing before its reactor has seen the socket.
     udp.writable().await?;
-    let capabilities = capabilities(&udp, discovers_mtu.then_some(server))?;
-    let mut socket = Socket::try_from(udp)?;
-    socket.capabilities = capabilities;
-    Ok(socket)
-}
-
-/// Enables pacing, and sets Don't Fragment towards a server to which the path MTU is searched.
-///
-/// tokio-quiche paces only on sockets that claim to carry a packet's release time.
-/// It holds packets back itself until shortly before that time, so any queueing discipline works.
-/// Segmentation offload (GSO) stays off. It would send at once what the controller paces, and a
-/// proxy on the same machine would see one packet instead of many.
-fn capabilities(udp: &UdpSocket, searched: Option<SocketAddr>) -> io::Result<SocketCapabilities> {
-    let mut capabilities = SocketCapabilitiesBuilder::new(udp);
-    capabilities.txtime()?;
-    match searched {
-        Some(SocketAddr::V4(_)) => capabilities.ip_mtu_discover_probe()?,
-        Some(SocketAddr::V6(_)) => capabilities.ipv6_mtu_discover_probe()?,
-        None => {}
-    }
-    Ok(capabilities.finish())
-}
-
-/// Resolves when the network reports that no program listens at the other end (ICMP "port
-/// unreachable"). tokio-quiche ignores that error. This is right for an established connection, but
-/// a user would wait in vain for a new one.
-async fn refusal(udp: Arc<UdpSocket>) {
-    let refused = udp.async_io(Interest::ERROR, || match udp.take_error() {
-        Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        _ => Err(io::ErrorKind::WouldBlock.into()),
-    });
-    if refused.await.is_err() {
-        std::future::pending::<()>().await;
-    }
+    Ok(udp)
 }

@@ -47,8 +47,6 @@ pub fn run<F: Future<Output = anyhow::Result<()>>>(
     program: &str,
     transfer: impl FnOnce(oneshot::Receiver<()>) -> F,
 ) -> anyhow::Result<ExitCode> {
-    // One thread keeps the handshake's datagrams in order. tokio-quiche sends each from a task of
-    // its own, and some servers drop a ClientHello whose second datagram arrives first.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -12,8 +12,8 @@ use quic_sidekick::{Assistance, Reason, ReceiveState, Status};
 use serde::Serialize;
 
 use crate::discover::Found;
+use crate::event_loop::Counters;
 use crate::options::Plan;
-use crate::watch::Counters;
 use crate::words::{gaps, losses, say};
 
 /// The measurements of a transfer's connection and of the plugin.
@@ -26,10 +26,6 @@ pub struct Measured {
     pub(crate) found: Found,
     /// `None` with `--tune off`.
     pub(crate) tuned: Option<Tuned>,
-    /// `None` without a mode.
-    pub(crate) sidekick: Option<Status>,
-    /// Errors that the network reported at the plugin's socket.
-    pub(crate) socket_errors: u64,
 }
 
 /// The speed of a transfer.
@@ -70,8 +66,7 @@ pub struct Common {
     receiving: String,
     #[serde(flatten)]
     repeats: Repeats,
-    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those
-    /// at the connection's own.
+    /// Errors that the network reported at the plugin's socket.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
@@ -154,7 +149,7 @@ impl Common {
     /// The report of a transfer.
     #[must_use]
     pub fn new(plan: &Plan, measured: &Measured) -> Self {
-        let status = measured.sidekick;
+        let status = measured.counters.sidekick;
         let stats = status.map(|status| status.stats).unwrap_or_default();
         let quic = &measured.counters;
         let [p50, p99, max] =
@@ -194,7 +189,7 @@ impl Common {
                 parity_rebuilt: status.map_or(0, |status| status.received.rebuilt),
                 near_overhead_percent: percent(stats.added_bytes, quic.received_bytes),
             },
-            socket_errors: measured.socket_errors,
+            socket_errors: quic.socket_errors,
             near_rtt_ms: status.and_then(|status| status.near_rtt).map(milliseconds),
             rtt_ms: milliseconds(quic.rtt),
             server: measured.server,

@@ -8,16 +8,9 @@ use boring::ssl::{SslContextBuilder, SslMethod, SslVerifyMode};
 use boring::x509::store::{X509Store, X509StoreBuilder};
 use boring::x509::verify::X509CheckFlags;
 use boring::x509::{X509, X509StoreContextRef};
-use tokio_quiche::quic::ConnectionHook;
-use tokio_quiche::settings::{CertificateKind, TlsCertificatePaths};
 use url::Host;
 
 use crate::options::Trust;
-
-/// A placeholder: tokio-quiche requests a TLS context from its hook only if it has a certificate to
-/// load. It never opens the paths, because the hook always returns a context.
-pub(crate) const NO_CERTIFICATE: TlsCertificatePaths<'static> =
-    TlsCertificatePaths { cert: "", private_key: "", kind: CertificateKind::X509 };
 
 /// Bundles that BoringSSL's default paths do not include on some systems.
 const BUNDLES: [&str; 3] = [
@@ -26,7 +19,7 @@ const BUNDLES: [&str; 3] = [
     "/var/lib/ca-certificates/ca-bundle.pem",
 ];
 
-/// Makes TLS contexts that check the server's certificate, for tokio-quiche.
+/// Makes TLS contexts that check the server's certificate.
 pub(crate) struct Verifier {
     /// `None` accepts any certificate.
     roots: Option<X509Store>,
@@ -54,7 +47,7 @@ impl Verifier {
         self.refusal.get().map(String::as_str)
     }
 
-    fn context(&self) -> anyhow::Result<SslContextBuilder> {
+    pub(crate) fn context(&self) -> anyhow::Result<SslContextBuilder> {
         let mut builder = SslContextBuilder::new(SslMethod::tls())?;
         let Some(roots) = &self.roots else {
             builder.set_verify(SslVerifyMode::NONE);
@@ -72,17 +65,6 @@ impl Verifier {
             verdict.is_ok()
         });
         Ok(builder)
-    }
-}
-
-impl ConnectionHook for Verifier {
-    fn create_custom_ssl_context_builder(
-        &self,
-        _: TlsCertificatePaths<'_>,
-    ) -> Option<SslContextBuilder> {
-        // On `None` tokio-quiche tries to load `NO_CERTIFICATE`, which fails. So no connection
-        // skips the checks.
-        self.context().ok()
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use h3_client::http3::Piece;
 use tokio::sync::{Semaphore, mpsc};
-use tokio_quiche::http3::driver::{InboundFrame, InboundFrameStream};
 
 /// The most bytes in the queue. A server can make this program keep them beside the flow control
 /// window.
@@ -18,22 +18,22 @@ const OVERHEAD: u32 = 128;
 /// The end of the queue from which the writer takes.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pieces: mpsc::UnboundedReceiver<InboundFrame>,
+    pieces: mpsc::UnboundedReceiver<Piece>,
     room: Arc<Semaphore>,
     /// The room of the piece that was taken last.
     taken: u32,
 }
 
-/// Collects `frames` from now on, in a task of its own.
-pub(crate) fn collect(mut frames: InboundFrameStream) -> Arrived {
+/// Collects `arriving` from now on, in a task of its own.
+pub(crate) fn collect(mut arriving: mpsc::Receiver<Piece>) -> Arrived {
     let room = Arc::new(Semaphore::new(ROOM as usize));
     let (to, pieces) = mpsc::unbounded_channel();
     let arrived = Arrived { pieces, room: Arc::clone(&room), taken: 0 };
     tokio::spawn(async move {
-        while let Some(frame) = frames.recv().await {
-            let Ok(place) = room.acquire_many(size(&frame)).await else { break };
+        while let Some(piece) = arriving.recv().await {
+            let Ok(place) = room.acquire_many(size(&piece)).await else { break };
             place.forget();
-            if to.send(frame).is_err() {
+            if to.send(piece).is_err() {
                 break;
             }
         }
@@ -41,22 +41,18 @@ pub(crate) fn collect(mut frames: InboundFrameStream) -> Arrived {
     arrived
 }
 
-fn size(frame: &InboundFrame) -> u32 {
-    let bytes = match frame {
-        InboundFrame::Body(piece, _) => piece.len(),
-        InboundFrame::Datagram(_) => 0,
-    };
-    u32::try_from(bytes).unwrap_or(ROOM).saturating_add(OVERHEAD).min(ROOM)
+fn size(piece: &Piece) -> u32 {
+    u32::try_from(piece.bytes.len()).unwrap_or(ROOM).saturating_add(OVERHEAD).min(ROOM)
 }
 
 impl Arrived {
     /// Waits for the next piece, after the previous one was written. `None` if none follows.
-    pub(crate) fn next(&mut self) -> Option<InboundFrame> {
+    pub(crate) fn next(&mut self) -> Option<Piece> {
         self.room.add_permits(self.taken as usize);
         self.taken = 0;
-        let frame = self.pieces.blocking_recv()?;
-        self.taken = size(&frame);
-        Some(frame)
+        let piece = self.pieces.blocking_recv()?;
+        self.taken = size(&piece);
+        Some(piece)
     }
 }
 
@@ -64,12 +60,12 @@ impl Arrived {
 mod tests {
     use super::*;
 
-    fn piece(len: usize) -> InboundFrame {
-        InboundFrame::Body(vec![7; len].as_slice().into(), false)
+    fn piece(len: usize) -> Piece {
+        Piece { bytes: vec![7; len].into(), last: false }
     }
 
     /// Sends pieces while the collector takes them. Returns how many it took, at most `most`.
-    async fn fill(to: &mpsc::Sender<InboundFrame>, len: usize, most: usize) -> usize {
+    async fn fill(to: &mpsc::Sender<Piece>, len: usize, most: usize) -> usize {
         for sent in 0..most {
             to.try_send(piece(len)).unwrap();
             // The runtime has one thread, so the collector takes its turn.

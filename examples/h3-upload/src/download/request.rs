@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use h3_client::connect::{self, HTTP3, Link, Needs};
-use h3_client::exchange::{self, answer, fields, lost};
+use h3_client::exchange::{self, Events, answer, fields, lost};
+use h3_client::http3::Answer;
 use h3_client::options::Plan;
 use h3_client::patience::{Activity, stalled};
 use h3_client::progress::Progress;
+use h3_client::quiche::h3::Header;
 use h3_client::report::{Measured, remark};
 use h3_client::words::sentence;
 use tokio::sync::oneshot;
-use tokio_quiche::http3::driver::{ClientEventStream, IncomingH3Headers, NewClientRequest};
-use tokio_quiche::quiche::h3::Header;
 
 use crate::body::{self, Body, Done, Received};
 use crate::digest::{self, hex};
@@ -53,9 +53,9 @@ pub(crate) async fn download(
         _ = &mut stop => bail!("stopped"),
     };
     let activity = Arc::<Activity>::default();
-    exchange::on(&mut link, DOWNLOAD, async |link, events| {
+    exchange::on(&mut link, DOWNLOAD, async |link| {
         tokio::select! {
-            outcome = request(plan, file, link, events, Arc::clone(&activity)) => outcome,
+            outcome = request(plan, file, link, Arc::clone(&activity)) => outcome,
             _ = &mut stop => Err(anyhow!("stopped")),
             error = stalled(plan.stall_timeout, &activity, || activity.bytes(), FAULT) => {
                 Err(error)
@@ -87,40 +87,36 @@ async fn begin(
 async fn request(
     plan: &Plan,
     (writer, part): (Writer, Part),
-    link: &Link,
-    events: &mut ClientEventStream,
+    link: &mut Link,
     activity: Arc<Activity>,
 ) -> anyhow::Result<Outcome> {
     let mut headers = exchange::headers(plan, "GET");
     // The file as it is: this program cannot decode it.
     headers.push(Header::new(b"accept-encoding", b"identity"));
     headers.push(Header::new(b"want-repr-digest", digest::WANTED.as_bytes()));
-    exchange::send(link, NewClientRequest { request_id: 0, headers, body_writer: None })?;
-    let mut head = loop {
-        if let Some(head) = answer(events.recv().await, DOWNLOAD)? {
-            break head;
-        }
-    };
+    link.controller.request(headers, false)?;
+    let mut head = answer(link.controller.events.recv().await, DOWNLOAD)?;
     let status = exchange::status(&head.headers);
     if status != "200" {
         // The text of a refusal has its own deadline.
         activity.suspend();
-        return Err(refusal(plan, &status, &mut head, events).await);
+        return Err(refusal(plan, &status, &mut head).await);
     }
-    let IncomingH3Headers { headers, recv, read_fin, .. } = head;
+    let Answer { headers, body } = head;
     ensure_plain(&headers)?;
     let announced = length(&headers)?;
     let progress = Progress::new(plan, announced);
-    let body = Body { frames: recv, ended: read_fin, announced };
+    let body = Body { pieces: body, announced };
     let writing = body::spawn(writer, body, Arc::clone(&activity))?;
+    let seen = link.view();
     let received = tokio::select! {
-        received = receive(writing, events) => received,
-        never = progress.watch(|| (activity.bytes(), remark(link.status()))) => match never {},
+        received = receive(writing, &mut link.controller.events) => received,
+        never = progress.watch(|| (activity.bytes(), remark(seen.status()))) => match never {},
     };
     drop(progress);
     let received = received?;
     let announced_digest = check(&headers, &received)?;
-    let measured = exchange::measure(link, received.ended).await;
+    let measured = link.measured(received.ended);
     part.keep()?;
     Ok(Outcome { received, announced_digest, measured })
 }
@@ -129,7 +125,7 @@ async fn request(
 /// sent the file. So the thread, and no event, decides whether the file is complete.
 async fn receive(
     mut writing: oneshot::Receiver<Done>,
-    events: &mut ClientEventStream,
+    events: &mut Events,
 ) -> anyhow::Result<Received> {
     let (done, reason) = tokio::select! {
         biased;
@@ -146,12 +142,7 @@ async fn receive(
 }
 
 /// Why there is no file in an answer of this status.
-async fn refusal(
-    plan: &Plan,
-    status: &str,
-    head: &mut IncomingH3Headers,
-    events: &mut ClientEventStream,
-) -> anyhow::Error {
+async fn refusal(plan: &Plan, status: &str, head: &mut Answer) -> anyhow::Error {
     if status.starts_with('3')
         && let Some(location) = fields(&head.headers, "location").next()
     {
@@ -164,7 +155,7 @@ async fn refusal(
     if status.starts_with('2') {
         return anyhow!("the server answered without the whole file (status {status})");
     }
-    match exchange::text(plan, head, events).await {
+    match exchange::text(plan, head).await {
         Ok(text) => {
             let reason = sentence(&String::from_utf8_lossy(&text));
             anyhow!("the server refused the download (status {status}): {reason}")

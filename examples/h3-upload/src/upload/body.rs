@@ -1,4 +1,4 @@
-//! Reads the file, hashes it, and passes it to the HTTP/3 driver. It uses a thread of its own,
+//! Reads the file, hashes it, and passes it to the connection. It uses a thread of its own,
 //! because reading a file blocks, and hashing keeps a core busy.
 
 use std::fs::File;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
+use h3_client::http3::Piece;
 use h3_client::patience::Activity;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
-use tokio_quiche::http3::driver::OutboundFrame;
 
-/// Bytes that the driver receives at a time. It holds a bounded number of chunks, so memory does
+/// Bytes that the connection takes at a time. It holds a bounded number of chunks, so memory does
 /// not grow with the file.
 const CHUNK: usize = 64 * 1024;
 
@@ -53,11 +53,11 @@ pub(crate) struct Sent {
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
 /// Sends the whole file to `to`, and updates `activity`. The receiver yields what was sent; `None`
-/// if the driver stopped reading. The end of the connection, or the server's answer, then gives the
+/// if the server stopped reading. The end of the connection, or the server's answer, then gives the
 /// reason.
 pub(crate) fn spawn(
     source: Source,
-    to: mpsc::Sender<OutboundFrame>,
+    to: mpsc::Sender<Piece>,
     activity: Arc<Activity>,
 ) -> anyhow::Result<oneshot::Receiver<Done>> {
     let (result, done) = oneshot::channel();
@@ -70,7 +70,7 @@ pub(crate) fn spawn(
     Ok(done)
 }
 
-fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, activity: &Activity) -> Done {
+fn send(source: Source, to: &mpsc::Sender<Piece>, activity: &Activity) -> Done {
     let Source { mut file, path, len } = source;
     let cannot = || format!("cannot read {}", path.display());
     let changed = || format!("{} changed during the upload; try again", path.display());
@@ -88,7 +88,7 @@ fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, activity: &Activity) -
         bytes += chunk.len() as u64;
         // A body of another length than announced must not look complete (RFC 9114, section 4.1.2).
         ensure!(len.is_none_or(|len| if last { bytes == len } else { bytes < len }), changed());
-        if to.blocking_send(OutboundFrame::Body(chunk, last)).is_err() {
+        if to.blocking_send(Piece { bytes: chunk, last }).is_err() {
             return Ok(None);
         }
         activity.set_bytes(bytes);
@@ -127,10 +127,7 @@ mod tests {
         drop(to);
         let mut got = Vec::new();
         while let Ok(frame) = frames.try_recv() {
-            match frame {
-                OutboundFrame::Body(bytes, fin) => got.push((bytes, fin)),
-                other => panic!("not a body: {other:?}"),
-            }
+            got.push((frame.bytes, frame.last));
         }
         (got, done)
     }
@@ -171,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_ended_is_no_error() {
+    fn a_connection_that_ended_is_no_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (to, frames) = mpsc::channel(1);
         drop(frames);

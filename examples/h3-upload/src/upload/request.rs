@@ -10,12 +10,11 @@ use h3_client::now;
 use h3_client::options::Plan;
 use h3_client::patience::{Activity, stalled};
 use h3_client::progress::Progress;
+use h3_client::quiche::h3::Header;
 use h3_client::report::{Measured, remark};
 use h3_client::words::sentence;
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use tokio_quiche::http3::driver::{ClientEventStream, NewClientRequest, OutboundFrameSender};
-use tokio_quiche::quiche::h3::Header;
 
 use crate::body::{self, Sent, Source};
 
@@ -86,15 +85,16 @@ pub(crate) async fn upload(
     };
     let activity = Arc::<Activity>::default();
     let progress = Progress::new(plan, source.len());
-    exchange::on(&mut link, UPLOAD, async |link, events| {
+    exchange::on(&mut link, UPLOAD, async |link| {
+        let seen = link.view();
         // Acknowledged bytes, because bytes that the connection has read from the file may wait for
         // minutes. Acknowledged packets contain a few bytes more than the file.
-        let shown = || (link.acknowledged().min(activity.bytes()), remark(link.status()));
+        let shown = || (seen.acknowledged().min(activity.bytes()), remark(seen.status()));
         let fault = "accepted nothing and sent no answer";
         tokio::select! {
-            outcome = request(plan, source, link, events, Arc::clone(&activity)) => outcome,
+            outcome = request(plan, source, link, Arc::clone(&activity)) => outcome,
             _ = &mut stop => Err(anyhow!("stopped")),
-            error = stalled(plan.stall_timeout, &activity, || taken(link, &activity), fault) => {
+            error = stalled(plan.stall_timeout, &activity, || taken(&seen, &activity), fault) => {
                 Err(error)
             }
             never = progress.watch(shown) => match never {},
@@ -105,7 +105,7 @@ pub(crate) async fn upload(
 
 /// Bytes that the server took. They are bounded: the file is read once, and acknowledgements count
 /// up to a little more than the bytes read from it.
-fn taken(link: &Link, activity: &Activity) -> u64 {
+fn taken(link: &Link<()>, activity: &Activity) -> u64 {
     at_most(link.taken(), activity.bytes())
 }
 
@@ -117,45 +117,36 @@ fn at_most(taken: u64, read: u64) -> u64 {
 async fn request(
     plan: &Plan,
     source: Source,
-    link: &Link,
-    events: &mut ClientEventStream,
+    link: &mut Link,
     activity: Arc<Activity>,
 ) -> anyhow::Result<Outcome> {
-    let (body_writer, body) = oneshot::channel::<OutboundFrameSender>();
-    let headers = headers(plan, source.len());
-    exchange::send(
-        link,
-        NewClientRequest { request_id: 0, headers, body_writer: Some(body_writer) },
-    )?;
-    // The driver drops the sender if the connection ends before the request could be sent.
-    let body = body.await.map_err(|_| lost())?;
-    let frames = body.get_ref().cloned().ok_or_else(lost)?;
-    let mut reading = body::spawn(source, frames, Arc::clone(&activity))?;
+    let body = link.controller.request(headers(plan, source.len()), true)?.ok_or_else(lost)?;
+    let mut reading = body::spawn(source, body, Arc::clone(&activity))?;
 
     let mut sent = None;
     let mut head = loop {
         tokio::select! {
             biased;
             done = &mut reading, if sent.is_none() => {
-                // `None` means that the driver stopped reading the body. The events give the
+                // `None` means that the server stopped reading the body. The events give the
                 // reason.
                 sent = Some(done.context("the thread that read the file failed")??);
             }
-            event = events.recv() => if let Some(head) = answer(event, UPLOAD)? { break head }
+            event = link.controller.events.recv() => break answer(event, UPLOAD)?,
         }
     };
     // The text of the answer has its own deadline.
     activity.suspend();
-    let text = exchange::text(plan, &mut head, events).await?;
+    let text = exchange::text(plan, &mut head).await?;
     let status = exchange::status(&head.headers);
     if status != "201" && status != "200" {
         let reason = sentence(&String::from_utf8_lossy(&text));
         bail!("the server refused the upload (status {status}): {reason}");
     }
-    let measured = exchange::measure(link, now()).await;
+    let measured = link.measured(now());
     let sent = match sent {
         Some(sent) => sent,
-        // The thread may deliver its result a little after the last frame.
+        // The thread may deliver its result a little after the last piece.
         None => exchange::soon(reading).await.and_then(Result::ok).transpose()?.flatten(),
     };
     let sent =

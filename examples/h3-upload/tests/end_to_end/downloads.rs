@@ -217,7 +217,8 @@ fn a_proxy_repairs_what_the_near_segment_lost() {
     assert_eq!(report["assisted"], true);
     assert!(report["repaired_near"].as_u64().unwrap() > 10, "{report}");
     assert!(report["repeats_received"].as_u64() >= report["repaired_near"].as_u64());
-    assert!(report["repeats_requested"].as_u64() >= report["repaired_near"].as_u64());
+    // A request may name several packets.
+    assert!(report["repeats_requested"].as_u64().unwrap() > 0, "{report}");
     assert!(report["held_ms"]["max"].as_f64() >= report["held_ms"]["p50"].as_f64());
     assert_ne!(report["receiving"], "off");
     assert!(std::fs::read(scratch.path().join("x")).unwrap() == bytes(2_000_000));

@@ -3,10 +3,10 @@
 use bytes::BytesMut;
 use h3_client::connect::Link;
 use h3_client::exchange;
+use h3_client::http3::Answer;
 use h3_client::options::Plan;
+use h3_client::quiche::h3::Header;
 use h3_client::report::Measured;
-use h3_client::tokio_quiche::http3::driver::IncomingH3Headers;
-use h3_client::tokio_quiche::quiche::h3::Header;
 use h3_client::words::sentence;
 use tokio::sync::oneshot;
 
@@ -136,7 +136,7 @@ impl Connection {
                     let place = Place { from: number(FIRST), instance: number(INSTANCE) };
                     events.push(Event::Began(place));
                 }
-                self.receiver.begin(head.recv);
+                self.receiver.begin(head.body);
                 Ok(None)
             }
             Received::Head(head) => Ok(Some(Head(head))),
@@ -144,11 +144,12 @@ impl Connection {
     }
 
     /// Why the broker refused, from the head of its answer.
-    pub(crate) async fn refusal(&mut self, plan: &Plan, Head(mut head): Head) -> anyhow::Error {
+    pub(crate) async fn refusal(&self, plan: &Plan, Head(mut head): Head) -> anyhow::Error {
         let status = exchange::status(&head.headers);
-        match self.receiver.text(plan, &mut head).await {
+        match exchange::text(plan, &mut head).await {
             Ok(text) => {
-                let text = format!("{} (status {status})", sentence(&text));
+                let text = sentence(&String::from_utf8_lossy(&text));
+                let text = format!("{text} (status {status})");
                 let busy = matches!(&*status, "429" | "503");
                 Refused::new(broker_refused(&text), busy).into()
             }
@@ -168,7 +169,7 @@ impl Connection {
 }
 
 /// The head of an answer that refuses.
-pub(crate) struct Head(Box<IncomingH3Headers>);
+pub(crate) struct Head(Answer);
 
 fn broker_refused(reason: &str) -> String {
     format!("the broker refused: {}", sentence(reason))

@@ -1,17 +1,12 @@
 //! The bytes of a connection: the bodies of a request and its answer, or a stream of MQTT.
 
-use anyhow::Context as _;
 use bytes::{Bytes, BytesMut};
 use h3_client::connect::{self, HTTP3, Link, Needs};
 use h3_client::exchange::{self, H3_NO_ERROR, answer, lost};
+use h3_client::http3::{Answer, Http3, Piece};
 use h3_client::options::Plan;
-use h3_client::tokio_quiche::ClientH3Controller;
-use h3_client::tokio_quiche::http3::driver::{
-    ClientEventStream, InboundFrame, InboundFrameStream, IncomingH3Headers, NewClientRequest,
-    OutboundFrame, OutboundFrameSender,
-};
-use h3_client::tokio_quiche::quiche::h3::Header;
-use tokio::sync::{mpsc, oneshot};
+use h3_client::quiche::h3::Header;
+use tokio::sync::mpsc;
 use tokio::time::{Duration, timeout};
 
 use super::stream::{Ends, OneStream};
@@ -28,7 +23,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) enum Sender {
     /// The body of a POST.
-    Body(mpsc::Sender<OutboundFrame>),
+    Body(mpsc::Sender<Piece>),
     Stream(mpsc::Sender<Bytes>),
     /// A GET has no body.
     Nowhere,
@@ -40,7 +35,7 @@ impl Sender {
         match self {
             Self::Body(body) => {
                 let room = body.reserve().await.map_err(|_| lost())?;
-                room.send(OutboundFrame::Body(bytes.split().freeze(), false));
+                room.send(Piece { bytes: bytes.split().freeze(), last: false });
             }
             Self::Stream(stream) => {
                 let room = stream.reserve().await.map_err(|_| lost())?;
@@ -56,75 +51,50 @@ impl Sender {
 #[derive(Debug)]
 pub(crate) enum Received {
     /// The head of an answer.
-    Head(Box<IncomingH3Headers>),
+    Head(Answer),
     Bytes(Bytes),
 }
 
 /// The receiving half: bytes from the broker.
 pub(crate) enum Receiver {
-    Http {
-        controller: ClientH3Controller,
-        events: ClientEventStream,
-        body: Option<InboundFrameStream>,
-    },
+    Http { http: Http3, body: Option<mpsc::Receiver<Piece>> },
     Stream(mpsc::Receiver<Bytes>),
 }
 
 impl Receiver {
     /// Waits for the next arrival. Cancel safe. An error is the end of the connection.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Received> {
-        let (events, body) = match self {
-            Self::Http { events, body, .. } => (events, body),
+        let (http, body) = match self {
+            Self::Http { http, body } => (http, body),
             Self::Stream(stream) => {
                 return Ok(Received::Bytes(stream.recv().await.ok_or_else(lost)?));
             }
         };
-        loop {
-            let Some(body) = body else {
-                match answer(events.recv().await, REQUEST)? {
-                    Some(head) => return Ok(Received::Head(Box::new(head))),
-                    None => continue,
-                }
-            };
-            tokio::select! {
-                // The client handles bytes that arrived before the connection ended.
-                biased;
-                frame = body.recv() => match frame {
-                    Some(InboundFrame::Body(bytes, _)) if !bytes.is_empty() => {
-                        return Ok(Received::Bytes(bytes.freeze()));
-                    }
-                    Some(InboundFrame::Datagram(_)) => {}
-                    Some(InboundFrame::Body(..)) | None => return Err(lost()),
-                },
-                event = events.recv() => drop(answer(event, REQUEST)?),
-            }
+        let Some(body) = body else {
+            return Ok(Received::Head(answer(http.events.recv().await, REQUEST)?));
+        };
+        tokio::select! {
+            // The client handles bytes that arrived before the connection ended.
+            biased;
+            piece = body.recv() => match piece {
+                Some(Piece { bytes, .. }) if !bytes.is_empty() => Ok(Received::Bytes(bytes)),
+                _ => Err(lost()),
+            },
+            event = http.events.recv() => Err(answer(event, REQUEST).err().unwrap_or_else(lost)),
         }
     }
 
     /// The answer continues with this body.
-    pub(crate) fn begin(&mut self, frames: InboundFrameStream) {
+    pub(crate) fn begin(&mut self, pieces: mpsc::Receiver<Piece>) {
         if let Self::Http { body, .. } = self {
-            *body = Some(frames);
+            *body = Some(pieces);
         }
-    }
-
-    /// The text of an answer without messages.
-    pub(crate) async fn text(
-        &mut self,
-        plan: &Plan,
-        head: &mut IncomingH3Headers,
-    ) -> anyhow::Result<String> {
-        let Self::Http { events, .. } = self else { return Ok(String::new()) };
-        let text = exchange::text(plan, head, events).await?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Closes the connection, whose sending half is already closed, and waits for its end.
     pub(crate) async fn close(&mut self) {
         match self {
-            Self::Http { controller, events, .. } => {
-                exchange::close(controller, events, H3_NO_ERROR).await;
-            }
+            Self::Http { http, .. } => exchange::close(http, H3_NO_ERROR).await,
             Self::Stream(stream) => {
                 let _ =
                     timeout(CLOSE_TIMEOUT, async { while stream.recv().await.is_some() {} }).await;
@@ -140,20 +110,9 @@ pub(crate) async fn http(
     has_body: bool,
 ) -> anyhow::Result<(Link<()>, Sender, Receiver)> {
     let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files: &[] };
-    let (link, mut controller) = connect::connect_http3(plan, needs).await?.split();
-    let events = controller.take_event_receiver();
-    let (writer, body) = oneshot::channel::<OutboundFrameSender>();
-    let body_writer = has_body.then_some(writer);
-    let request = NewClientRequest { request_id: 0, headers, body_writer };
-    controller.request_sender().send(request).map_err(|_| lost())?;
-    let to = match has_body {
-        true => {
-            let body = body.await.map_err(|_| lost())?;
-            Sender::Body(body.get_ref().cloned().context("the driver gave no way for the body")?)
-        }
-        false => Sender::Nowhere,
-    };
-    Ok((link, to, Receiver::Http { controller, events, body: None }))
+    let (link, http) = connect::connect_http3(plan, needs).await?.split();
+    let to = http.request(headers, has_body)?.map_or(Sender::Nowhere, Sender::Body);
+    Ok((link, to, Receiver::Http { http, body: None }))
 }
 
 /// Connects for a stream of MQTT.

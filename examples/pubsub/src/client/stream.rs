@@ -1,8 +1,8 @@
-//! A tokio-quiche application that moves the bytes of one bidirectional stream, for MQTT.
+//! An application that moves the bytes of one bidirectional stream, for MQTT.
 
 use bytes::{Buf as _, Bytes};
-use h3_client::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
-use h3_client::tokio_quiche::{ApplicationOverQuic, QuicResult, quiche};
+use h3_client::event_loop::Application;
+use h3_client::quiche::{self, Connection, h3};
 use tokio::sync::mpsc;
 
 /// The client's first bidirectional stream (RFC 9000, section 2.1).
@@ -49,7 +49,7 @@ impl OneStream {
     }
 
     /// Passes on the stream's bytes while there is room.
-    fn read(&mut self, conn: &mut QuicheConnection) {
+    fn read(&mut self, conn: &mut Connection) {
         let mut chunk = [0; CHUNK];
         self.unread = false;
         while let Some(incoming) = &self.incoming {
@@ -75,20 +75,20 @@ impl OneStream {
     }
 
     /// Passes the program's bytes to the connection, as many as it accepts.
-    fn write(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
+    fn write(&mut self, conn: &mut Connection) {
         loop {
             while !self.unsent.is_empty() {
                 match conn.stream_send(STREAM, &self.unsent, false) {
-                    Ok(0) | Err(quiche::Error::Done) => return Ok(()),
+                    Ok(0) | Err(quiche::Error::Done) => return,
                     Ok(sent) => self.unsent.advance(sent),
-                    // The broker stopped reading. The bytes that it sent have the reason.
-                    Err(quiche::Error::StreamStopped(_)) => self.unsent = Bytes::new(),
-                    Err(error) => return Err(error.into()),
+                    // The broker stopped reading, or the connection has ended. The bytes that it
+                    // sent, or its end, have the reason.
+                    Err(_) => self.unsent = Bytes::new(),
                 }
             }
             match self.outgoing.try_recv() {
                 Ok(bytes) => self.unsent = bytes,
-                Err(mpsc::error::TryRecvError::Empty) => return Ok(()),
+                Err(mpsc::error::TryRecvError::Empty) => return,
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
             }
         }
@@ -96,32 +96,28 @@ impl OneStream {
             // This fails if the connection has already ended.
             let _ = conn.close(true, 0, b"");
         }
-        Ok(())
     }
 }
 
-impl ApplicationOverQuic for OneStream {
-    fn on_conn_established(
-        &mut self,
-        _: &mut QuicheConnection,
-        _: &HandshakeInfo,
-    ) -> QuicResult<()> {
+impl Application for OneStream {
+    fn established(&mut self, _: &mut Connection) -> Result<(), h3::Error> {
         Ok(())
     }
 
-    fn should_act(&self) -> bool {
-        true
+    fn work(&mut self, conn: &mut Connection) {
+        self.read(conn);
+        self.write(conn);
     }
 
     /// Cancel safe: it stores what it receives from the channel before it awaits again.
-    async fn wait_for_data(&mut self, _: &mut QuicheConnection) -> QuicResult<()> {
+    async fn wait(&mut self) {
         let room = async {
             match &self.incoming {
                 Some(incoming) if self.unread => drop(incoming.reserve().await),
                 _ => std::future::pending().await,
             }
         };
-        // While bytes are unsent, flow control wakes the worker by itself.
+        // While bytes are unsent, flow control wakes the loop by itself.
         let takes = self.unsent.is_empty() && !self.ended;
         tokio::select! {
             bytes = self.outgoing.recv(), if takes => {
@@ -129,20 +125,9 @@ impl ApplicationOverQuic for OneStream {
             }
             () = room => {}
         }
-        Ok(())
     }
 
-    fn process_reads(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        self.read(conn);
-        Ok(())
-    }
-
-    /// tokio-quiche calls `process_reads` only after a packet of the broker's. Room for earlier
-    /// bytes may appear without such a packet.
-    fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        if self.unread {
-            self.read(conn);
-        }
-        self.write(conn)
+    fn has_unread(&self) -> bool {
+        self.unread
     }
 }
