@@ -8,18 +8,21 @@ CARGO ?= cargo
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop interop-agent measure-pubsub demo demo-agent \
-	demo-audio demo-satellite figures tables bench fuzz check test test-arm64 without-arm64 test-portable \
-	without-portable deb test-deb test-netem-vm format lint clippy lint-features document unit \
-	upstream package docs clean
+# The parts of `make test-full`. CONTRIBUTING.md has a table of them.
+PARTS = seeds programs interop vm upstream fuzz arm64 portable features packages
+
+.PHONY: help deps build-deps build programs lab interop interop-agent measure-pubsub demo demo-agent \
+	demo-audio demo-satellite figures tables bench fuzz check test first test-full $(PARTS:%=test-%) \
+	deb test-deb format clippy document package docs clean
 
 help:
-	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
+	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
 	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (3 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
-	@echo "make test         every test and check: before a merge"
+	@echo "make test         what every change needs; ends with the parts of test-full that this change needs"
+	@echo "make test-full    everything; PART=vm runs one part of it, or several ($(PARTS))"
 	@echo "make figures      run every experiment in virtual time (21 minutes on two cores); writes a page to $(BUILT)/figures"
 	@echo "make tables       compute the simulated tables of docs/results.md, and accept the new figures (half an hour)"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
@@ -31,9 +34,6 @@ help:
 	@echo "make test-deb     test these packages"
 	@echo "make package      pack the crates for crates.io in $(BUILT)/package"
 	@echo "make docs         build the book of docs/ in book/ (mdBook, which cargo installs in $(BUILT)/tools)"
-	@echo "make test-arm64   test the quACK, the parity and the proxy on an emulated 64-bit ARM"
-	@echo "make test-portable  build the quACK, the parity and the protocol for Windows and WebAssembly"
-	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
 	@echo "make deps         install the packages for build and tests (as root on Debian or Ubuntu), or name them"
 
 deps:
@@ -43,14 +43,24 @@ deps:
 build-deps:
 	@.ci/deps
 
-# This also compiles the tests, but runs none. Without the tests, cargo would select other features
-# of the dependencies. A later test run would then compile most of the workspace again.
+# Every program, for `interop` and for the parts of `test-full`.
 build: build-deps
-	$(CARGO) build --locked --workspace --lib --bins --tests
+	$(CARGO) build --locked --workspace --bins
 
-# The programs that the lab starts.
+FIRST_BUILD = $(if $(wildcard $(BUILT)/debug/sidekick-lab),,@echo "The first build compiles 400 crates. It takes about three minutes on two fast cores, seven on slow ones.")
+
+# The programs that `demo` and `demo-satellite` start, and the lab. Nothing of this links
+# tokio-quiche, whose telemetry is 170 crates, or a codec for sound.
 programs: build-deps
-	$(CARGO) build --locked --bins -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio -p quinn-server
+	$(FIRST_BUILD)
+	$(CARGO) build --locked -p sidekick-netem -p sidekick-proxy -p h3-upload -p quinn-server \
+		--bin sidekick-lab --bin sidekick-proxy --bin sidekick-agent \
+		--bin h3-upload --bin h3-download --bin h3-upload-server --bin quinn-server
+
+# The lab and all programs that it starts, with the simulations optimized.
+lab: build-deps
+	$(FIRST_BUILD)
+	$(CARGO) build --locked --profile test -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio -p quinn-server --bins
 
 # The runner makes four tries at a time, which needs two otherwise idle cores. For fewer tries, set
 # INTEROP="--peer quinn --case upload". `--help` and `--list` describe the options and the cases.
@@ -60,7 +70,7 @@ interop: build
 
 # This measures unmodified Chromium, quic-go, wireguard-go and ffmpeg. For fewer runs, set
 # AGENT="--program chromium --near-loss 4 --seeds 1". `--help` describes the options.
-interop-agent: programs
+interop-agent: lab
 	@.ci/deps test
 	@.ci/deps interop
 	interop/unmodified/measure --programs $(BUILT)/debug --cache $(BUILT)/interop $(AGENT)
@@ -69,24 +79,24 @@ demo: programs
 	@$(BUILT)/debug/sidekick-lab demo --out $(BUILT)/demo
 
 # The demo writes the received sound and the plot to demo-audio in the target directory.
-demo-audio: programs
+demo-audio: lab
 	@$(BUILT)/debug/sidekick-lab demo-audio --out $(BUILT)/demo-audio
 
-demo-agent: programs
+demo-agent: lab
 	@$(BUILT)/debug/sidekick-lab demo-agent
 
 demo-satellite: programs
 	@$(BUILT)/debug/sidekick-lab demo-satellite
 
-figures: programs
+figures: lab
 	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures
 
-# The tests compute some figures of each table. This computes all, and accepts those that changed.
-# The next test names the first row that docs/results.md lacks. SIDEKICK_ROWS=auto,parity computes
-# only the rows whose names have one of these words.
-TABLES = tables downloads parity calls tune satellites packrat
+# `make test` computes some figures of each table. This computes all, and accepts those that
+# changed. The next test names the first row that docs/results.md lacks. SIDEKICK_ROWS=auto,parity
+# computes only the rows whose names have one of these words.
+TABLES = tables:: downloads:: parity:: calls:: tune:: satellites:: packrat::
 tables: build-deps
-	INSTA_UPDATE=always $(CARGO) test --locked -p sidekick-netem $(TABLES:%=--test %) --no-fail-fast; \
+	SIDEKICK_SEEDS=all INSTA_UPDATE=always $(CARGO) test --locked -p sidekick-netem --test sim --no-fail-fast -- $(TABLES); \
 		status=$$?; sed -i '/^assertion_line/d' netem/tests/snapshots/*.snap; exit $$status
 
 # On most machines, times vary. So each benchmark alternates with its baseline, on one processor.
@@ -113,6 +123,112 @@ measure-pubsub: build-deps
 
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run
+
+# Packaged programs have no symbols, and do not contain the path of cargo's home directory.
+PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
+
+deb: build-deps
+	@.ci/deps deb
+	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
+	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
+	@rm -rf $(BUILT)/deb $(BUILT)/man
+	$(PACKAGED) $(CARGO) run --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy --example man-pages -- $(BUILT)/man
+	@for program in sidekick-proxy sidekick-agent; do \
+		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb && \
+		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb || exit; \
+	done
+
+# This installs the packages under a scratch directory, and nothing on this machine.
+test-deb: deb
+	proxy/packaging/test-deb $(BUILT)/deb
+
+# The crates that do not depend on the hooked quiche, which cannot be published.
+PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
+
+# This publishes nothing. It checks the manifests, and lists what cargo would upload. The Debian
+# packages need the licence of each crate, so this also looks for these.
+package:
+	$(CARGO) package --locked --no-verify --allow-dirty $(PUBLISHED)
+	@proxy/packaging/copyright sidekick-proxy https://example.net >$(BUILT)/package/copyright
+
+MDBOOK = $(or $(shell command -v mdbook),$(abspath $(BUILT))/tools/bin/mdbook)
+
+docs:
+	@test -x $(MDBOOK) || $(CARGO) install --locked --root $(BUILT)/tools mdbook@0.5.4
+	$(MDBOOK) build docs
+
+# What every change needs, and continuous integration runs. Nothing in it measures real time, so a
+# busy machine only makes it slower.
+test: deps
+	@.ci/test $(FIRST_TARGETS)
+
+FIRST_TARGETS = format first clippy document
+
+# The packages of this tier: all but other people's stacks, the fuzzers, and what links tokio-quiche.
+FIRST = --locked --workspace --exclude sidekick-interop --exclude stock-quiche-server \
+	--exclude sidekick-fuzz --exclude tokio-quiche-client
+# Its test programs. The others, and the modules `full` of these, belong to parts of `test-full`.
+FIRST_TESTS = sim documents smoke cli
+
+# Programs and tests in one selection have the same features of dependencies, so nothing is compiled
+# twice.
+first: build-deps
+	$(CARGO) build --profile test $(FIRST) --bins $(FIRST_TESTS:%=--test %)
+	$(CARGO) test $(FIRST) --no-fail-fast --lib --bins $(FIRST_TESTS:%=--test %) -- --skip full::
+	$(CARGO) test $(FIRST) --no-fail-fast --doc
+
+# The quick checks of a commit.
+check: format clippy
+	$(CARGO) test $(FIRST) --lib --bins
+
+format: build-deps
+	$(CARGO) fmt --all --check
+
+clippy: build-deps
+	$(CARGO) clippy $(FIRST) --all-targets -- -D warnings
+
+# The examples have the dependencies of the tests. So cargo selects the features that `clippy`
+# selects, and compiles almost no package again.
+document: build-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(FIRST) --no-deps --exclude quiche --lib --examples
+
+# Everything that there is: first what every change needs, then the parts. PART chooses parts.
+test-full: deps
+	@.ci/test $(if $(PART),$(PART:%=test-%),$(FIRST_TARGETS) $(PARTS:%=test-%))
+
+# All seeds and rows of the simulated tests.
+test-seeds:
+	SIDEKICK_SEEDS=all $(CARGO) test --locked -p sidekick-netem --test sim --no-fail-fast
+
+# The programs in network namespaces, in real time. The proxy is optimized, because copies must
+# arrive in time.
+PROGRAM_TESTS = netns programs end_to_end
+test-programs: build-deps
+	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins $(PROGRAM_TESTS:%=--test %)
+	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS:%=--test %)
+
+OPTIMIZED_PROXY = --config profile.test.package.sidekick-proxy.opt-level=1
+
+# Other people's HTTP/3 stacks that cargo builds, and the examples of tokio-quiche and quiche.
+test-interop: build-deps
+	$(CARGO) build --profile test --locked --workspace --bins --test runner --test applications
+	$(CARGO) test --locked --workspace --no-fail-fast --test runner --test applications
+	$(CARGO) test --locked -p sidekick-interop -p stock-quiche-server -p tokio-quiche-client --no-fail-fast --bins
+	$(CARGO) test --locked -p quic-sidekick --features tokio-quiche --no-fail-fast --lib tokio
+	$(CARGO) test --locked -p quic-sidekick --features tokio-quiche --no-fail-fast --doc tokio
+
+# The lab over the kernel's queueing disciplines, in a virtual machine, because the kernel of this
+# machine may lack them. The limit of an hour is only there for hangs.
+test-vm: lab
+	@mkdir -p $(BUILT)/vm
+	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
+	@$(BUILT)/debug/sidekick-lab compare $(BUILT)/vm/records.jsonl
+
+# quiche's own unit tests, with the hook in its sources.
+test-upstream: build-deps
+	quic-sidekick/quiche/run-upstream-tests.sh
+
+test-fuzz: fuzz
 
 # Debian's compiler for 64-bit ARM. Its programs run with the C library of libc6:arm64. With the C
 # library of libc6-arm64-cross, qemu 7.2 hangs when a program starts its first thread.
@@ -157,66 +273,9 @@ test-portable: build-deps
 	node -e 'WebAssembly.instantiate(require("fs").readFileSync(process.argv[1])).then(({ instance }) => process.exit(instance.exports.main(0, 0)))' \
 		$(BUILT)/wasm32-unknown-unknown/debug/sidekick-self-check.wasm
 
-# Packaged programs have no symbols, and do not contain the path of cargo's home directory.
-PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
-
-deb: build-deps
-	@.ci/deps deb
-	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
-	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
-	@rm -rf $(BUILT)/deb $(BUILT)/man
-	$(PACKAGED) $(CARGO) run --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy --example man-pages -- $(BUILT)/man
-	@for program in sidekick-proxy sidekick-agent; do \
-		proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb && \
-		proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/$$program $(BUILT)/man $(BUILT)/deb || exit; \
-	done
-
-# This installs the packages under a scratch directory, and nothing on this machine.
-test-deb: deb
-	proxy/packaging/test-deb $(BUILT)/deb
-
-# The crates that do not depend on the hooked quiche, which cannot be published.
-PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
-
-# This publishes nothing. It checks the manifests, and lists what cargo would upload. The Debian
-# packages need the licence of each crate, so this also looks for these.
-package:
-	$(CARGO) package --locked --no-verify --allow-dirty $(PUBLISHED)
-	@proxy/packaging/copyright sidekick-proxy https://example.net >$(BUILT)/package/copyright
-
-MDBOOK = $(or $(shell command -v mdbook),$(abspath $(BUILT))/tools/bin/mdbook)
-
-docs:
-	@test -x $(MDBOOK) || $(CARGO) install --locked --root $(BUILT)/tools mdbook@0.5.4
-	$(MDBOOK) build docs
-
-# Many tests of the first list wait for time to pass, and the virtual machine has one processor.
-# Meanwhile, the last list compiles.
-test: deps format build
-	@.ci/side-by-side unit test-netem-vm "lint upstream fuzz $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64) $(if $(shell .ci/deps portable-at-hand && echo yes),test-portable,without-portable)"
-
-without-arm64:
-	@echo "not run: make test-arm64, which needs packages of Debian 12"
-
-without-portable:
-	@echo "not run: make test-portable, which needs packages of Debian 12"
-
-# The quick checks of a commit, without quiche's own tests, which `make upstream` runs.
-check: format clippy
-	$(CARGO) test --locked --workspace --exclude quiche --lib --bins
-
-format: build-deps
-	$(CARGO) fmt --all --check
-
-# `package` compiles nothing, so `unit` begins its tests before `clippy` locks the directory.
-lint: package clippy lint-features document
-
-clippy: build-deps
+# The combinations of features that a user can choose, and the packages that `clippy` leaves out.
+test-features: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-
-# The combinations of features that a user can choose. `clippy` checks only that of the workspace,
-# with the tests.
-lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
@@ -226,25 +285,9 @@ lint-features: build-deps
 	$(CARGO) clippy --locked -p sidekick-protocol --lib --features ring -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
-
-# The examples have the dependencies of the tests. So cargo selects the features that `clippy`
-# selects, and compiles almost no package again.
-document: build-deps
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace --exclude quiche --lib --examples
 
-unit: deps build
-	$(CARGO) test --locked --workspace
-
-# quiche's own unit tests, with the hook in its sources.
-upstream: build-deps
-	quic-sidekick/quiche/run-upstream-tests.sh
-
-# The lab over the kernel's queueing disciplines, in a virtual machine, because the kernel of this
-# machine may lack them. The limit of an hour is only there for hangs.
-test-netem-vm: deps build
-	@mkdir -p $(BUILT)/vm
-	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
-	@$(BUILT)/debug/sidekick-lab compare $(BUILT)/vm/records.jsonl
+test-packages: package test-deb
 
 clean:
 	$(CARGO) clean
