@@ -251,8 +251,8 @@ pub(crate) struct Demo {
     /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Upload and download this file, of at least 4 MiB, instead of 10 MiB made from the seed. One
-    /// of the tables uploads 6 MiB of it at most
+    /// Upload this file, of at least 4 MiB, instead of 10 MiB made from the seed. The second table
+    /// uploads its first 6 MiB at most, and the third downloads its first 3 MiB
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Also write the figures as a picture to DIR/summary.svg; overwrite a file that exists

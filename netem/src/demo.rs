@@ -8,18 +8,20 @@ use std::path::Path;
 pub mod agent;
 pub mod call;
 mod download;
+mod lanes;
 mod satellite;
 pub mod summary;
 mod waits;
 
 use serde::Serialize;
 
+use self::lanes::side_by_side;
 use crate::figures::draw::DrawError;
 use crate::figures::sender::{
     BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
 };
 use crate::files::FileError;
-use crate::progress::Progress;
+use crate::progress::Bars;
 use crate::record::RunRecord;
 use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
@@ -35,8 +37,10 @@ pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of the file that the demonstration of a satellite downloads.
 pub const SATELLITE_BYTES: u64 = 1024 * 1024;
-/// The second table uploads this much of the file.
+/// The second table uploads this much of the file, and the third downloads this much. Without help,
+/// they have 1 to 2 Mbit/s, and more of the file would only take longer.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
+const THIRD_BYTES: u64 = 3 * 1024 * 1024;
 
 const UPLOAD: &str = "upload-paper";
 /// Goodputs that differ by at most this share count as equal.
@@ -113,9 +117,9 @@ pub enum DemoError {
         /// The failure.
         source: RunError,
     },
-    /// The file of the second table cannot be prepared.
-    #[error("cannot prepare the file for the second table")]
-    SecondFile(#[source] io::Error),
+    /// The file of a table that transfers only the head cannot be prepared.
+    #[error("cannot copy the head of the file")]
+    Head(#[source] io::Error),
     /// Another file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -172,9 +176,9 @@ pub fn run(
         sentence: second_sentence,
         columns: &COLUMNS,
     };
-    let head =
-        file.head(&bench.directory.join("second"), SECOND_BYTES).map_err(DemoError::SecondFile)?;
-    let tables = [(first, file), (second, &head), (download::plan(), file)];
+    let head = |name, bytes| file.head(&bench.directory.join(name), bytes).map_err(DemoError::Head);
+    let (most, part) = (head("second", SECOND_BYTES)?, head("third", THIRD_BYTES)?);
+    let tables = [(first, file), (second, &most), (download::plan(), &part)];
     compare_all(bench, &tables, file, seed, show)
 }
 
@@ -224,33 +228,37 @@ fn compare(
 ) -> Result<Comparison, DemoError> {
     let mut scenario = Scenario::load(plan.scenario)?;
     scenario.set("near.loss_percent", plan.loss)?;
-    let mut records = vec![Vec::new(); plan.senders.len()];
     // All senders run with one seed before the next seed. So other load on this machine affects all
     // of them.
-    for number in 0..plan.runs {
-        for (sender, records) in plan.senders.iter().zip(&mut records) {
-            let mut scenario = scenario.clone();
-            scenario.apply(sender.settings)?;
-            let mut label = format!("{}, {} % loss", sender.name, plan.loss);
-            if plan.runs > 1 {
-                label += &format!(", {} of {}", number + 1, plan.runs);
-            }
-            let mut progress = Progress::begin(label, file.bytes);
-            let seed = seed.wrapping_add(number);
-            let record = match scenario.flow.kind {
-                FlowKind::Download => bench.download(&scenario, seed, file, &mut progress),
-                _ => bench.upload(&scenario, seed, file, &mut progress),
-            };
-            let record = record.map_err(|source| DemoError::Run { who: sender.name, source })?;
-            progress.end(&outcome(&record));
-            records.push(record);
+    let jobs: Vec<(u64, Sender)> = (0..plan.runs)
+        .flat_map(|number| plan.senders.iter().map(move |sender| (number, *sender)))
+        .collect();
+    let bars = Bars::default();
+    let records = side_by_side(&jobs, |(number, sender)| {
+        let mut scenario = scenario.clone();
+        scenario.apply(sender.settings)?;
+        let mut label = format!("{}, {} % loss", sender.name, plan.loss);
+        if plan.runs > 1 {
+            label += &format!(", {} of {}", number + 1, plan.runs);
         }
-    }
+        let mut progress = bars.begin(label, file.bytes);
+        let seed = seed.wrapping_add(*number);
+        let record = match scenario.flow.kind {
+            FlowKind::Download => bench.download(&scenario, seed, file, &mut progress),
+            _ => bench.upload(&scenario, seed, file, &mut progress),
+        };
+        let record = record.map_err(|source| DemoError::Run { who: sender.name, source })?;
+        progress.end(&outcome(&record));
+        Ok(record)
+    })?;
     let rows: Vec<Row> = plan
         .senders
         .iter()
-        .zip(records)
-        .filter_map(|(sender, records)| Row::of(*sender, records, file))
+        .enumerate()
+        .filter_map(|(place, sender)| {
+            let records = records.iter().skip(place).step_by(plan.senders.len());
+            Row::of(*sender, records.cloned().collect(), file)
+        })
         .collect();
     let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
     let says = (plan.sentence)(&rows);

@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::units::mbit_s;
 
@@ -32,17 +32,38 @@ enum Display {
 }
 
 impl Display {
-    /// Begins a bar on a terminal. Elsewhere it prints lines, and `started` is the first.
-    fn begin(total: u64, template: &str, started: &str) -> Self {
+    /// Begins a bar on a terminal, below others if it has any. Elsewhere it prints lines, and
+    /// `started` is the first.
+    fn begin(total: u64, template: &str, started: &str, others: Option<&Bars>) -> Self {
         if !stderr().is_terminal() {
             eprintln!("{started}");
             return Self::Lines { next: LINE_EVERY };
         }
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Self::Bar(bar)
+        // Only now, so that nothing is drawn in another style.
+        Self::Bar(match others {
+            Some(Bars(bars)) => bars.add(bar),
+            None => {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar
+            }
+        })
+    }
+}
+
+/// The bars of runs that run side by side, one below the other.
+#[derive(Debug, Default)]
+pub struct Bars(MultiProgress);
+
+impl Bars {
+    /// Shows a run beside the others. It carries a file of `total` bytes.
+    pub fn begin(&self, label: impl Into<String>, total: u64) -> Progress {
+        let mut progress = Progress::begin_later(label, total);
+        progress.appear(Some(self));
+        progress
     }
 }
 
@@ -60,7 +81,7 @@ impl Progress {
     /// Shows a run that carries a file of `total` bytes.
     pub fn begin(label: impl Into<String>, total: u64) -> Self {
         let mut progress = Self::begin_later(label, total);
-        progress.appear();
+        progress.appear(None);
         progress
     }
 
@@ -70,9 +91,9 @@ impl Progress {
         Self { label: label.into(), total, start: now(), display: None }
     }
 
-    fn appear(&mut self) {
+    fn appear(&mut self, others: Option<&Bars>) {
         let started = format!("{}: started, {}", self.label, HumanBytes(self.total));
-        let display = Display::begin(self.total, RUN, &started);
+        let display = Display::begin(self.total, RUN, &started, others);
         if let Display::Bar(bar) = &display {
             bar.set_prefix(self.label.clone());
             bar.tick();
@@ -97,7 +118,7 @@ impl Progress {
     fn update(&mut self, carried: u64, passed: Duration, line: &str) {
         let elapsed = self.start.elapsed();
         if self.display.is_none() && elapsed >= PATIENCE {
-            self.appear();
+            self.appear(None);
         }
         let rate = format!("{:.2} Mbit/s", mbit_s(carried, passed.as_secs_f64()));
         match &mut self.display {
@@ -153,7 +174,7 @@ pub struct Tally {
 impl Tally {
     /// Shows the progress of `total` runs.
     pub fn begin(total: usize) -> Self {
-        let display = Display::begin(total as u64, RUNS, &format!("{total} runs: started"));
+        let display = Display::begin(total as u64, RUNS, &format!("{total} runs: started"), None);
         Self { total, done: 0, failed: 0, start: now(), display }
     }
 

@@ -24,6 +24,9 @@
 //! | [`quality`], [`report`], [`hgrm`] | the quality of a call, and the reports of both ends |
 //! | [`edge`] | clock, signals and sockets of the programs; all I/O |
 //!
+//! The feature `programs`, on by default, has what only the two programs need: sound, session
+//! descriptions and I/O. Without it, a call carries random bytes.
+//!
 //! Both ends are state machines without clock and sockets. The programs `audio-send` and
 //! `audio-receive` and a simulation in virtual time run the same code. Its state is bounded, and it
 //! uses only what SRTP authenticates. A listener must begin within a talker's first 32,000 packets,
@@ -57,10 +60,12 @@
 //! # }
 //! ```
 
+#[cfg(feature = "programs")]
 pub mod edge;
 pub mod hgrm;
 pub mod listener;
 mod ntp;
+#[cfg(feature = "programs")]
 pub mod player;
 pub mod quality;
 pub mod report;

@@ -1,14 +1,20 @@
 //! Sources of content: random bytes, or Opus of a tone or a WAV file.
 
+#[cfg(feature = "programs")]
 mod opus;
+#[cfg(feature = "programs")]
 mod tone;
+#[cfg(feature = "programs")]
 mod wav;
 
+#[cfg(feature = "programs")]
 pub use self::opus::{BITRATE, FRAME_MS, OpusError, OpusSource};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::fmt;
+#[cfg(feature = "programs")]
 pub use tone::Tone;
+#[cfg(feature = "programs")]
 pub use wav::{WavError, WavSource};
 
 /// The content of one packet after another.
@@ -47,6 +53,7 @@ impl Source for RandomBytes {
 }
 
 /// Sound: one channel of 48,000 samples per second, each from -1 to 1.
+#[cfg(feature = "programs")]
 pub trait Pcm: fmt::Debug + Send {
     /// Writes the next samples to the front of `out`, and returns their number. It is less than the
     /// length of `out` only at the end.

@@ -4,8 +4,9 @@
 use serde::Serialize;
 
 use super::call::PLAYOUT_LIMIT_MS;
+use super::lanes::side_by_side;
 use super::{Check, DemoError};
-use crate::progress::Progress;
+use crate::progress::Bars;
 use crate::record::{AgentRecord, Audio, RunRecord};
 use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table};
 use crate::run::{Bench, Call, Sound};
@@ -73,9 +74,17 @@ pub struct AgentDemo {
 ///
 /// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
 pub fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
-    let uploads = [upload(bench, file, seed, false)?, upload(bench, file, seed, true)?];
-    let calls = [call(bench, seed, false)?, call(bench, seed, true)?];
+    let bars = Bars::default();
+    let uploads = both(|with_agent| upload(bench, file, seed, with_agent, &bars))?;
+    // A call's delays are measured while no upload loads this machine.
+    let calls = both(|with_agent| call(bench, seed, with_agent, &bars))?;
     AgentDemo::of(file, uploads, calls)
+}
+
+/// A run without an agent, and beside it the same with one.
+fn both<T: Send>(run: impl Fn(bool) -> Result<T, DemoError> + Sync) -> Result<[T; 2], DemoError> {
+    let done = side_by_side(&[false, true], |with_agent| run(*with_agent))?;
+    Ok(done.try_into().unwrap_or_else(|_| unreachable!("each of the two jobs has a result")))
 }
 
 /// The name of a run in the progress display.
@@ -88,10 +97,11 @@ fn upload(
     file: &SourceFile,
     seed: u64,
     with_agent: bool,
+    bars: &Bars,
 ) -> Result<Upload, DemoError> {
     let scenario = scenario(UPLOAD)?;
     let bench = Bench { agent: with_agent, ..bench.clone() };
-    let mut progress = Progress::begin(name("upload by quinn", with_agent), file.bytes);
+    let mut progress = bars.begin(name("upload by quinn", with_agent), file.bytes);
     let record = bench
         .quinn_upload(&scenario, seed, file, &mut progress)
         .map_err(|source| DemoError::Run { who: "the upload by quinn", source })?;
@@ -99,17 +109,23 @@ fn upload(
     Ok(Upload { with_agent, record })
 }
 
-fn call(bench: &Bench<'_>, seed: u64, with_agent: bool) -> Result<Conversation, DemoError> {
+fn call(
+    bench: &Bench<'_>,
+    seed: u64,
+    with_agent: bool,
+    bars: &Bars,
+) -> Result<Conversation, DemoError> {
     let mut scenario = scenario(CALL)?;
     scenario.set("flow.seconds", CALL_SECONDS)?;
     let bench = Bench { agent: with_agent, ..bench.clone() };
+    let sound = |kind| bench.directory.join(format!("call-{with_agent}")).with_extension(kind);
     let sound = Sound {
         wav: None,
-        heard: bench.directory.join("heard.wav"),
-        waits: bench.directory.join("waits.hgrm"),
+        heard: sound("wav"),
+        waits: sound("hgrm"),
         playout_limit_ms: PLAYOUT_LIMIT_MS,
     };
-    let mut progress = Progress::begin(name("call", with_agent), scenario.flow.total_bytes());
+    let mut progress = bars.begin(name("call", with_agent), scenario.flow.total_bytes());
     let Call { record, listener } = bench
         .call(&scenario, seed, Some(&sound), &mut progress)
         .map_err(|source| DemoError::Run { who: "the call", source })?;

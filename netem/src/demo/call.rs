@@ -7,9 +7,10 @@ use audio::quality::Quality;
 use serde::Serialize;
 
 use super::DemoError;
+use super::lanes::side_by_side;
 use super::waits::{self, Waits};
 use crate::files::{self, FileError};
-use crate::progress::Progress;
+use crate::progress::Bars;
 use crate::record::{Audio, RunRecord};
 use crate::report::{Column, or_dash, outcome, remarks, table_of};
 use crate::run::{Bench, Call, Sound};
@@ -79,9 +80,8 @@ pub fn run(
     seed: u64,
 ) -> Result<CallDemo, DemoError> {
     std::fs::create_dir_all(directory).map_err(FileError::io("make the directory", directory))?;
-    let mut calls = Vec::new();
-    let mut curves = Vec::new();
-    for (caller, name, settings) in CALLERS {
+    let bars = Bars::default();
+    let done = side_by_side(&CALLERS, |&(caller, name, settings)| {
         let mut scenario = Scenario::load(SCENARIO)?;
         scenario.apply(settings)?;
         scenario.set("flow.seconds", &seconds.to_string())?;
@@ -94,19 +94,20 @@ pub fn run(
             waits: bench.directory.join(name).with_extension("hgrm"),
             playout_limit_ms: PLAYOUT_LIMIT_MS,
         };
-        let mut progress = Progress::begin(caller.to_owned(), scenario.flow.total_bytes());
+        let mut progress = bars.begin(caller, scenario.flow.total_bytes());
         let Call { record, listener } = bench
             .call(&scenario, seed, Some(&sound), &mut progress)
             .map_err(|source| DemoError::Run { who: caller, source })?;
         progress.end(&outcome(&record));
-        curves.push(Waits::of(caller, &files::read(&sound.waits)?));
+        let curve = Waits::of(caller, &files::read(&sound.waits)?);
         let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));
         for (from, to) in [(&sound.heard, &wav), (&sound.waits, &hgrm)] {
             std::fs::copy(from, to).map_err(FileError::io("write", to))?;
         }
         let (concealed, quality) = (listener.concealed, listener.quality);
-        calls.push(Row { caller, wav, hgrm, concealed, quality, record });
-    }
+        Ok((Row { caller, wav, hgrm, concealed, quality, record }, curve))
+    })?;
+    let (calls, curves): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let plot = directory.join("waits.svg");
     std::fs::write(&plot, waits::draw(&curves)?).map_err(FileError::io("write", &plot))?;
     let passed = passed(&calls);

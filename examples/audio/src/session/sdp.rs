@@ -1,7 +1,9 @@
 //! A call as a session description (SDP, RFC 8866), which audio-receive, ffmpeg and GStreamer read.
 
-use super::{CLOCK_RATE, Encoding, MasterKey, Session};
+use super::{CLOCK_RATE, Encoding, MasterKey, Session, Sources, cname};
 use crate::source::BITRATE;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sdp_types::enums::{MediaType, TransportProto};
 use sdp_types::{Media, Origin, Time};
 use std::net::{IpAddr, SocketAddr};
@@ -10,15 +12,6 @@ use thiserror::Error;
 
 /// The only supported crypto suite (RFC 4568, section 6.2.1). Every implementation of SRTP has it.
 const SUITE: &str = "AES_CM_128_HMAC_SHA1_80";
-
-/// The SSRCs of a talker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sources {
-    /// Of the media.
-    pub media: u32,
-    /// Of the retransmissions.
-    pub rtx: u32,
-}
 
 /// A call, and the destination of its packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,9 +163,16 @@ impl Description {
     }
 }
 
-/// The CNAME, which both SSRCs of a talker share. RFC 7022 only requires that it is unique.
-pub(crate) fn cname(media: u32) -> String {
-    format!("audio-{media:08x}")
+impl MasterKey {
+    /// The key as it follows `inline:` in SDP.
+    fn to_inline(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// Reads the format of [`MasterKey::to_inline`].
+    fn from_inline(text: &str) -> Option<Self> {
+        STANDARD.decode(text).ok()?.try_into().ok().map(Self)
+    }
 }
 
 fn values<'a>(media: &'a Media, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -276,6 +276,15 @@ mod tests {
             ..description(Encoding::Random)
         };
         assert_eq!(Description::from_sdp(others.to_sdp().as_bytes()), Ok(others));
+    }
+
+    #[test]
+    fn keys_read_back() {
+        let key = MasterKey::of_simulation(7);
+        assert_eq!(MasterKey::from_inline(&key.to_inline()), Some(key));
+        for wrong in ["", "AAAA", "not base64!", &"A".repeat(44)] {
+            assert_eq!(MasterKey::from_inline(wrong), None, "{wrong}");
+        }
     }
 
     #[test]
