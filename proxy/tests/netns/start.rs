@@ -1,17 +1,14 @@
 //! How the daemon starts, fails to start, and ends.
 
-mod common;
-
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
-use std::time::Instant;
 
-use common::{
-    Daemon, PATIENCE, Peer, datagram, every_packets, fails, get, in_namespace, proxy, run,
-    without_ipv6,
+use crate::common::{
+    Daemon, PATIENCE, Peer, assert_sentence, datagram, every_packets, fails, in_namespace,
+    page_until, probe, proxy, run, without_ipv6,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,7 +16,7 @@ use sidekick_protocol::PublicKey;
 
 #[test]
 fn too_little_memory_for_copies_is_logged() {
-    in_namespace("too_little_memory_for_copies_is_logged", || {
+    in_namespace(|| {
         let ended = Daemon::start("-i lo --keep-per-session 9K").stop();
         assert!(ended.stderr.contains("keep-per-session = 9K is less than 64K"), "{ended:?}");
         assert_eq!(Daemon::start("-i lo --keep 0").stop().stderr, "");
@@ -29,7 +26,7 @@ fn too_little_memory_for_copies_is_logged() {
 /// The journal gives each line a time. A file does not, even if the daemon's parent has a journal.
 #[test]
 fn a_line_for_the_journal_has_no_time() {
-    in_namespace("a_line_for_the_journal_has_no_time", || {
+    in_namespace(|| {
         let file = tempfile::NamedTempFile::new().unwrap();
         let script = r#"JOURNAL_STREAM="$1"; export JOURNAL_STREAM; shift; exec "$@" 2>"$0""#;
         let begins_with = |journal: &str| {
@@ -48,18 +45,9 @@ fn a_line_for_the_journal_has_no_time() {
     });
 }
 
-/// Expects one sentence on stderr, and nothing on stdout.
-fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
-    assert_eq!(stdout, "");
-    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
-    for part in parts {
-        assert!(stderr.contains(part), "{part:?} in {stderr:?}");
-    }
-}
-
 #[test]
 fn an_error_about_an_unknown_interface_lists_those_that_exist() {
-    in_namespace("an_error_about_an_unknown_interface_lists_those_that_exist", || {
+    in_namespace(|| {
         let (status, stdout, stderr) = fails(&mut proxy("--interface nonesuch0"));
         assert_eq!(status.code(), Some(1));
         assert_sentence((&stdout, &stderr), &["no interface nonesuch0", "this machine has lo"]);
@@ -67,22 +55,15 @@ fn an_error_about_an_unknown_interface_lists_those_that_exist() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn an_interface_may_come_later() {
-    in_namespace("an_interface_may_come_later", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo -i late0 --json");
         assert!(daemon.ready.contains("capturing on lo (there is no late0 yet), public key "));
         run("ip link add late0 type veth peer name late1");
         run("ip link set late0 up");
-        let begun = Instant::now();
-        let there = || {
-            get("127.0.0.1:9252", "/metrics")
-                .2
-                .contains("sidekick_interface_up{interface=\"late0\"} 1")
-        };
-        while !there() {
-            assert!(begun.elapsed() < PATIENCE);
-        }
+        page_until("127.0.0.1:9252", "/metrics", |_, page| {
+            page.contains("sidekick_interface_up{interface=\"late0\"} 1")
+        });
         let ended = daemon.stop();
         assert!(ended.stderr.contains("there is no interface late0 here"), "{ended:?}");
         assert!(ended.stderr.contains("late0 is back"), "{ended:?}");
@@ -90,22 +71,8 @@ fn an_interface_may_come_later() {
 }
 
 #[test]
-fn buffers_larger_than_the_memory_are_refused() {
-    for (flags, amount) in [("--threads 64 --buffer 1024", "65664"), ("--keep 1024G", "1048576")] {
-        let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
-        if !stderr.contains("CAP_NET_RAW") {
-            let amount = format!("{amount} MiB");
-            assert_sentence(
-                (&stdout, &stderr),
-                &[&amount, "reduce buffer, threads, keep or max-sessions"],
-            );
-        }
-    }
-}
-
-#[test]
 fn a_missing_privilege_is_named_with_its_remedy() {
-    in_namespace("a_missing_privilege_is_named_with_its_remedy", || {
+    in_namespace(|| {
         let program = env!("CARGO_BIN_EXE_sidekick-proxy");
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--", program, "-i", "lo"]);
@@ -118,7 +85,7 @@ fn a_missing_privilege_is_named_with_its_remedy() {
 
 #[test]
 fn a_port_in_use_is_named() {
-    in_namespace("a_port_in_use_is_named", || {
+    in_namespace(|| {
         let taken = UdpSocket::bind("127.0.0.1:5252").unwrap();
         let (status, stdout, stderr) = fails(&mut proxy("--interface lo"));
         assert_eq!(status.code(), Some(1));
@@ -129,29 +96,8 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn nonsense_on_the_command_line_is_refused() {
-    for (line, complaint) in [
-        ("-i lo --bogus", "--bogus"),
-        ("", "--interface"),
-        ("-i lo --listen here", "write an address and port like [::]:5252"),
-        ("-i lo --listen 5253", "write an address before the port, like [::]:5253"),
-        (
-            "-i lo --listen 0.0.0.0:1 --max-sessions 3 --buffer 9 --threads 2 --idle-timeout 5 \
-             --max-threshold 9 --capture ring --promiscuous --metrics off --bogus",
-            "--bogus",
-        ),
-        ("-i lo, --listen 0.0.0.0:5252", "the name is empty"),
-    ] {
-        let (status, stdout, stderr) = fails(&mut proxy(line));
-        assert_eq!((status.code(), stdout.as_str()), (Some(2), ""), "{line}");
-        assert!(stderr.contains(complaint), "{stderr}");
-        assert!(stderr.lines().count() <= 6, "a long usage hides the error: {stderr}");
-    }
-}
-
-#[test]
 fn each_terminating_signal_ends_the_proxy_in_order() {
-    in_namespace("each_terminating_signal_ends_the_proxy_in_order", || {
+    in_namespace(|| {
         run("ip link add near0 type veth peer name near1");
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut daemon = Daemon::start("-i lo -i near0,near1 -i lo --listen 127.0.0.1:5253");
@@ -176,7 +122,7 @@ fn each_terminating_signal_ends_the_proxy_in_order() {
 
 #[test]
 fn a_service_manager_is_notified() {
-    in_namespace("a_service_manager_is_notified", || {
+    in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("manager");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -199,7 +145,7 @@ fn a_service_manager_is_notified() {
 /// sentence. `check` prints the same sentence.
 #[test]
 fn an_unusable_key_file_is_named() {
-    in_namespace("an_unusable_key_file_is_named", || {
+    in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
         let [pipe, open, made, config] = ["pipe", "open", "made", "config"]
             .map(|name| directory.path().join(name).display().to_string());
@@ -238,7 +184,7 @@ fn an_unusable_key_file_is_named() {
 /// with 0.
 #[test]
 fn a_proxy_continues_when_its_output_cannot_be_written() {
-    in_namespace("a_proxy_continues_when_its_output_cannot_be_written", || {
+    in_namespace(|| {
         let full = || File::options().write(true).open("/dev/full").unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("manager");
@@ -279,15 +225,15 @@ fn a_proxy_continues_when_its_output_cannot_be_written() {
 /// is the one that the proxy uses.
 #[test]
 fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
-    in_namespace("a_kernel_without_ipv6_gets_a_port_of_ipv4", || {
-        let without_ipv6 = |line: &str| without_ipv6(env!("CARGO_BIN_EXE_sidekick-proxy"), line);
+    in_namespace(|| {
+        let command = |line: &str| without_ipv6(env!("CARGO_BIN_EXE_sidekick-proxy"), line);
         for (log, said) in [("", 0), ("-v", 1)] {
-            let daemon = Daemon::begin(&mut without_ipv6(&format!("-i lo {log}")));
+            let daemon = Daemon::begin(&mut command(&format!("-i lo {log}")));
             assert_eq!(daemon.address().to_string(), "0.0.0.0:5252");
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.connect("127.0.0.1:5252").unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            common::probe(&socket);
+            probe(&socket);
             let ended = daemon.stop();
             let remark = "this kernel has no IPv6, so the proxy listens on 0.0.0.0:5252";
             assert_eq!(ended.stderr.matches(remark).count(), said, "{ended:?}");
@@ -295,33 +241,20 @@ fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
         }
         // The kernel chooses an agent's port, here of IPv4.
         let agent = env!("CARGO_BIN_EXE_sidekick-agent");
-        Daemon::begin(&mut common::without_ipv6(agent, "-i lo --metrics off")).stop();
-        let (status, stdout, stderr) = fails(&mut without_ipv6("-i lo --listen [::]:5252"));
+        Daemon::begin(&mut without_ipv6(agent, "-i lo --metrics off")).stop();
+        let (status, stdout, stderr) = fails(&mut command("-i lo --listen [::]:5252"));
         assert_eq!(status.code(), Some(1));
         assert_sentence((&stdout, &stderr), &["cannot listen on [::]:5252"]);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml");
-        let checked = without_ipv6(&format!("check {file}")).output().unwrap();
+        let checked = command(&format!("check {file}")).output().unwrap();
         let settings = String::from_utf8(checked.stdout).unwrap();
         assert!(settings.contains("listen = \"0.0.0.0:5252\"\n"), "{settings}");
     });
 }
 
-/// The exposure that systemd reports for each unit, in tenths.
-#[test]
-fn the_units_have_a_low_exposure() {
-    // The agent's TUN device takes its unit above the limit of the proxy's.
-    for (unit, most) in [("sidekick-proxy.service", 20), ("sidekick-agent.service", 22)] {
-        let most = format!("--threshold={most}");
-        let unit = format!("{}/packaging/{unit}", env!("CARGO_MANIFEST_DIR"));
-        let mut analyze = Command::new("systemd-analyze");
-        let output = analyze.args(["security", "--offline=yes", &most, &unit]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
-}
-
 #[test]
 fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
-    in_namespace("malformed_datagrams_at_the_port_are_counted_and_dropped", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0 --json");
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(daemon.address()).unwrap();
@@ -332,7 +265,7 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
         }
         // The proxy answers a well-formed poll for a session that does not exist. So it has read
         // all messages before that.
-        common::probe(&socket);
+        probe(&socket);
         let ended = daemon.stop();
         // Two begin like messages of another version.
         let counted =
@@ -342,69 +275,4 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
         assert_eq!(ended.summary()["sessions"], 0, "{ended:?}");
         assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
     });
-}
-
-#[test]
-fn check_reads_a_file_and_starts_nothing() {
-    let check = |file: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"))
-            .args(["check", file])
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
-    let (code, out, remarks) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml"));
-    assert_eq!(code, Some(0));
-    assert!(out.starts_with("interfaces = [\"eth0\"]\nlisten = \"[::]:5252\"\n"), "{out}");
-    assert!(remarks.is_empty() || remarks.contains("there is no interface eth0"), "{remarks}");
-    let (code, out, error) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-    assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(
-        error.contains("Cargo.toml:")
-            && error.contains("this is not a key")
-            && error.lines().count() == 1,
-        "{error}"
-    );
-    // With an interface that may come later it can start, and without any it cannot.
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("proxy.toml").display().to_string();
-    for (text, code, said) in [
-        ("interfaces = [\"nonesuch0\"]\n", 0, "there is no interface nonesuch0"),
-        ("log = \"info\"\n", 1, "no interface to capture on"),
-        ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
-        ("interfaces = [\"lo\"]\nkeep = \"99K\"\nthreads = 2\n", 0, "write at least 128K"),
-        (
-            "interfaces = [\"lo\"]\nkeep = 0\nparity-percent = 50\n",
-            0,
-            "parity-percent has no effect while keep is 0",
-        ),
-        (
-            "interfaces = [\"lo\"]\nkeep = \"1024G\"\n",
-            0,
-            "reduce buffer, threads, keep or max-sessions",
-        ),
-        (
-            "interfaces = [\"lo\"]\nmetrics = \"192.0.2.1:9252\"\n",
-            0,
-            "metrics: 192.0.2.1 is not an address of this machine now",
-        ),
-        (
-            "interfaces = [\"lo\"]\nannounce = [\"127.0.0.1:5353\"]\n",
-            0,
-            "announce: the proxy does not listen on 127.0.0.1:5353, but on [::]:5252",
-        ),
-        (
-            "interfaces = [\"lo\"]\nannounce = [\"192.0.2.1:5252\"]\n",
-            0,
-            "announce: 192.0.2.1 is not an address of this machine now",
-        ),
-    ] {
-        std::fs::write(&path, text).unwrap();
-        let (checked, out, error) = check(&path);
-        assert_eq!(checked, Some(code), "{text}{error}");
-        assert!(out.contains("listen = \"[::]:5252\"\n"), "{out}");
-        assert!(error.contains(said) && error.contains(&path), "{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-    }
 }

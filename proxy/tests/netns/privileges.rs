@@ -1,14 +1,10 @@
 //! The capabilities of a running daemon.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use common::{Daemon, in_namespace, proxy};
+use crate::common::{Daemon, get, in_namespace, proxy, until};
 
 /// Bit 13: CAP_NET_RAW.
 const NET_RAW: &str = "0000000000002000";
@@ -38,19 +34,15 @@ fn field(status: &str, name: &str) -> String {
 
 /// The status of each thread, once all have given themselves a name.
 fn threads(daemon: &Daemon) -> Vec<String> {
-    let deadline = common::download::now() + common::PATIENCE;
-    loop {
+    until("named", || {
         let tasks = fs::read_dir(directory(daemon).join("task")).unwrap();
         let all: Vec<_> = tasks
             .map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap())
             .collect();
         let unnamed = all.iter().filter(|status| field(status, "Name") == "sidekick-proxy").count();
         // The main thread has the program's name.
-        if unnamed == 1 || common::download::now() > deadline {
-            return all;
-        }
-        std::thread::yield_now();
-    }
+        if unnamed == 1 { Ok(all) } else { Err(format!("{all:?}")) }
+    })
 }
 
 /// Each thread has capabilities of its own, and all must give them up.
@@ -78,12 +70,12 @@ fn assert_confined(daemon: &Daemon) {
 
 #[test]
 fn a_daemon_keeps_net_raw_alone() {
-    in_namespace("a_daemon_keeps_net_raw_alone", || {
+    in_namespace(|| {
         let line = "-i lo --threads 2";
         // The daemon starts once with all capabilities, like root, and once with one, as under a
         // service manager.
         let root = Daemon::start(line);
-        assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
+        assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
         assert_confined(&root);
         root.stop();
         let mut granted = Command::new("setpriv");
@@ -97,7 +89,7 @@ fn a_daemon_keeps_net_raw_alone() {
             .args(line.split(' '))
             .stdin(Stdio::null());
         let granted = Daemon::begin(&mut granted);
-        assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
+        assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
         assert_confined(&granted);
         granted.stop();
     });

@@ -1,15 +1,11 @@
 //! The proxy's UDP port on a machine with many addresses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use common::{PATIENCE, await_route_to_own, in_namespace, run};
+use crate::common::{PATIENCE, await_route_to_own, in_namespace, run};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sidekick_proxy::testing::{Arrival, PacketInfo, Port};
 
@@ -23,7 +19,7 @@ fn await_arrival(port: &Port, buffer: &mut [u8]) -> Arrival {
 
 #[test]
 fn answers_come_from_the_address_of_the_message() {
-    in_namespace("answers_come_from_the_address_of_the_message", || {
+    in_namespace(|| {
         for ip in ["2001:db8::7", "2001:db8::8"] {
             run(&format!("ip address add {ip}/128 dev lo nodad"));
             await_route_to_own(ip);
@@ -62,7 +58,7 @@ fn answers_come_from_the_address_of_the_message() {
 /// No datagram can have a broadcast address as its source.
 #[test]
 fn an_answer_to_a_broadcast_comes_from_an_address_of_the_machine() {
-    in_namespace("an_answer_to_a_broadcast_comes_from_an_address_of_the_machine", || {
+    in_namespace(|| {
         run("ip address add 10.9.0.1/24 broadcast 10.9.0.255 dev lo");
         for listen in ["0.0.0.0:0", "[::]:0"] {
             let port = Port::open(listen.parse().unwrap()).unwrap();
@@ -82,7 +78,7 @@ fn an_answer_to_a_broadcast_comes_from_an_address_of_the_machine() {
 /// The administrator can make IPv6 sockets refuse IPv4 by default.
 #[test]
 fn all_addresses_include_those_of_ipv4() {
-    in_namespace("all_addresses_include_those_of_ipv4", || {
+    in_namespace(|| {
         std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
         let port = Port::open("[::]:0".parse().unwrap()).unwrap();
         let number = port.address().port();
@@ -99,7 +95,7 @@ fn all_addresses_include_those_of_ipv4() {
 /// An attacker who knows the ports forges all ICMP errors. The port neither reports them nor stops.
 #[test]
 fn forged_errors_do_not_reach_the_port() {
-    in_namespace("forged_errors_do_not_reach_the_port", || {
+    in_namespace(|| {
         for (listen, ip) in
             [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")]
         {
@@ -130,7 +126,7 @@ fn forged_errors_do_not_reach_the_port() {
 
 #[test]
 fn port_errors_name_a_remedy() {
-    in_namespace("port_errors_name_a_remedy", || {
+    in_namespace(|| {
         let error = Port::open("192.0.2.1:5252".parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
             error,

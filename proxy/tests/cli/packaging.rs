@@ -1,9 +1,7 @@
 //! The packaged alerts, dashboard and notes name only metrics that exist. The units grant what the
 //! programs need, and no more.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../examples/man-pages.rs"]
+#[path = "../../examples/man-pages.rs"]
 #[allow(dead_code, reason = "the example has a main function")]
 mod man_pages;
 
@@ -45,10 +43,10 @@ fn proxy() -> Packaged {
     }))
     .unwrap();
     Packaged {
-        alerts: include_str!("../packaging/alerts.yml"),
-        dashboard: include_str!("../packaging/grafana.json"),
-        notes: include_str!("../../docs/operate.md"),
-        unit: include_str!("../packaging/sidekick-proxy.service"),
+        alerts: include_str!("../../packaging/alerts.yml"),
+        dashboard: include_str!("../../packaging/grafana.json"),
+        notes: include_str!("../../../docs/operate.md"),
+        unit: include_str!("../../packaging/sidekick-proxy.service"),
         exported: families(&status),
     }
 }
@@ -61,10 +59,10 @@ fn agent() -> Packaged {
     }))
     .unwrap();
     Packaged {
-        alerts: include_str!("../packaging/agent-alerts.yml"),
-        dashboard: include_str!("../packaging/agent-grafana.json"),
-        notes: include_str!("../../docs/agent.md"),
-        unit: include_str!("../packaging/sidekick-agent.service"),
+        alerts: include_str!("../../packaging/agent-alerts.yml"),
+        dashboard: include_str!("../../packaging/agent-grafana.json"),
+        notes: include_str!("../../../docs/agent.md"),
+        unit: include_str!("../../packaging/sidekick-agent.service"),
         exported: families(&status),
     }
 }
@@ -231,7 +229,7 @@ fn man_pages_have_what_the_help_has() {
         // Only programs have packages, with a description and with files.
         assert_eq!(page.contains(".SH FILES"), rest.is_none(), "{page}");
         if rest.is_none() {
-            let deb = include_str!("../packaging/deb");
+            let deb = include_str!("../../packaging/deb");
             let description = format!("description=\"Description: {summary}\n");
             assert!(deb.contains(&description), "{description}");
             assert!(page.contains(&format!("\n/etc/{program}.toml is the ")), "{page}");
@@ -279,5 +277,42 @@ fn a_unit_grants_only_the_capabilities_that_its_program_needs() {
         for key in ["DynamicUser=", "NoNewPrivileges="] {
             assert_eq!(values(key), BTreeSet::from(["yes"]));
         }
+    }
+}
+
+/// The exposure that systemd reports for each unit, in tenths.
+#[test]
+fn the_units_have_a_low_exposure() {
+    // The agent's TUN device takes its unit above the limit of the proxy's.
+    for (unit, most) in [("sidekick-proxy.service", 20), ("sidekick-agent.service", 22)] {
+        let most = format!("--threshold={most}");
+        let unit = format!("{}/packaging/{unit}", env!("CARGO_MANIFEST_DIR"));
+        let mut analyze = Command::new("systemd-analyze");
+        let output = analyze.args(["security", "--offline=yes", &most, &unit]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn the_proxy_links_no_quic() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--package",
+            "sidekick-proxy",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(tree.contains("sidekick-protocol"), "{tree}");
+    for unwanted in ["quiche", "boring", "rustls"] {
+        let linked = tree.lines().any(|line| line.split(' ').next() == Some(unwanted));
+        assert!(!linked, "{unwanted} in {tree}");
     }
 }

@@ -3,9 +3,7 @@
 //! `SIDEKICK_PROXY` may name another build of the program, and a command that runs it, as `make
 //! test-arm64` does.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "common/frames.rs"]
+#[path = "../common/frames.rs"]
 mod frames;
 
 use std::collections::HashMap;

@@ -1,15 +1,11 @@
 //! Markers from forged addresses, with the real daemon: anyone on the near segment can send them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 
-use common::link::{bind, connected, link, send};
-use common::{
+use crate::common::link::{bind, connected, link, send};
+use crate::common::{
     Daemon, PATIENCE, Peer, await_route_to_own, every_packets, in_namespace, naive_sums, proxy, run,
 };
 use nix::sys::signal::Signal;
@@ -80,7 +76,7 @@ fn assert_silent(socket: &UdpSocket) {
 
 #[test]
 fn an_answer_leaves_by_the_interface_of_its_marker() {
-    in_namespace("an_answer_leaves_by_the_interface_of_its_marker", || {
+    in_namespace(|| {
         let mut host = Host::new();
         let victim = link("side0", ("10.8.0.1/24", "10.8.0.2/24"), &[], || bind("10.8.0.2:53"));
         let daemon = Daemon::start("-i near0 --json");
@@ -95,7 +91,7 @@ fn an_answer_leaves_by_the_interface_of_its_marker() {
 
 #[test]
 fn a_proxy_sends_nothing_to_itself_from_a_forged_address() {
-    in_namespace("a_proxy_sends_nothing_to_itself_from_a_forged_address", || {
+    in_namespace(|| {
         let mut host = Host::new();
         // All sockets of programs on the proxy's machine.
         let programs = ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "0.0.0.0:54"].map(bind);
@@ -124,7 +120,7 @@ fn a_proxy_sends_nothing_to_itself_from_a_forged_address() {
 /// there.
 #[test]
 fn a_new_address_of_the_proxy_is_noticed() {
-    in_namespace("a_new_address_of_the_proxy_is_noticed", || {
+    in_namespace(|| {
         let mut host = Host::new();
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("proxy.toml");
@@ -159,7 +155,7 @@ fn a_new_address_of_the_proxy_is_noticed() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the rate is per second")]
 fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
-    in_namespace("a_flood_of_forged_markers_draws_answers_at_a_fixed_rate", || {
+    in_namespace(|| {
         let mut host = Host::new();
         let control = host.adjacent.try_clone().unwrap();
         let daemon = Daemon::start("-i near0 --json");
@@ -198,7 +194,7 @@ fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
 /// it at every address of the machine.
 #[test]
 fn flows_of_both_families_find_the_proxy_by_default() {
-    in_namespace("flows_of_both_families_find_the_proxy_by_default", || {
+    in_namespace(|| {
         const FAMILIES: [[&str; 4]; 2] = [
             ["10.9.0.1", "10.9.0.2", "10.9.0.77", SERVER],
             ["[2001:db8:9::1]", "[2001:db8:9::2]", "[2001:db8:9::77]", "[2001:db8:7::7]:443"],
@@ -255,7 +251,7 @@ fn flows_of_both_families_find_the_proxy_by_default() {
 /// version, and does not answer it.
 #[test]
 fn a_marker_on_loopback_is_answered() {
-    in_namespace("a_marker_on_loopback_is_answered", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --json");
         let (flow, adjacent) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         adjacent.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,16 +1,14 @@
 //! Copies for clients that ask for them: from the server past the proxy to the client.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use common::download::{Addresses, Client, V4, V6, name, near, now, numbered, router};
-use common::link::{bind, connected, send};
-use common::{Daemon, Peer, every_packets, get, in_namespace, number, run, status_until};
+use crate::common::download::{Addresses, Client, V4, V6, name, near, now, numbered, router};
+use crate::common::link::{bind, connected, send};
+use crate::common::{
+    Daemon, Peer, every_packets, get, in_namespace, number, run, status, status_until, until,
+};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::Protect;
@@ -56,7 +54,7 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
 
 #[test]
 fn a_lost_datagram_is_repeated_byte_for_byte() {
-    in_namespace("a_lost_datagram_is_repeated_byte_for_byte", || {
+    in_namespace(|| {
         let summary = download(V4, "");
         assert!(summary["kept"].as_u64() >= Some(203), "{summary}");
         assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
@@ -100,7 +98,7 @@ fn protected(len: usize, flags: &str) -> u64 {
 
 #[test]
 fn parity_rebuilds_lost_datagrams_byte_for_byte() {
-    in_namespace("parity_rebuilds_lost_datagrams_byte_for_byte", || {
+    in_namespace(|| {
         assert!(protected(1200, "") >= 45);
     });
 }
@@ -108,21 +106,21 @@ fn parity_rebuilds_lost_datagrams_byte_for_byte() {
 /// Their lists and their repair symbols have datagrams of their own.
 #[test]
 fn parity_of_long_datagrams_arrives() {
-    in_namespace("parity_of_long_datagrams_arrives", || {
+    in_namespace(|| {
         assert!(protected(1440, "--parity auto") >= 90);
     });
 }
 
 #[test]
 fn a_proxy_without_parity_sends_none() {
-    in_namespace("a_proxy_without_parity_sends_none", || {
+    in_namespace(|| {
         assert_eq!(protected(1200, "--parity off"), 0);
     });
 }
 
 #[test]
 fn copies_of_ipv6_go_through_several_threads() {
-    in_namespace("copies_of_ipv6_go_through_several_threads", || {
+    in_namespace(|| {
         let summary = download(V6, "--threads 3");
         assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
     });
@@ -130,7 +128,7 @@ fn copies_of_ipv6_go_through_several_threads() {
 
 #[test]
 fn pnet_copies_as_the_ring_does() {
-    in_namespace("pnet_copies_as_the_ring_does", || {
+    in_namespace(|| {
         let summary = download(V4, "--capture pnet");
         assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
     });
@@ -138,7 +136,7 @@ fn pnet_copies_as_the_ring_does() {
 
 #[test]
 fn a_proxy_without_copies_grants_none() {
-    in_namespace("a_proxy_without_copies_grants_none", || {
+    in_namespace(|| {
         for flags in ["--no-keep", "--keep 0"] {
             let daemon = Daemon::start(&format!("-i lo --json {flags}"));
             let (control, destination) = (
@@ -164,7 +162,7 @@ fn a_proxy_without_copies_grants_none() {
 /// Trains that the server hands over as one frame pass the router as one frame.
 #[test]
 fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
-    in_namespace("the_datagrams_of_merged_frames_are_kept_one_by_one", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -185,7 +183,7 @@ fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
 
 #[test]
 fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
-    in_namespace("the_status_shows_copies_and_the_end_of_a_session_frees_them", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json --keep 8M");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -199,7 +197,7 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
         client.request(&sent[3], &sent[5]);
         client.run_until("repeated", |client| client.copies.contains(&sent[4]));
 
-        let status = status_until(METRICS, "answered", |_| true);
+        let status = status(METRICS);
         assert_eq!(status["copies"]["sessions"], 1, "{status}");
         assert_eq!(status["copies"]["max_bytes"], 8 << 20, "{status}");
         assert!(status["sessions"][0]["kept"].as_u64() >= Some(12), "{status}");
@@ -224,7 +222,7 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
 /// Only a client that has proven that it receives the flow gets copies.
 #[test]
 fn a_client_without_a_proof_gets_no_copies() {
-    in_namespace("a_client_without_a_proof_gets_no_copies", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 2);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -252,7 +250,7 @@ fn a_client_without_a_proof_gets_no_copies() {
 /// Drops of the near interface's queue are congestion, which the server must detect.
 #[test]
 fn datagrams_that_the_interface_s_queue_drops_are_not_kept() {
-    in_namespace("datagrams_that_the_interface_s_queue_drops_are_not_kept", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 -i far0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -277,7 +275,7 @@ fn datagrams_that_the_interface_s_queue_drops_are_not_kept() {
 /// waits between questions about drops. It keeps those that the capture has.
 #[test]
 fn the_datagrams_of_a_full_capture_are_kept() {
-    in_namespace("the_datagrams_of_a_full_capture_are_kept", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let (mut sockets, server) = router(V4, 1);
             let daemon = Daemon::start(&format!("-i near0 --json --buffer 1 --capture {capture}"));
@@ -314,7 +312,7 @@ for frame in sys.argv[1:]: link.send(bytes.fromhex(frame))
 
 #[test]
 fn datagrams_with_vlan_tags_are_kept() {
-    in_namespace("datagrams_with_vlan_tags_are_kept", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
@@ -348,16 +346,16 @@ fn packet_sockets() -> (usize, usize) {
 
 /// Waits for this many packet sockets, and for this many that receive.
 fn sockets_until(wanted: (usize, usize)) {
-    let end = now() + common::PATIENCE;
-    while packet_sockets() != wanted {
-        assert!(now() < end, "{:?} instead of {wanted:?}", packet_sockets());
-    }
+    until("as many packet sockets", || {
+        let sockets = packet_sockets();
+        if sockets == wanted { Ok(()) } else { Err(format!("{sockets:?}, not {wanted:?}")) }
+    });
 }
 
 /// The capture for copies ends with the interface, and begins again when the interface is back.
 #[test]
 fn copies_resume_when_an_interface_comes_back() {
-    in_namespace("copies_resume_when_an_interface_comes_back", || {
+    in_namespace(|| {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json --threads 2");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));

@@ -1,15 +1,12 @@
 //! Malformed and unusual frames on an interface with sessions. Each quACK covers the datagrams that
 //! the next hop would accept, and the capture continues.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
+use crate::common::link::{across_a_prepared_link, connected};
+use crate::common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// Sends frames unchanged into the link, each after the header in which a virtual machine describes
@@ -197,7 +194,7 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
 
 #[test]
 fn odd_frames_count_if_the_next_hop_accepts_them() {
-    in_namespace("odd_frames_count_if_the_next_hop_accepts_them", || {
+    in_namespace(|| {
         run("ip link add near0 mtu 65535 type veth peer name far0 mtu 65535");
         run("ip link set near0 up");
         run("ip link set far0 up");
@@ -208,7 +205,7 @@ fn odd_frames_count_if_the_next_hop_accepts_them() {
             ));
             for (host, to) in [("127.0.0.1", "10.9.0.1:443"), ("[::1]", "[2001:db8::1]:443")] {
                 let destination: SocketAddr = to.parse().unwrap();
-                let socket = common::link::connected(
+                let socket = connected(
                     &format!("{host}:0"),
                     daemon.address_on(host.trim_matches(['[', ']'])),
                 );
@@ -242,10 +239,10 @@ fn odd_frames_count_if_the_next_hop_accepts_them() {
 /// A router that merges received packets (GRO), as a forwarding one does.
 #[test]
 fn the_datagrams_of_frames_merged_here_count_one_by_one() {
-    in_namespace("the_datagrams_of_frames_merged_here_count_one_by_one", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             // The proxy's end receives single datagrams, and merges them.
-            let (flow, control) = common::link::across_a_prepared_link(&[
+            let (flow, control) = across_a_prepared_link(&[
                 "ethtool -K near0-peer tx-udp-segmentation off",
                 "ethtool -K near0 gro on rx-udp-gro-forwarding on",
             ]);

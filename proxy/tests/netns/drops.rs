@@ -1,17 +1,16 @@
 //! Packets that the kernel has no room for, or cannot describe: the proxy counts them as dropped,
 //! and no quACK is wrong because of them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::link::{across_a_link, bind, connected, send};
-use common::{Daemon, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run};
+use crate::common::link::{across_a_link, bind, connected, send};
+use crate::common::{
+    Daemon, PATIENCE, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run,
+    status, status_until, until,
+};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
@@ -20,7 +19,7 @@ use sidekick_protocol::Terms;
 /// The flood exceeds the smallest buffer. The proxy counts the packets that had no room.
 #[test]
 fn two_proxies_on_an_interface_each_see_everything() {
-    in_namespace("two_proxies_on_an_interface_each_see_everything", || {
+    in_namespace(|| {
         // The threads of one proxy share packets, and not with those of the other proxy.
         let proxies = ["127.0.0.1:5252", "127.0.0.1:5253"].map(|listen| {
             Daemon::start(&format!("-i lo --json --threads 2 --capture ring --listen {listen}"))
@@ -48,7 +47,7 @@ fn two_proxies_on_an_interface_each_see_everything() {
 
 #[test]
 fn drops_of_the_capture_are_counted() {
-    in_namespace("drops_of_the_capture_are_counted", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
             let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
@@ -101,7 +100,7 @@ fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn quacks_are_right_during_a_flood() {
-    in_namespace("quacks_are_right_during_a_flood", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let jumbo = [(1, 8900, 0), (1, 8900, 1300), (7, 8900, 1300)];
             for (train, len, held) in
@@ -147,7 +146,7 @@ fn quacks_are_right_during_a_flood() {
                 daemon.signal(Signal::SIGCONT);
                 let resumed = Instant::now();
                 loop {
-                    assert!(resumed.elapsed() < common::PATIENCE, "{what}: it does not recover");
+                    assert!(resumed.elapsed() < PATIENCE, "{what}: it does not recover");
                     send_train(&mut sent);
                     if peer.has_word(Duration::from_millis(40))
                         && let Some(report) = peer.next_report().filter(|report| report.count > 0)
@@ -196,9 +195,8 @@ for line in sys.stdin:
 
 /// Such a frame leaves a ring stuck. The proxy detects that, and captures on the interface by pnet.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn a_stuck_ring_is_replaced_by_pnet() {
-    in_namespace("a_stuck_ring_is_replaced_by_pnet", || {
+    in_namespace(|| {
         let mut tap = Command::new("python3")
             .args(["-c", TAP])
             .stdin(Stdio::piped())
@@ -215,22 +213,21 @@ fn a_stuck_ring_is_replaced_by_pnet() {
             from.read_line(&mut line).unwrap();
         };
         let daemon = Daemon::start("-i tap0 --json --capture auto");
-        let interface = || -> Value {
-            let status: Value = serde_json::from_str(&get("127.0.0.1:9252", "/status").2).unwrap();
-            status["interfaces"][0].clone()
-        };
+        let interface = || status("127.0.0.1:9252")["interfaces"][0].clone();
         let before = interface()["backend"].clone();
-        let begun = Instant::now();
         write("plain 100");
-        while interface()["captured"] != 100 {
-            assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
-        }
+        let captured = |status: &Value| status["interfaces"][0]["captured"] == 100;
+        status_until("127.0.0.1:9252", "captured", captured);
         write("odd");
         // The new capture has counted more packets than there were at a time.
-        while interface()["backend"] != "pnet" || interface()["captured"].as_u64() < Some(50) {
-            assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
+        until("replaced", || {
+            let now = interface();
+            if now["backend"] == "pnet" && now["captured"].as_u64() >= Some(50) {
+                return Ok(());
+            }
             write("plain 20");
-        }
+            Err(now.to_string())
+        });
         assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
         let ended = daemon.stop();
         if before == "ring" {

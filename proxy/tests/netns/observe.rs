@@ -1,18 +1,15 @@
 //! The pages of the running daemon: metrics, health and status.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use common::link::rename;
-use common::{
-    Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run,
+use crate::common::link::rename;
+use crate::common::{
+    Daemon, PATIENCE, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number,
+    page_until, probe, proxy, run,
 };
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
@@ -43,29 +40,16 @@ fn session(packets: u16) -> (Peer, UdpSocket) {
     (peer, source)
 }
 
-/// Fetches a page until `wanted` returns true.
-#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
-fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
-    let begun = Instant::now();
-    loop {
-        let (status, _, body) = get(at, path);
-        if wanted(status, &body) {
-            return body;
-        }
-        assert!(begun.elapsed() < common::PATIENCE, "{path} is still {status}: {body}");
-    }
-}
-
 #[test]
 fn metrics_agree_with_the_summary() {
-    in_namespace("metrics_agree_with_the_summary", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --json --threads 2 --capture ring");
         let _session = session(30);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.connect("127.0.0.1:5252").unwrap();
         stranger.send(b"x").unwrap();
-        common::probe(&stranger);
-        let page = until(METRICS, "/metrics", |_, page| {
+        probe(&stranger);
+        let page = page_until(METRICS, "/metrics", |_, page| {
             number(page, "sidekick_messages_other_version_total") > 0.0
         });
         let (status, head, _) = get(METRICS, "/metrics");
@@ -123,7 +107,7 @@ fn metrics_agree_with_the_summary() {
 
 #[test]
 fn health_follows_the_only_interface() {
-    in_namespace("health_follows_the_only_interface", || {
+    in_namespace(|| {
         let plug_in = || {
             run("ip link add near0 type veth peer name far0");
             run("ip link set near0 up");
@@ -131,10 +115,10 @@ fn health_follows_the_only_interface() {
         };
         plug_in();
         let daemon = Daemon::start("-i near0 --no-discovery");
-        let well = || until(METRICS, "/health", |status, _| status == 200);
+        let well = || page_until(METRICS, "/health", |status, _| status == 200);
         assert_eq!(well(), "ok\n");
         run("ip link set near0 down");
-        let said = until(METRICS, "/health", |status, _| status == 503);
+        let said = page_until(METRICS, "/health", |status, _| status == 503);
         assert_eq!(said, "all interfaces are down: near0\n");
         assert_eq!(
             number(&get(METRICS, "/metrics").2, "sidekick_interface_up{interface=\"near0\"}"),
@@ -143,11 +127,11 @@ fn health_follows_the_only_interface() {
         run("ip link set near0 up");
         well();
         rename("near0", "other0");
-        until(METRICS, "/health", |_, said| said.ends_with("there is no near0\n"));
+        page_until(METRICS, "/health", |_, said| said.ends_with("there is no near0\n"));
         rename("other0", "near0");
         well();
         run("ip link delete near0");
-        until(METRICS, "/health", |status, said| {
+        page_until(METRICS, "/health", |status, said| {
             status == 503 && said == "the proxy captures on no interface: there is no near0\n"
         });
         let shown = proxy("status").output().unwrap();
@@ -165,7 +149,7 @@ fn health_follows_the_only_interface() {
 
 #[test]
 fn status_shows_a_session() {
-    in_namespace("status_shows_a_session", || {
+    in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("proxy.toml");
         std::fs::write(&file, "interfaces = [\"lo\"]\nmetrics = \"127.0.0.1:9999\"\n").unwrap();
@@ -225,7 +209,7 @@ fn status_shows_a_session() {
 /// Clients that send nothing or little, or that read nothing, do not keep others out.
 #[test]
 fn slow_clients_do_not_delay_others() {
-    in_namespace("slow_clients_do_not_delay_others", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
         let mut slow = Vec::new();
         for begun in [
@@ -252,7 +236,7 @@ fn slow_clients_do_not_delay_others() {
 
 #[test]
 fn an_invalid_request_gets_no_page() {
-    in_namespace("an_invalid_request_gets_no_page", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
         let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
         for (request, expected) in [
@@ -283,7 +267,7 @@ fn an_invalid_request_gets_no_page() {
 
 #[test]
 fn a_second_daemon_runs_without_metrics_by_default() {
-    in_namespace("a_second_daemon_runs_without_metrics_by_default", || {
+    in_namespace(|| {
         let first = Daemon::start("-i lo --listen 127.0.0.1:0");
         let second = Daemon::start("-i lo --listen 127.0.0.1:0");
         let quiet = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics off");
@@ -385,14 +369,14 @@ fn a_stuck_thread_is_reported() {
         stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
     }
     assert_eq!(get(&at, "/elsewhere").0, 404);
-    until(&at, "/health", |status, said| {
+    page_until(&at, "/health", |status, said| {
         status == 503 && said == "1 of 2 threads do not answer: restart the proxy\n"
     });
     let page = get(&at, "/metrics").2;
     assert_eq!(number(&page, "sidekick_packets_counted_total"), 11.0, "its last answer");
     assert_eq!(number(&page, "sidekick_threads_answering"), 1.0);
     drop(held);
-    until(&at, "/health", |_, said| said.contains("there is no none0"));
+    page_until(&at, "/health", |_, said| said.contains("there is no none0"));
     assert_eq!(counted(), 11.0);
 }
 
@@ -413,7 +397,7 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
         reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
     };
     while !late(&pool.all_reports(0)) {
-        assert!(begun.elapsed() < common::PATIENCE, "no message was dropped");
+        assert!(begun.elapsed() < PATIENCE, "no message was dropped");
         for _ in 0..2000 {
             flooding.send_to(&message[..len], address).unwrap();
         }

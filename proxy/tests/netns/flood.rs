@@ -1,16 +1,12 @@
 //! Floods at the proxy's port, where anyone can send. They must delay nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::link::{across_a_link, bind, connected, link, send};
-use common::{Daemon, Peer, every_packets, get, hello, in_namespace};
+use crate::common::link::{across_a_link, bind, connected, link, send};
+use crate::common::{Daemon, Peer, every_packets, get, hello, in_namespace};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::wire::Datagram;
@@ -23,7 +19,7 @@ const HELLOS: usize = 3000;
 /// answers to them.
 #[test]
 fn a_flood_at_the_port_delays_no_quack() {
-    in_namespace("a_flood_at_the_port_delays_no_quack", || {
+    in_namespace(|| {
         let daemon = Daemon::start("-i lo --json --metrics off");
         let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         let destination = sink.local_addr().unwrap();
@@ -62,7 +58,7 @@ fn a_flood_at_the_port_delays_no_quack() {
 /// none of the memory for the sessions' quACKs.
 #[test]
 fn answers_to_absent_hosts_delay_no_quack() {
-    in_namespace("answers_to_absent_hosts_delay_no_quack", || {
+    in_namespace(|| {
         let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), RawSocket::open().unwrap());
         let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
         let daemon = Daemon::start("-i near0 --json --metrics off");
@@ -96,7 +92,7 @@ fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
 /// arrives on another interface than the packets, so that it uses none of their room.
 #[test]
 fn a_flood_at_the_port_delays_neither_counting_nor_the_end() {
-    in_namespace("a_flood_at_the_port_delays_neither_counting_nor_the_end", || {
+    in_namespace(|| {
         let (flow, control) = across_a_link();
         let daemon = Daemon::start("-i near0 --json --metrics 127.0.0.1:9252");
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();

@@ -1,10 +1,6 @@
 //! Datagrams that the network loses on their way to the agent's host: the host gets them from the
 //! proxy.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
@@ -13,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::link::{bind, link};
-use common::{Daemon, PATIENCE, fails, get, in_namespace, run};
+use crate::common::link::{bind, link};
+use crate::common::{Daemon, PATIENCE, fails, get, in_namespace, run};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use serde_json::Value;
@@ -176,7 +172,7 @@ fn all() -> Vec<Vec<u8>> {
 
 #[test]
 fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
-    in_namespace("datagrams_lost_on_their_way_to_the_host_arrive_as_copies", || {
+    in_namespace(|| {
         for (v6, filter) in [(false, "0"), (false, "1"), (false, "2"), (true, "1")] {
             let sent = all();
             // A pause of the machine looks like a queue. The agent then requests nothing for a
@@ -200,7 +196,7 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
 
 #[test]
 fn an_agent_without_its_device_continues() {
-    in_namespace("an_agent_without_its_device_continues", || {
+    in_namespace(|| {
         let (got, totals, log) = call(false, "0", "--tun off");
         assert_eq!(got.len(), 360, "{totals}");
         assert!(!log.contains("TUN"), "{log}");

@@ -1,17 +1,16 @@
 //! A running agent. Flows continue whatever happens to it, to its interface or to the proxy.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::link::{bind, link, rename};
-use common::manager::Manager;
-use common::{Daemon, PATIENCE, await_interface, datagram, fails, get, in_namespace, proxy, run};
+use crate::common::link::{bind, link, rename};
+use crate::common::manager::Manager;
+use crate::common::{
+    Daemon, PATIENCE, agent, await_interface, datagram, fails, in_namespace, proxy, run, status,
+    status_until, until,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -22,13 +21,6 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 const METRICS: &str = "127.0.0.1:9253";
 /// The receiver of the flow, on the proxy's host.
 const RECEIVER: &str = "10.9.0.2:7000";
-
-/// A command that runs the agent with these arguments.
-fn agent(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-    command.args(arguments.split_whitespace()).env_remove("RUST_LOG");
-    command
-}
 
 /// An agent that knows the proxy: a proxy answers no marker of a flow to its own host.
 fn started() -> Daemon {
@@ -78,12 +70,8 @@ impl Flow {
     }
 
     /// Sends until a datagram arrives. The first ones may be lost while a link comes up.
-    #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
     fn begins(&mut self) {
-        let begun = Instant::now();
-        while !self.passes() {
-            assert!(begun.elapsed() < PATIENCE, "no datagram arrives");
-        }
+        until("through", || if self.passes() { Ok(()) } else { Err("no datagram arrives".into()) });
     }
 
     /// Sends until the agent's status is as wanted.
@@ -92,17 +80,12 @@ impl Flow {
     }
 
     /// Does a step until the agent's status is as wanted.
-    #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
     fn until_after(&mut self, step: impl Fn(&mut Self), wanted: impl Fn(&Value) -> bool) {
-        let begun = Instant::now();
-        loop {
+        until("as wanted", || {
             step(self);
-            let status: Value = serde_json::from_str(&get(METRICS, "/status").2).unwrap();
-            if wanted(&status) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{status}");
-        }
+            let status = status(METRICS);
+            if wanted(&status) { Ok(()) } else { Err(status.to_string()) }
+        });
     }
 }
 
@@ -133,7 +116,7 @@ fn hosts_with<T: Send + 'static>(other: impl FnOnce() -> T + Send + 'static) -> 
 
 #[test]
 fn a_flow_continues_whatever_happens_to_the_agent() {
-    in_namespace("a_flow_continues_whatever_happens_to_the_agent", || {
+    in_namespace(|| {
         let (mut flow, proxy) = hosts();
         let agent = started();
         let key = proxy.ready.trim_end().rsplit(' ').next().unwrap();
@@ -166,7 +149,7 @@ fn a_flow_continues_whatever_happens_to_the_agent() {
 /// would end.
 #[test]
 fn a_backlog_ends_no_session() {
-    in_namespace("a_backlog_ends_no_session", || {
+    in_namespace(|| {
         let (mut flow, proxy) = hosts();
         let agent = started();
         flow.until(is_assisted);
@@ -188,7 +171,7 @@ fn a_backlog_ends_no_session() {
 /// The agent reads the error of a link that goes down, and sleeps again.
 #[test]
 fn a_link_that_goes_down_costs_no_time() {
-    in_namespace("a_link_that_goes_down_costs_no_time", || {
+    in_namespace(|| {
         let (_flow, _proxy) = hosts();
         let agent = started();
         // Processor time in hundredths of a second.
@@ -205,9 +188,9 @@ fn a_link_that_goes_down_costs_no_time() {
         let before = used();
         for _ in 0..5 {
             run("ip link set near0 down");
-            await_interface(METRICS, false);
+            await_interface(&agent, METRICS, false);
             run("ip link set near0 up");
-            await_interface(METRICS, true);
+            await_interface(&agent, METRICS, true);
         }
         let ticks = used() - before;
         assert!(ticks < 100, "{ticks} hundredths of a second for five times");
@@ -217,7 +200,7 @@ fn a_link_that_goes_down_costs_no_time() {
 
 #[test]
 fn the_capture_shows_what_the_agent_sends() {
-    in_namespace("the_capture_shows_what_the_agent_sends", || {
+    in_namespace(|| {
         let (mut flow, _proxy) = hosts();
         let agent = Daemon::begin(&mut agent("-i near0 --json"));
         let sends = |flow: &mut Flow| {
@@ -240,7 +223,7 @@ fn the_capture_shows_what_the_agent_sends() {
 /// The log of -v tells when the help begins and ends, and why.
 #[test]
 fn a_flow_continues_without_its_proxy() {
-    in_namespace("a_flow_continues_without_its_proxy", || {
+    in_namespace(|| {
         let (mut flow, proxy) = hosts();
         let agent = Daemon::begin(&mut agent("-i near0 -v --proxy 10.9.0.2:5252"));
         flow.until(is_assisted);
@@ -265,7 +248,7 @@ fn a_flow_continues_without_its_proxy() {
 /// that flow.
 #[test]
 fn messages_leave_by_the_interface_of_their_flow() {
-    in_namespace("messages_leave_by_the_interface_of_their_flow", || {
+    in_namespace(|| {
         let (mut flow, _proxy) = hosts();
         for line in [
             "ip link add side0 type veth peer name side0-peer",
@@ -298,7 +281,7 @@ fn agent_with_sysfs(arguments: &str) -> Command {
 /// On a port of a bridge, messages leave by the bridge.
 #[test]
 fn a_port_of_a_bridge_sends_messages_by_the_bridge() {
-    in_namespace("a_port_of_a_bridge_sends_messages_by_the_bridge", || {
+    in_namespace(|| {
         let (mut flow, _proxy) = hosts();
         for line in [
             "ip link add br0 type bridge",
@@ -321,13 +304,13 @@ fn a_port_of_a_bridge_sends_messages_by_the_bridge() {
 
 #[test]
 fn help_returns_with_the_interface() {
-    in_namespace("help_returns_with_the_interface", || {
+    in_namespace(|| {
         let (mut flow, _proxy) = hosts();
         let agent = started();
         flow.until(is_assisted);
         run("ip link set near0 down");
         assert!(!flow.passes());
-        await_interface(METRICS, false);
+        await_interface(&agent, METRICS, false);
         run("ip link set near0 up");
         flow.begins();
         flow.until(is_assisted);
@@ -354,7 +337,7 @@ fn help_returns_with_the_interface() {
 /// A changed file applies from SIGHUP on, and helped flows continue.
 #[test]
 fn a_changed_file_is_applied_without_losing_a_flow() {
-    in_namespace("a_changed_file_is_applied_without_losing_a_flow", || {
+    in_namespace(|| {
         const EXCLUDED: &str = "10.9.0.2:7001";
         let (mut flow, proxy, _receiver) = hosts_with(|| bind(EXCLUDED));
         let directory = tempfile::tempdir().unwrap();
@@ -389,7 +372,7 @@ fn a_changed_file_is_applied_without_losing_a_flow() {
         reload("memory = \"1024G\"\nlog = \"debug\"\n");
         flow.until(shows(3, 5 << 20));
         reload("idle-timeout = 1\n");
-        flow.until_after(|_| (), |status| status["flows_open"] == 0);
+        status_until(METRICS, "without flows", |status| status["flows_open"] == 0);
 
         let ended = agent.stop();
         assert_eq!(ended.summary()["flows"], 1, "the other one is excluded: {ended:?}");
@@ -408,7 +391,7 @@ fn a_changed_file_is_applied_without_losing_a_flow() {
 
 #[test]
 fn a_failed_start_is_one_sentence() {
-    in_namespace("a_failed_start_is_one_sentence", || {
+    in_namespace(|| {
         let (status, out, error) = fails(&mut agent("-i nonesuch0"));
         assert_eq!((status.code(), out.as_str()), (Some(1), ""));
         assert!(error.contains("nonesuch0") && error.lines().count() == 1, "{error}");
@@ -437,7 +420,7 @@ fn read_packet(device: &SyncDevice) -> Vec<u8> {
 /// headers, and a protocol number, without which a PPP device drops them.
 #[test]
 fn bare_packets_leave_with_their_protocol() {
-    in_namespace("bare_packets_leave_with_their_protocol", || {
+    in_namespace(|| {
         for (ours, theirs, protocol) in
             [("10.8.0.1/24", "10.8.0.2:7000", 0x0800_u16), ("fd08::1/64", "[fd08::2]:7000", 0x86dd)]
         {

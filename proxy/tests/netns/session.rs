@@ -1,17 +1,13 @@
 //! Sessions with the real daemon, over loopback and over a virtual Ethernet link.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::link::{across_a_link, bind, connected, send};
-use common::manager::Manager;
-use common::{
-    Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run,
+use crate::common::link::{across_a_link, bind, connected, send};
+use crate::common::manager::Manager;
+use crate::common::{
+    Daemon, PATIENCE, Peer, await_interface, datagram, every_packets, in_namespace, is_refused,
+    naive_sums, proxy as command, run,
 };
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::Signal;
@@ -21,7 +17,7 @@ use sidekick_protocol::Terms;
 
 #[test]
 fn each_datagram_counts_once_on_loopback() {
-    in_namespace("each_datagram_counts_once_on_loopback", || {
+    in_namespace(|| {
         // The proxy listens on every address. By default the kernel would not answer from this one.
         let daemon = Daemon::start("--interface lo --json");
         for (host, any, proxy) in [
@@ -71,7 +67,7 @@ fn each_datagram_counts_once_on_loopback() {
 /// after it.
 #[test]
 fn a_poll_does_not_overtake_the_packets_before_it() {
-    in_namespace("a_poll_does_not_overtake_the_packets_before_it", || {
+    in_namespace(|| {
         let daemon = Daemon::start("--interface lo --json");
         let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         let destination = sink.local_addr().unwrap();
@@ -97,7 +93,7 @@ fn a_poll_does_not_overtake_the_packets_before_it() {
 
 #[test]
 fn timed_quacks_need_no_poll_and_a_signal_sends_bye() {
-    in_namespace("timed_quacks_need_no_poll_and_a_signal_sends_bye", || {
+    in_namespace(|| {
         let daemon = Daemon::start("--interface lo --listen [::]:5252 --json");
         let (source, sink) = (bind("[::1]:0"), bind("[::1]:0"));
         let destination = sink.local_addr().unwrap();
@@ -135,7 +131,7 @@ fn timed_quacks_need_no_poll_and_a_signal_sends_bye() {
 
 #[test]
 fn limits_are_kept() {
-    in_namespace("limits_are_kept", || {
+    in_namespace(|| {
         let daemon = Daemon::start(
             "-i lo --listen 127.0.0.1:5252 --max-threshold 7 --max-sessions 1 --json",
         );
@@ -143,7 +139,7 @@ fn limits_are_kept() {
         let proxy = || connected("127.0.0.1:0", daemon.address());
         let peer = Peer::open(proxy(), 4000, destination, every_packets(2, 20));
         assert_eq!(peer.poll(5).sums.len(), 7, "the largest threshold granted");
-        assert!(common::is_refused(&proxy(), 4001, destination), "one session only");
+        assert!(is_refused(&proxy(), 4001, destination), "one session only");
         let summary = daemon.stop().summary();
         assert_eq!(
             (&summary["sessions"], &summary["refused"]),
@@ -156,7 +152,7 @@ fn limits_are_kept() {
 /// A changed file applies from SIGHUP on, and open sessions continue.
 #[test]
 fn a_changed_file_is_applied_without_losing_a_session() {
-    in_namespace("a_changed_file_is_applied_without_losing_a_session", || {
+    in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
         let (file, manager) = (directory.path().join("proxy.toml"), Manager::new(directory.path()));
         let reload = |daemon: &Daemon, text: &str| {
@@ -172,7 +168,7 @@ fn a_changed_file_is_applied_without_losing_a_session() {
         let proxy = || connected("127.0.0.1:0", daemon.address());
         let (first, second, third) = (proxy(), proxy(), proxy());
         let peer = Peer::open(first, 4000, destination, every_packets(2, 20));
-        assert!(common::is_refused(&second, 4001, destination), "one session only");
+        assert!(is_refused(&second, 4001, destination), "one session only");
         // More threads take effect at a restart. They would share the limit of sessions.
         let text = "interfaces = [\"lo\"]\nmax-sessions = 2\nmax-threshold = 3\nthreads = 2\n";
         reload(&daemon, text);
@@ -180,11 +176,11 @@ fn a_changed_file_is_applied_without_losing_a_session() {
         let other = Peer::open(second, 4001, destination, every_packets(2, 20));
         assert_eq!(other.poll(6).sums.len(), 3);
         reload(&daemon, "interfaces = [\"lo\", \"near0\"]\nmax-sessions = many\n");
-        assert!(common::is_refused(&third, 4002, destination), "two sessions, as before");
+        assert!(is_refused(&third, 4002, destination), "two sessions, as before");
         // The next start would refuse this.
         let text = "interfaces = [\"lo\"]\nmax-sessions = 3\nkeep = \"1024G\"\nlog = \"debug\"\n";
         reload(&daemon, text);
-        assert!(common::is_refused(&third, 4002, destination), "two sessions, as before");
+        assert!(is_refused(&third, 4002, destination), "two sessions, as before");
         reload(&daemon, "interfaces = [\"lo\", \"near0\"]\n");
         let ended = daemon.stop();
         assert_eq!(ended.summary()["sessions"], 2, "{ended:?}");
@@ -201,7 +197,7 @@ fn a_changed_file_is_applied_without_losing_a_session() {
 
 #[test]
 fn the_datagrams_of_merged_frames_count_one_by_one() {
-    in_namespace("the_datagrams_of_merged_frames_count_one_by_one", || {
+    in_namespace(|| {
         let (flow, control) = across_a_link();
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
         let sink = UdpSocket::bind(destination).unwrap();
@@ -222,7 +218,7 @@ fn the_datagrams_of_merged_frames_count_one_by_one() {
         let report = peer.report(|_| true);
         assert_eq!((report.count, report.sums), (25, naive_sums(&sent, 20)));
         // The receiver has the same datagrams: the kernel and the proxy split the trains alike.
-        sink.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        sink.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut buffer = [0; 65536];
         for expected in &sent {
             let len = sink.recv(&mut buffer).unwrap();
@@ -240,7 +236,7 @@ fn the_datagrams_of_merged_frames_count_one_by_one() {
 
 #[test]
 fn counting_resumes_when_a_link_comes_up_again() {
-    in_namespace("counting_resumes_when_a_link_comes_up_again", || {
+    in_namespace(|| {
         let (flow, control) = across_a_link();
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
         let daemon = Daemon::start("--interface near0 --json");
@@ -253,7 +249,7 @@ fn counting_resumes_when_a_link_comes_up_again() {
         sent.extend(send(&flow, destination, 3..4));
         run("ip link set near0 down");
         daemon.signal(Signal::SIGCONT);
-        common::await_interface("127.0.0.1:9252", false);
+        await_interface(&daemon, "127.0.0.1:9252", false);
         run("ip link set near0 up");
         assert_eq!(peer.poll(2).count, 4);
         sent.extend(send(&flow, destination, 4..7));
@@ -270,7 +266,7 @@ fn counting_resumes_when_a_link_comes_up_again() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn capture_resumes_when_an_interface_comes_back() {
-    in_namespace("capture_resumes_when_an_interface_comes_back", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
             let daemon =
@@ -282,7 +278,7 @@ fn capture_resumes_when_an_interface_comes_back() {
             let begun = Instant::now();
             let mut sent = Vec::new();
             while peer.poll(1).count == 0 {
-                assert!(begun.elapsed() < common::PATIENCE, "nothing was counted by {capture}");
+                assert!(begun.elapsed() < PATIENCE, "nothing was counted by {capture}");
                 let number = u32::try_from(sent.len()).unwrap();
                 sent.extend(send(&flow, destination, number..number + 1));
             }
@@ -291,7 +287,7 @@ fn capture_resumes_when_an_interface_comes_back() {
             // From the first packet that was counted, all are. A poll can overtake packets in the
             // kernel, so that the latest are missing at first.
             let counted = loop {
-                assert!(begun.elapsed() < common::PATIENCE, "not all were counted by {capture}");
+                assert!(begun.elapsed() < PATIENCE, "not all were counted by {capture}");
                 let report = peer.poll(2);
                 let first = sent.len() - usize::try_from(report.count).unwrap();
                 if report.count > 9 && report.sums == naive_sums(&sent[first..], 4) {
@@ -319,7 +315,7 @@ fn capture_resumes_when_an_interface_comes_back() {
 /// The proxy may notice only that the link is up again.
 #[test]
 fn counting_goes_on_after_a_short_break_of_a_link() {
-    in_namespace("counting_goes_on_after_a_short_break_of_a_link", || {
+    in_namespace(|| {
         let (flow, control) = across_a_link();
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
         let daemon = Daemon::start("--interface near0 --json");
@@ -341,7 +337,7 @@ fn counting_goes_on_after_a_short_break_of_a_link() {
 /// Each source has its thread, which also receives the source's messages.
 #[test]
 fn threads_share_the_sources() {
-    in_namespace("threads_share_the_sources", || {
+    in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let line =
                 format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");
@@ -365,7 +361,7 @@ fn threads_share_the_sources() {
 /// several.
 #[test]
 fn what_leaves_is_not_captured() {
-    in_namespace("what_leaves_is_not_captured", || {
+    in_namespace(|| {
         for threads in [1, 2] {
             let (flow, control) = across_a_link();
             let daemon =
@@ -402,28 +398,4 @@ fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
     let report = peer.report(|_| true);
     assert_eq!(report.sums, naive_sums(&sent, 7));
     report.count
-}
-
-#[test]
-fn the_proxy_links_no_quic() {
-    let tree = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--offline",
-            "--package",
-            "sidekick-proxy",
-            "--edges",
-            "normal,build",
-            "--prefix",
-            "none",
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
-    let tree = String::from_utf8(tree.stdout).unwrap();
-    assert!(tree.contains("sidekick-protocol"), "{tree}");
-    for unwanted in ["quiche", "boring", "rustls"] {
-        let linked = tree.lines().any(|line| line.split(' ').next() == Some(unwanted));
-        assert!(!linked, "{unwanted} in {tree}");
-    }
 }
