@@ -1,8 +1,6 @@
 //! `audio-send` sends plain RTP under SRTP. ffmpeg receives it with the session description, and
 //! plays the sound that was sent.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
 use audio::source::{Pcm as _, Tone};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;

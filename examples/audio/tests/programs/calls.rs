@@ -1,15 +1,10 @@
 //! The real programs on the loopback interface. The tests check what the programs count, and no
 //! times.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
-#[path = "../../h3-upload/tests/end_to_end/closed_port.rs"]
-mod closed_port;
-
+use crate::closed_port::ClosedPort;
 use audio::session::Description;
 use audio::source::{Pcm as _, Tone};
 use audio::{ListenerReport, TalkerReport};
-use closed_port::ClosedPort;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,38 +1,12 @@
 //! An attacker who knows the ports of a call forges ICMP errors of every kind, for all its sockets,
 //! while the call runs.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
+use crate::namespace::in_namespace;
 use audio::{ListenerReport, TalkerReport};
 use std::io::{BufRead as _, BufReader, Cursor, Read as _, Write as _};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-/// The variable that is set when the test runs in a namespace of its own.
-const MARK: &str = "AUDIO_TEST_NAMESPACE";
-
-/// Runs the test of this name again, in a network namespace of its own. All its processes end with
-/// the namespace.
-fn in_namespace(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(MARK).is_some() {
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-        return body();
-    }
-    let mut unshare = Command::new("unshare");
-    if !nix::unistd::geteuid().is_root() {
-        unshare.args(["--user", "--map-root-user"]);
-    }
-    unshare.args(["--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"]);
-    unshare
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(MARK, "1");
-    let output = unshare.output().unwrap();
-    let (said, errors) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
-}
 
 /// A program that forges errors until it is dropped.
 struct Forger(Child);
@@ -114,7 +88,7 @@ fn call(host: &str, meanwhile: impl FnOnce()) -> (TalkerReport, ListenerReport) 
 
 #[test]
 fn forged_errors_end_no_call_and_cost_it_nothing() {
-    in_namespace("forged_errors_end_no_call_and_cost_it_nothing", || {
+    in_namespace(|| {
         for host in ["127.0.0.1", "[::1]"] {
             let mut figures = Vec::new();
             for forged in [false, true] {
