@@ -1,11 +1,6 @@
 //! Twelve hours of virtual time with a proxy whose clients come and go.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../quack/tests/support/allocator.rs"]
-mod allocator;
-
-use allocator::held;
+use crate::allocator::held;
 use sidekick_protocol::{
     Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
     SecretKey, Sender, SenderConfig,

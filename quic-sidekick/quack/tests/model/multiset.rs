@@ -4,7 +4,6 @@ use proptest::{collection::vec, prelude::*, sample::subsequence};
 use sidekick_quack::{DecodeError, Decoder, Fate, MAX_THRESHOLD, MODULUS, PowerSums};
 use std::collections::BTreeMap;
 
-#[allow(clippy::unwrap_used, reason = "every caller is a test with a threshold in range")]
 fn sums_of(threshold: usize, start: u32, identifiers: &[u32]) -> PowerSums {
     let mut sums = PowerSums::from_parts(start, &vec![0; threshold]).unwrap();
     sums.insert_many(identifiers);

@@ -1,10 +1,8 @@
 //! Every instruction set gives the textbook's results, bit by bit, for each width of identifiers.
 
-mod support;
-
+use crate::support::{decoding, exact_fates, identifiers, inserting_and_removing, textbook_sums};
 use proptest::{collection::vec, prelude::*};
 use sidekick_quack::{DecodeError, Decoder, DecoderOf, InstructionSet, MAX_THRESHOLD, PowerSumsOf};
-use support::{decoding, exact_fates, identifiers, inserting_and_removing, textbook_sums};
 
 /// Lengths around those at which a batch is split, and beyond.
 fn any_length() -> impl Strategy<Value = usize> {

@@ -4,17 +4,11 @@
 //! An accident can also help: equations that depend on each other may leave one datagram alone in
 //! an equation. So where parities are too few, this code may rebuild more than the ideal one.
 
-#![allow(
-    clippy::cast_precision_loss,
-    clippy::unwrap_used,
-    reason = "small counts, and helpers of tests"
-)]
+#![allow(clippy::cast_precision_loss, reason = "small counts")]
 
-mod support;
-
+use crate::support::{Draw, Field, Large, eliminate, identifier_of};
 use sidekick_parity::{Decoder, Encoder, MAX_SYMBOL_LEN, Origin};
 use std::collections::BTreeSet;
-use support::{Draw, Field, Large, eliminate, identifier_of};
 
 const WINDOW: usize = 30;
 const REMEMBERED: usize = 128;

@@ -1,7 +1,5 @@
 //! The documents: every relative link leads to a file, and to a heading if it names one; the book
 //! has every page; lines end at 100 columns, as do comments in Rust, which rustfmt leaves alone.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use sidekick_protocol::{Assistance, Reason};
 use std::fs;
 use std::path::{Path, PathBuf};

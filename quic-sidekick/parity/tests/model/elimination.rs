@@ -1,14 +1,10 @@
 //! The decoder rebuilds, at once, exactly what plain Gaussian elimination over the whole history
 //! determines.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{Byte, Draw, Field, eliminate, identifier_of};
 use proptest::prelude::*;
 use sidekick_parity::{Decoder, Encoder, InstructionSet, MAX_SYMBOL_LEN, Origin, coefficient};
 use std::collections::{BTreeSet, VecDeque};
-use support::{Byte, Draw, Field, eliminate, identifier_of};
 
 /// Positions that a decoder remembers, and symbols that may wait for a list.
 const REMEMBERED: usize = 128;

@@ -1,14 +1,10 @@
 //! Any lists, symbols and datagrams: nothing panics, work stays bounded, and each rebuilt datagram
 //! has a listed identifier.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{Draw, identifier_of};
 use proptest::prelude::*;
 use sidekick_parity::{Between, Decoder, Encoder, MAX_SYMBOL_LEN, Origin, identifier};
 use std::collections::BTreeSet;
-use support::{Draw, identifier_of};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,11 +1,6 @@
 //! The memory that sessions use in an observer.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../quack/tests/support/allocator.rs"]
-mod allocator;
-
-use allocator::held;
+use crate::allocator::held;
 use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload, Terms};
 use std::time::Instant;
 
@@ -25,7 +20,7 @@ fn packet(number: usize) -> [u8; 40] {
 
 /// The operators' notes, whose lines end anywhere in a sentence.
 fn notes() -> String {
-    let notes = include_str!("../../../docs/operate.md");
+    let notes = include_str!("../../../../docs/operate.md");
     notes.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

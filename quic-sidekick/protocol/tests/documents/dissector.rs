@@ -1,13 +1,9 @@
 //! Runs the Wireshark dissector with tshark over all vectors. It must show every field as in
 //! `vectors.json`, and the error of a malformed datagram.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not recognise helpers of tests")]
-
-mod support;
-
+use crate::tshark::{PROXY_PORT, Packet, Row, bytes, is_derived, keylog, shown, vectors};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use support::{PROXY_PORT, Packet, Row, bytes, keylog, shown, vectors};
 
 /// A port of the adjacent socket that no other dissector claims.
 const PEER_PORT: u16 = 50_001;
@@ -73,8 +69,7 @@ fn number_of(kind: &str) -> &'static str {
 }
 
 fn agrees(name: &str, row: &Row, expected: &Fields) {
-    let found: Fields =
-        row.fields().into_iter().filter(|(field, _)| !support::is_derived(field)).collect();
+    let found: Fields = row.fields().into_iter().filter(|(field, _)| !is_derived(field)).collect();
     assert_eq!(found, *expected, "{name}");
 }
 

@@ -1,7 +1,5 @@
 //! Random sequences of operations on sums, compared with a model.
 
-#![allow(clippy::unwrap_used, reason = "a helper of tests")]
-
 use proptest::prelude::*;
 use sidekick_quack::{Identifier, InstructionSet, PowerSumsOf, textbook};
 use std::hash::{BuildHasher, RandomState};
