@@ -1,23 +1,36 @@
 //! Common parts of the daemon's tests: a network namespace for each test, the daemon itself, and a
 //! minimal sender.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "each program of tests or benchmarks uses its own part of this"
+)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 pub mod download;
 pub mod link;
 pub mod manager;
+mod namespace;
+mod programs;
+mod until;
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+pub use namespace::in_namespace;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+pub use programs::{agent, assert_sentence, fails, proxy, ran};
+use serde_json::Value;
 use sidekick_protocol::keys::{Initiator, Plain, Seal};
 use sidekick_protocol::wire::discovery::NONCE_LEN;
 use sidekick_protocol::wire::{
@@ -26,37 +39,7 @@ use sidekick_protocol::wire::{
 use sidekick_protocol::{
     Flow, HANDLE_LEN, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms,
 };
-
-/// Longest wait for anything. Only a failing test waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-
-const MARK: &str = "SIDEKICK_TEST_INSIDE";
-
-/// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name`
-/// is the path of the calling test. This function runs the test program again under unshare(1),
-/// only for that test. This needs root, or permission for user namespaces.
-pub fn in_namespace(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(MARK).is_some() {
-        run("ip link set lo up");
-        return body();
-    }
-    let mut unshare = Command::new("unshare");
-    if !nix::unistd::geteuid().is_root() {
-        unshare.args(["--user", "--map-root-user"]);
-    }
-    let output = unshare
-        .args(["--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(MARK, "1")
-        .output()
-        .expect("unshare(1) of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "inside the namespace:\n{told}\n{complaints}");
-    // With a wrong name, the program would run no test and succeed.
-    assert!(told.contains("1 passed"), "{name} is not this test's name:\n{told}");
-}
+pub use until::{PATIENCE, until};
 
 /// Runs a command line, which must succeed.
 pub fn run(line: &str) {
@@ -65,47 +48,42 @@ pub fn run(line: &str) {
     assert!(status.success(), "{line}: {status}");
 }
 
-/// Waits until the status at this address says that the first interface is up, or that it is down.
-pub fn await_interface(metrics: &str, up: bool) {
+/// Waits until a daemon has noticed that its first interface is up, or that it is down, and until
+/// the status at this address says so.
+pub fn await_interface(daemon: &Daemon, metrics: &str, up: bool) {
     let what = if up { "up" } else { "down" };
+    daemon.await_log(if up { " is up again" } else { " is down: " });
     status_until(metrics, what, |status| status["interfaces"][0]["up"] == up);
 }
 
 /// Waits until the status at this address is as wanted, and returns it.
-pub fn status_until(
-    metrics: &str,
-    what: &str,
-    wanted: impl Fn(&serde_json::Value) -> bool,
-) -> serde_json::Value {
-    let deadline = download::now() + PATIENCE;
-    loop {
-        let status: serde_json::Value = serde_json::from_str(&get(metrics, "/status").2).unwrap();
-        if wanted(&status) {
-            return status;
-        }
-        assert!(download::now() < deadline, "never {what}: {status}");
-    }
+pub fn status_until(metrics: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    until(what, || {
+        let status = status(metrics);
+        if wanted(&status) { Ok(status) } else { Err(status.to_string()) }
+    })
+}
+
+/// The status at this address.
+pub fn status(metrics: &str) -> Value {
+    serde_json::from_str(&get(metrics, "/status").2).unwrap()
+}
+
+/// Waits until a page at this address is as wanted, and returns its text.
+pub fn page_until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+    until("as wanted", || {
+        let (status, _, body) = get(at, path);
+        if wanted(status, &body) { Ok(body) } else { Err(format!("{path}: {status}: {body}")) }
+    })
 }
 
 /// Waits until this host receives packets to `ip`. A worker of the kernel adds the route of an IPv6
 /// address, often after ip(8) has returned.
 pub fn await_route_to_own(ip: &str) {
-    let deadline = download::now() + PATIENCE;
-    while download::now() < deadline {
+    until("local", || {
         let route = Command::new("ip").args(["route", "get", ip]).output().unwrap();
-        if route.stdout.starts_with(b"local") {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    panic!("packets to {ip} never reach this host");
-}
-
-/// A command that runs the daemon with these arguments.
-pub fn proxy(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"));
-    command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
-    command
+        if route.stdout.starts_with(b"local") { Ok(()) } else { Err(format!("{route:?}")) }
+    });
 }
 
 /// A command that runs this program with these arguments as on a kernel without IPv6.
@@ -116,20 +94,22 @@ pub fn without_ipv6(program: &str, arguments: &str) -> Command {
     command
 }
 
-/// Runs a daemon that must fail to start. Returns its exit status, stdout and stderr.
-pub fn fails(command: &mut Command) -> (ExitStatus, String, String) {
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    assert!(!output.status.success(), "it should have failed: {output:?}");
-    (output.status, text(output.stdout), text(output.stderr))
-}
-
 /// A running daemon, which is killed unless the test ends it.
 pub struct Daemon {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    log: RefCell<Log>,
     /// The line that the daemon printed when it was ready.
     pub ready: String,
+}
+
+/// What a daemon writes to stderr.
+struct Log {
+    stderr: ChildStderr,
+    /// The text so far.
+    text: Vec<u8>,
+    /// The length of its part that the test has awaited.
+    awaited: usize,
 }
 
 /// How a daemon ended.
@@ -143,7 +123,7 @@ pub struct Ended {
 
 impl Ended {
     /// The summary that `--json` asks for.
-    pub fn summary(&self) -> serde_json::Value {
+    pub fn summary(&self) -> Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -161,7 +141,9 @@ impl Daemon {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
-        let mut daemon = Self { child, stdout, ready };
+        let stderr = child.stderr.take().unwrap();
+        let log = RefCell::new(Log { stderr, text: Vec::new(), awaited: 0 });
+        let mut daemon = Self { child, stdout, log, ready };
         if !daemon.ready.starts_with("ready: ") {
             daemon.child.kill().unwrap();
             panic!("not ready: {:?}", daemon.wait());
@@ -198,11 +180,31 @@ impl Daemon {
         assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
+    /// Waits until the daemon's log has these words, after those that the test has awaited before.
+    pub fn await_log(&self, words: &str) {
+        let Log { stderr, text, awaited } = &mut *self.log.borrow_mut();
+        loop {
+            let mut places = text[*awaited..].windows(words.len());
+            if let Some(place) = places.position(|window| window == words.as_bytes()) {
+                *awaited += place + words.len();
+                return;
+            }
+            let timeout = PollTimeout::try_from(PATIENCE).unwrap();
+            let ready = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLIN)], timeout);
+            let mut more = [0; 4096];
+            let len = if ready == Ok(1) { stderr.read(&mut more).unwrap() } else { 0 };
+            assert!(len > 0, "no {words:?}: {}", String::from_utf8_lossy(text));
+            text.extend(&more[..len]);
+        }
+    }
+
     /// Waits until the daemon ends.
     pub fn wait(&mut self) -> Ended {
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let Log { stderr, text, .. } = self.log.get_mut();
+        stderr.read_to_end(text).unwrap();
+        let stderr = String::from_utf8(std::mem::take(text)).unwrap();
         Ended { status: self.child.wait().unwrap(), stdout, stderr }
     }
 

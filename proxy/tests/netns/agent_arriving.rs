@@ -1,0 +1,229 @@
+//! Datagrams that the network loses on their way to the agent's host: the host gets them from the
+//! proxy.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::link::{bind, link};
+use crate::common::{Daemon, PATIENCE, fails, get, in_namespace, run};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use serde_json::Value;
+
+/// A link between `tap0` and `tap1`. It loses what goes to port 4000 with an RTP number from 2000
+/// to 2399 that ends with 5.
+const RELAY: &str = r#"
+import fcntl, os, select, struct
+def tap(name):
+    fd = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(fd, 0x400454ca, struct.pack("16sH14x", name, 0x0002 | 0x1000))
+    return fd
+def is_lost(frame):
+    udp = 14 + (20 if frame[12:14] == b"\x08\x00" else 40)
+    if len(frame) < udp + 12 or frame[udp + 2:udp + 4] != (4000).to_bytes(2, "big"):
+        return False
+    number = int.from_bytes(frame[udp + 10:udp + 12], "big")
+    return 2000 <= number < 2400 and number % 10 == 5
+near, far = tap(b"tap0"), tap(b"tap1")
+print("ready", flush=True)
+while True:
+    for fd in select.select([near, far], [], [])[0]:
+        frame = os.read(fd, 4096)
+        if fd == far or not is_lost(frame):
+            try:
+                os.write(near + far - fd, frame)
+            except OSError:
+                pass
+"#;
+
+/// A packet of a call. No other packet ends with the same bytes.
+fn rtp(number: u16) -> Vec<u8> {
+    let [high, low] = number.to_be_bytes();
+    let tag = u32::from(number).wrapping_mul(0x9e37_79b1).to_be_bytes();
+    [&[0x80, 111, high, low, 0, 0, high, low, 0, 0, 0, 7][..], &[low; 160], &tag].concat()
+}
+
+/// The address as `ip` takes it, for a link. An IPv6 address is usable at once.
+fn prefix(ip: &str) -> String {
+    if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") }
+}
+
+/// The agent's host at the other end of the relay: its socket, and its agent.
+fn host(
+    [ours, theirs]: [&'static str; 2],
+    filter: &'static str,
+    arguments: &'static str,
+) -> (UdpSocket, Daemon) {
+    let prefix =
+        |ip: &str| if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") };
+    let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+    let there = thread::spawn(move || {
+        // Only for this thread.
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        for name in ["all", "default"] {
+            let file = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+            std::fs::write(file, filter).unwrap();
+        }
+        tell.send(gettid()).unwrap();
+        wait.recv().unwrap();
+        run("ip link set lo up");
+        run(&format!("ip address add {} dev tap1", prefix(theirs)));
+        run("ip link set tap1 up");
+        let family = if ours.contains(':') { "-6" } else { "-4" };
+        run(&format!("ip {family} route add default via {ours}"));
+        let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
+        agent.args("-i tap1 -v --json --metrics off".split(' ')).env_remove("RUST_LOG");
+        (socket, Daemon::begin(agent.args(arguments.split_whitespace())))
+    });
+    run(&format!("ip link set tap1 netns {}", told.recv().unwrap()));
+    moved.send(()).unwrap();
+    there.join().unwrap()
+}
+
+/// Sends these packets of a call from a server to the agent's host, past the proxy. Returns the
+/// packets that the host got, and the agent's totals and log.
+#[allow(clippy::disallowed_methods, reason = "a failing test must end")]
+fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>>, Value, String) {
+    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
+    }
+    let (near, far) = if v6 {
+        (["fd09::1", "fd09::2"], ("fd08::1/64 nodad", "fd08::2/64 nodad"))
+    } else {
+        (["10.9.0.1", "10.9.0.2"], ("10.8.0.1/24", "10.8.0.2/24"))
+    };
+    let mut relay =
+        Command::new("python3").args(["-c", RELAY]).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let server = link("far0", far, &[], move || {
+        let (family, gateway, own) = if v6 {
+            ("-6", "fd08::1", "[fd08::2]:443")
+        } else {
+            ("-4", "10.8.0.1", "10.8.0.2:443")
+        };
+        run(&format!("ip {family} route add default via {gateway}"));
+        bind(own)
+    });
+    run(&format!("ip address add {} dev tap0", prefix(near[0])));
+    run("ip link set tap0 up");
+    let proxy = Daemon::start("-i tap0 --json --keep 8M");
+    let (socket, agent) = host(near, filter, arguments);
+    let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
+    let mut got = BTreeMap::new();
+    let mut receive = |within: Duration| {
+        socket.set_read_timeout(Some(within)).unwrap();
+        let mut buffer = [0; 2000];
+        let Ok((len, source)) = socket.recv_from(&mut buffer) else { return None };
+        assert_eq!(source, from, "the flow's own address");
+        if buffer[0] != 0x80 {
+            // The answer to a marker, which comes along the path.
+            return Some(0);
+        }
+        let number = u16::from_be_bytes([buffer[2], buffer[3]]);
+        let before = got.insert(number, buffer[..len].to_vec());
+        assert_eq!(before, None, "{number} arrives twice");
+        Some(number)
+    };
+    // The flow sends until the proxy keeps copies, if the agent requests any.
+    let (begun, mut number) = (Instant::now(), 10_000);
+    let keeps = || -> bool {
+        let status: Value = serde_json::from_str(&get("127.0.0.1:9252", "/status").2).unwrap();
+        status["copies"]["sessions"].as_u64() > Some(0)
+    };
+    while number < u16::MAX
+        && begun.elapsed() < PATIENCE
+        && (number < 10_050 || (arguments.is_empty() && !keeps()))
+    {
+        server.send_to(&rtp(number), to).unwrap();
+        number += 1;
+        receive(Duration::from_millis(100));
+    }
+    let mut is_last = false;
+    for number in 2000..2400 {
+        server.send_to(&rtp(number), to).unwrap();
+        is_last |= receive(Duration::from_millis(3)) == Some(2399);
+    }
+    // The relay does not lose the last packet, and changes no order.
+    while !is_last {
+        is_last = receive(PATIENCE).unwrap() == 2399;
+    }
+    // Copies may still be on their way, and at the end in the socket.
+    while receive(Duration::from_millis(200)).is_some() {}
+    let ended = agent.stop();
+    while receive(Duration::from_millis(1)).is_some() {}
+    drop(proxy);
+    relay.kill().unwrap();
+    relay.wait().unwrap();
+    run("ip link delete far0");
+    got.retain(|number, _| *number < 10_000);
+    let calls = got.into_values().collect();
+    (calls, ended.summary(), ended.stderr)
+}
+
+fn all() -> Vec<Vec<u8>> {
+    (2000..2400).map(rtp).collect()
+}
+
+#[test]
+fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
+    in_namespace(|| {
+        for (v6, filter) in [(false, "0"), (false, "1"), (false, "2"), (true, "1")] {
+            let sent = all();
+            // A pause of the machine looks like a queue. The agent then requests nothing for a
+            // moment. Without the agent, 360 packets arrive in every call: one call of three is
+            // proof.
+            let is_repaired = (0..3).any(|_| {
+                let (got, totals, log) = call(v6, filter, "");
+                let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
+                assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
+                assert!(totals["missed"].as_u64() >= Some(30), "{what}");
+                assert!(log.contains(": an answer names the proxy "), "{what}");
+                let delivered = u64::try_from(got.len() - 360).ok();
+                assert_eq!(totals["delivered"].as_u64(), delivered, "{what}");
+                eprintln!("{} of 400, {what}", got.len());
+                got.len() >= 396
+            });
+            assert!(is_repaired, "IPv6: {v6}, rp_filter {filter}");
+        }
+    });
+}
+
+#[test]
+fn an_agent_without_its_device_continues() {
+    in_namespace(|| {
+        let (got, totals, log) = call(false, "0", "--tun off");
+        assert_eq!(got.len(), 360, "{totals}");
+        assert!(!log.contains("TUN"), "{log}");
+
+        // Another interface has this name.
+        run("ip link add other0 type veth peer name other1");
+        let agent = |arguments: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
+            command.args(["-i", "lo", "--metrics", "off"]).args(arguments.split_whitespace());
+            command
+        };
+        let (status, _, error) = fails(&mut agent("--tun other0"));
+        assert_eq!((status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert!(error.contains("the interface other0 exists already"), "{error}");
+
+        // Without the privilege, the agent warns that it has no default device. A named device is
+        // an error.
+        let unprivileged = |arguments: &[&str]| {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]);
+            command.arg(env!("CARGO_BIN_EXE_sidekick-agent"));
+            command.args(["-i", "lo", "--metrics", "off"]).args(arguments);
+            command
+        };
+        let said = Daemon::begin(&mut unprivileged(&[])).stop().stderr;
+        assert!(said.contains("no help for what arrives: cannot create"), "{said}");
+        let (_, _, error) = fails(&mut unprivileged(&["--tun", "mine0"]));
+        assert!(error.contains("CAP_NET_ADMIN"), "{error}");
+    });
+}

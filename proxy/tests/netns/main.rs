@@ -1,0 +1,21 @@
+//! Running daemons, each test in a network namespace of its own and in real time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod agent;
+mod agent_arriving;
+mod agent_observe;
+mod compat;
+mod drops;
+mod flood;
+mod keep;
+mod markers;
+mod observe;
+mod oddities;
+mod port;
+mod privileges;
+mod session;
+mod start;
