@@ -5,6 +5,16 @@
 //! any change of behaviour. `make tables` computes all figures, and accepts the new ones. `cargo
 //! insta` would accept a mixture of new and old ones.
 
+/// Compares a table with the snapshot of this name in `netem/tests/snapshots`.
+macro_rules! assert_snapshot {
+    ($name:literal, $text:expr) => {
+        insta::with_settings!(
+            { snapshot_path => "../snapshots", prepend_module_to_snapshot => false },
+            { insta::assert_snapshot!($name, $text) }
+        )
+    };
+}
+
 /// Whether to compute all figures: `make tables` runs.
 pub(crate) fn is_whole() -> bool {
     std::env::var_os("INSTA_UPDATE").is_some_and(|update| update == "always")

@@ -3,20 +3,11 @@
 //!
 //! `make tables` accepts new tables.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-#[path = "support/table.rs"]
-mod table;
-
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
-use table::Table;
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
+use crate::support::table::Table;
 
 /// Reno transfers from 3 to 19 MB over the same path, depending on the seed.
 const SEEDS: u64 = 20;
@@ -88,15 +79,18 @@ impl Satellites {
     }
 }
 
-const MEGABYTES: &str = include_str!("snapshots/satellites__megabytes_in_thirty_seconds.snap");
-const PAGES: &str = include_str!("snapshots/satellites__time_to_load_a_page.snap");
+const MEGABYTES: &str = include_str!("../snapshots/satellites__megabytes_in_thirty_seconds.snap");
+const PAGES: &str = include_str!("../snapshots/satellites__time_to_load_a_page.snap");
 
 #[test]
 fn megabytes_in_thirty_seconds() {
     let all = Satellites::megabytes();
-    insta::assert_snapshot!(all.table().text(MEGABYTES, |row, column| {
-        format!("{:.1}", megabytes(&all.runs(row, column, &[])))
-    }));
+    assert_snapshot!(
+        "satellites__megabytes_in_thirty_seconds",
+        all.table().text(MEGABYTES, |row, column| {
+            format!("{:.1}", megabytes(&all.runs(row, column, &[])))
+        })
+    );
 }
 
 /// Seconds: the median, and the 95th percentile.
@@ -104,16 +98,20 @@ fn megabytes_in_thirty_seconds() {
 fn time_to_load_a_page() {
     let all = Satellites::pages();
     let page = ["flow.kind=page", "flow.bytes=2000000", "flow.seconds=600"];
-    insta::assert_snapshot!(all.table().text(PAGES, |row, column| {
-        let records = all.runs(row, column, &page);
-        let at = |percent| percentile(records.iter().map(|record| record.time_s), percent).unwrap();
-        format!("{:.2}, {:.2}", at(50), at(95))
-    }));
+    assert_snapshot!(
+        "satellites__time_to_load_a_page",
+        all.table().text(PAGES, |row, column| {
+            let records = all.runs(row, column, &page);
+            let at =
+                |percent| percentile(records.iter().map(|record| record.time_s), percent).unwrap();
+            format!("{:.2}, {:.2}", at(50), at(95))
+        })
+    );
 }
 
 #[test]
 fn the_document_shows_the_tables_as_they_are() {
-    let results = include_str!("../../docs/results.md");
+    let results = include_str!("../../../docs/results.md");
     Satellites::megabytes().table().assert_shown(MEGABYTES, results);
     Satellites::pages().table().assert_shown(PAGES, results);
 }

@@ -3,19 +3,10 @@
 //!
 //! `make tables` accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-#[path = "support/table.rs"]
-mod table;
-
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
-use table::Table;
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
+use crate::support::table::Table;
 
 /// The server's controllers: a name and the setting.
 const CUBIC: &str = "flow.cc=cubic";
@@ -88,7 +79,7 @@ fn rows() -> Vec<Row> {
 
 /// At higher loss, runs without help would take minutes.
 const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
-const SNAPSHOT: &str = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
+const SNAPSHOT: &str = include_str!("../snapshots/parity__goodput_past_a_far_proxy.snap");
 
 fn table() -> Table {
     Table {
@@ -105,15 +96,18 @@ fn table() -> Table {
 fn goodput_past_a_far_proxy() {
     const SEEDS: u64 = 9;
     let rows = rows();
-    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
-        let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
-        format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
-    }));
+    assert_snapshot!(
+        "parity__goodput_past_a_far_proxy",
+        table().text(SNAPSHOT, |row, column| {
+            let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
+            format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
+        })
+    );
 }
 
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    table().assert_shown(SNAPSHOT, include_str!("../../docs/results.md"));
+    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"));
 }
 
 /// Downloads of 20 MB through Packrat's networks. At 20 % loss, the proxy reaches its cap on

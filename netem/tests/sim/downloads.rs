@@ -3,20 +3,11 @@
 //!
 //! `make tables` accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-#[path = "support/table.rs"]
-mod table;
-
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
-use table::Table;
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
+use crate::support::table::Table;
 
 /// The server's controllers: the name and the setting of each.
 const SERVERS: [(&str, &str); 4] = [
@@ -41,7 +32,7 @@ fn copies(record: &RunRecord) -> f64 {
 }
 
 const SNAPSHOT: &str =
-    include_str!("snapshots/downloads__goodput_of_downloads_against_near_loss.snap");
+    include_str!("../snapshots/downloads__goodput_of_downloads_against_near_loss.snap");
 
 /// The rows of the table: whether the client has help, and the server.
 fn rows() -> Vec<(&'static str, &'static str, String)> {
@@ -66,13 +57,17 @@ fn table() -> Table {
 fn goodput_of_downloads_against_near_loss() {
     const SEEDS: u64 = 5;
     let rows = rows();
-    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
-        let (mode, cc, _) = &rows[row];
-        let loss = format!("near.loss_percent={}", LOSSES[column]);
-        let settings = [*mode, *cc, &loss, "flow.bytes=4194304"];
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-        format!("{:.2}", goodput(&run_all(&jobs)))
-    }));
+    assert_snapshot!(
+        "downloads__goodput_of_downloads_against_near_loss",
+        table().text(SNAPSHOT, |row, column| {
+            let (mode, cc, _) = &rows[row];
+            let loss = format!("near.loss_percent={}", LOSSES[column]);
+            let settings = [*mode, *cc, &loss, "flow.bytes=4194304"];
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+            format!("{:.2}", goodput(&run_all(&jobs)))
+        })
+    );
 }
 
 /// Small downloads consist of handshakes and tails, where a loss costs a timeout.
@@ -177,7 +172,7 @@ fn a_helped_download_shares_a_congested_near_segment() {
 /// docs/results.md has the table.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    let results = include_str!("../../docs/results.md");
+    let results = include_str!("../../../docs/results.md");
     for (name, server) in [
         ("CUBIC, stock quiche", "stock CUBIC"),
         ("CUBIC, RFC 9438", "RFC 9438 CUBIC"),

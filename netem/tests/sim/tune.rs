@@ -3,17 +3,9 @@
 //!
 //! `make tables` accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-
 use std::fmt::Write;
 
-use jobs::{job, median_of, run_all};
-
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
 
 /// 100 Mbit/s at a round trip of 200 ms. The queues hold as many bytes as the path does.
 const PATH: [&str; 7] = [
@@ -83,14 +75,14 @@ fn tune_is_as_fast_as_the_best_cell() {
             assert!(ratio <= 1.03, "{loss} %, {name}: {ratio}");
         }
     }
-    insta::assert_snapshot!(table);
+    assert_snapshot!("tune__tune_is_as_fast_as_the_best_cell", table);
 }
 
 /// Checks the rows of the table in docs/results.md.
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    let results = include_str!("../../docs/results.md");
-    let snapshot = include_str!("snapshots/tune__tune_is_as_fast_as_the_best_cell.snap");
+    let results = include_str!("../../../docs/results.md");
+    let snapshot = include_str!("../snapshots/tune__tune_is_as_fast_as_the_best_cell.snap");
     let mut rows = 0;
     for (name, figures) in snapshot.lines().filter_map(|line| line.split_at_checked(20)) {
         if !name.contains(" %, ") {

@@ -1,18 +1,13 @@
 //! A thousand uploads in virtual time. Each has its own mixture of faults. Each is compared with
 //! the same sender without a Sidekick under the same faults.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/adversity.rs"]
-mod adversity;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use adversity::{BYTES, Draws, Group, band};
 use sidekick_netem::record::RunRecord;
 
-virtual_time::in_force!();
+use crate::support::adversity::{self, BYTES, Draws, Group, band};
+use crate::support::many;
 
 const SEEDS: u64 = 1000;
 /// The modes, each with the controller below it. Early loss uses CUBIC of RFC 9438. quiche's own
@@ -57,9 +52,12 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
     let mut groups: BTreeMap<(usize, &str, u32), Group> = BTreeMap::new();
     let (mut early, mut alone) = (0, 0);
     let mut failures = Vec::new();
-    for seed in 0..SEEDS {
+    let runs = many::run((0..SEEDS).collect(), |&seed| {
         let mixture = mixture(seed);
-        let (assisted, plain) = (upload(&mixture, true, seed), upload(&mixture, false, seed));
+        (upload(&mixture, true, seed), upload(&mixture, false, seed))
+    });
+    for (seed, (assisted, plain)) in (0..).zip(runs) {
+        let mixture = mixture(seed);
         let assisted = match assisted {
             Ok(assisted) => assisted,
             Err(error) => {

@@ -2,19 +2,12 @@
 //! The tests compare both with published figures, and with tables in snapshots. `make tables`
 //! accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-
 use std::fmt::Write as _;
 
-use jobs::{job, median_of, run_all};
 use sidekick_netem::figures::reference;
 use sidekick_netem::record::{Audio, RunRecord};
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
 
 /// Each call lasts a minute.
 const SEEDS: u64 = 5;
@@ -173,7 +166,7 @@ fn what_help_spares_a_call_and_costs_it() {
             write!(table, "{figure:10.1}").unwrap();
         }
     }
-    insta::assert_snapshot!(table);
+    assert_snapshot!("calls__what_help_spares_a_call_and_costs_it", table);
 }
 
 /// The proxy is 30 ms away from the end behind the lossy hop. A talker there re-injects. A listener
@@ -203,7 +196,7 @@ fn what_parity_spares_a_call_past_a_far_proxy() {
         }
         waits.push((figures, calls.cost()));
     }
-    insta::assert_snapshot!(table);
+    assert_snapshot!("calls__what_parity_spares_a_call_past_a_far_proxy", table);
     let [_, reinject @ .., end_to_end, some, all] = &waits[..] else { panic!("seven rows") };
     for (figures, _) in reinject {
         // Parity needs no round trip.
@@ -217,7 +210,8 @@ fn what_parity_spares_a_call_past_a_far_proxy() {
 
 #[test]
 fn the_results_show_the_far_table_as_it_is() {
-    let snapshot = include_str!("snapshots/calls__what_parity_spares_a_call_past_a_far_proxy.snap");
+    let snapshot =
+        include_str!("../snapshots/calls__what_parity_spares_a_call_past_a_far_proxy.snap");
     the_results_show(snapshot, 32);
 }
 
@@ -331,14 +325,14 @@ fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
 #[test]
 fn the_results_show_the_table_as_it_is() {
     the_results_show(
-        include_str!("snapshots/calls__what_help_spares_a_call_and_costs_it.snap"),
+        include_str!("../snapshots/calls__what_help_spares_a_call_and_costs_it.snap"),
         24,
     );
 }
 
 /// Checks the rows of a snapshot. The row names have `width` characters.
 fn the_results_show(snapshot: &str, width: usize) {
-    let results = include_str!("../../docs/results.md");
+    let results = include_str!("../../../docs/results.md");
     let rows = snapshot.lines().skip_while(|line| !line.starts_with("de-jitter")).skip(1);
     let rows: Vec<_> = rows.map(|line| line.split_at(width)).collect();
     assert!(!rows.is_empty(), "the snapshot has no rows");

@@ -1,18 +1,11 @@
 //! Uploads in virtual time past a lying proxy: the cost of the lies, by comparison with the same
 //! upload without a Sidekick.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-
 use std::fmt::Write as _;
 
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
 
 /// The number of seeds for runs beside another flow, which depend on chance.
 const SEEDS: u64 = 7;

@@ -4,21 +4,13 @@
 //! `SIDEKICK_SEEDS=1000 cargo test --release -p sidekick-netem --test download_adversity` runs a
 //! thousand.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/adversity.rs"]
-mod adversity;
-#[path = "support/many.rs"]
-mod many;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use adversity::{BYTES, Draws, Group, band};
 use sidekick_netem::record::RunRecord;
 
-virtual_time::in_force!();
+use crate::support::adversity::{self, BYTES, Draws, Group, band};
+use crate::support::many;
 
 /// The default number of downloads. The environment can change it.
 const SEEDS: u64 = 200;

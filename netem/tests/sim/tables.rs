@@ -3,20 +3,11 @@
 //!
 //! `make tables` accepts a new table. Commit it together with the change that made it.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-#[path = "support/table.rs"]
-mod table;
-
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
-use table::{Table, is_whole};
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
+use crate::support::table::{Table, is_whole};
 
 /// The rows of a table: the name and the settings of each.
 const SENDERS: [(&str, &[&str]); 11] = [
@@ -34,7 +25,7 @@ const SENDERS: [(&str, &[&str]); 11] = [
 ];
 const LOSSES: [&str; 7] = ["0", "1", "2", "4", "8", "15", "30"];
 
-const SNAPSHOT: &str = include_str!("snapshots/tables__goodput_against_near_loss.snap");
+const SNAPSHOT: &str = include_str!("../snapshots/tables__goodput_against_near_loss.snap");
 
 fn table() -> Table {
     Table {
@@ -50,12 +41,16 @@ fn table() -> Table {
 #[test]
 fn goodput_against_near_loss() {
     const SEEDS: u64 = 10;
-    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
-        let loss = format!("near.loss_percent={}", LOSSES[column]);
-        let settings = [SENDERS[row].1, &[&loss, "flow.bytes=4194304"]].concat();
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-        format!("{:.2}", median_of(&run_all(&jobs), |record| record.goodput_mbit_s))
-    }));
+    assert_snapshot!(
+        "tables__goodput_against_near_loss",
+        table().text(SNAPSHOT, |row, column| {
+            let loss = format!("near.loss_percent={}", LOSSES[column]);
+            let settings = [SENDERS[row].1, &[&loss, "flow.bytes=4194304"]].concat();
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+            format!("{:.2}", median_of(&run_all(&jobs), |record| record.goodput_mbit_s))
+        })
+    );
 }
 
 /// The least goodput of `auto`, of PACUBIC, and of re-injection over the most usual controller: 10
@@ -271,7 +266,7 @@ fn ack_reduction_costs_nothing_past_a_near_proxy() {
 #[test]
 fn cubic_of_rfc_9438_does_as_the_published_quic() {
     const SEEDS: u64 = 10;
-    let published = include_str!("../reference/nsdi24-upload-by-loss.csv");
+    let published = include_str!("../../reference/nsdi24-upload-by-loss.csv");
     for loss in ["1.0", "2.0", "4.0"] {
         let row =
             published.lines().find(|line| line.starts_with(&format!("quic,{loss},"))).unwrap();
@@ -328,7 +323,7 @@ fn some_help_is_slower_than_none() {
              {helped:.2} | CUBIC, RFC 9438 | {plain:.2} |\n"
         ));
     }
-    let results = include_str!("../../docs/results.md");
+    let results = include_str!("../../../docs/results.md");
     for row in rows {
         assert!(results.contains(&row), "docs/results.md lacks {row}");
     }
@@ -337,8 +332,8 @@ fn some_help_is_slower_than_none() {
 /// README has some of the rows, and docs/results.md has all of them.
 #[test]
 fn the_documents_show_the_table_as_it_is() {
-    let readme = include_str!("../../README.md");
-    let results = include_str!("../../docs/results.md");
+    let readme = include_str!("../../../README.md");
+    let results = include_str!("../../../docs/results.md");
     let mut in_readme = 0;
     for (name, sender) in [
         ("CUBIC, stock quiche", "stock CUBIC"),
