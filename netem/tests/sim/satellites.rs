@@ -7,6 +7,7 @@ use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
 
 use crate::support::jobs::{job, median_of, run_all};
+use crate::support::seeds::few_or_all;
 use crate::support::table::Table;
 
 /// Reno transfers from 3 to 19 MB over the same path, depending on the seed.
@@ -82,17 +83,6 @@ impl Satellites {
 const MEGABYTES: &str = include_str!("../snapshots/satellites__megabytes_in_thirty_seconds.snap");
 const PAGES: &str = include_str!("../snapshots/satellites__time_to_load_a_page.snap");
 
-#[test]
-fn megabytes_in_thirty_seconds() {
-    let all = Satellites::megabytes();
-    assert_snapshot!(
-        "satellites__megabytes_in_thirty_seconds",
-        all.table().text(MEGABYTES, |row, column| {
-            format!("{:.1}", megabytes(&all.runs(row, column, &[])))
-        })
-    );
-}
-
 /// Seconds: the median, and the 95th percentile.
 #[test]
 fn time_to_load_a_page() {
@@ -122,7 +112,7 @@ fn the_document_shows_the_tables_as_they_are() {
 fn help_comes_from_behind_the_satellite() {
     let parity = [RECEIVE, "sidekick.repair=parity", "flow.cc=reno", "middle.loss_percent=0.1"];
     let rebuilt = |at: &[&str]| {
-        let records = runs("smaq-leo", 3, &[&parity, at]);
+        let records = runs("smaq-leo", few_or_all(1, 3), &[&parity, at]);
         median_of(&records, |record| record.repeats.unwrap_or_default().parity_rebuilt as f64)
     };
     assert_eq!(rebuilt(&["sidekick.at=first"]), 0.0);
@@ -150,4 +140,20 @@ fn the_middle_segment_is_a_part_of_the_path() {
     let lossy = runs("smaq-leo", 1, &[&short, &["middle.loss_percent=5"]]);
     let packets = lossy[0].packets;
     assert!(packets.lost_middle.unwrap() > 0 && packets.lost_near + packets.lost_far == 0);
+}
+
+/// What takes long: each figure is of twenty runs of thirty seconds.
+mod full {
+    use super::*;
+
+    #[test]
+    fn megabytes_in_thirty_seconds() {
+        let all = Satellites::megabytes();
+        assert_snapshot!(
+            "satellites__megabytes_in_thirty_seconds",
+            all.table().text(MEGABYTES, |row, column| {
+                format!("{:.1}", megabytes(&all.runs(row, column, &[])))
+            })
+        );
+    }
 }

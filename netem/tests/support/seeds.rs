@@ -1,7 +1,7 @@
-//! The number of seeds.
+//! The number of seeds and of cases.
 //!
-//! A test that every change runs has few. `SIDEKICK_SEEDS=all` runs as many as the bounds of the
-//! tests were made for, and as many rows of the tables. `SIDEKICK_SEEDS=NUMBER` runs the seeds
+//! A test that every change runs has few seeds, or few of its cases. `SIDEKICK_SEEDS=all` runs
+//! all seeds and all cases, and more rows of the tables. `SIDEKICK_SEEDS=NUMBER` runs the seeds
 //! below a number in those tests that compare mixtures of faults, and few in the others:
 //!
 //! ```text
@@ -35,6 +35,14 @@ pub(crate) fn is_all() -> bool {
 /// `all` if all seeds and rows are to run, and otherwise `few`.
 pub(crate) fn few_or_all<T>(few: T, all: T) -> T {
     if is_all() { all } else { few }
+}
+
+/// All cases if all seeds and rows are to run, and otherwise one in `one_in` from the first.
+pub(crate) fn some<T>(
+    one_in: usize,
+    cases: impl IntoIterator<Item = T>,
+) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(few_or_all(one_in, 1))
 }
 
 /// The number of seeds of a test in which any number makes sense.
