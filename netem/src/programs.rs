@@ -15,8 +15,9 @@ use nix::unistd::Pid;
 
 use crate::namespace::{Namespace, NamespaceError};
 
-/// The longest time until a program reports that it is ready.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+/// The longest time until a program reports that it is ready. On a busy machine, it may get no
+/// processor for a while.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a program may take to end after SIGTERM.
 pub(crate) const STOPPED_WITHIN: Duration = Duration::from_secs(5);
 /// The longest wait for the rest of a program's output after its end, or for its end after it

@@ -7,8 +7,7 @@ use sidekick_netem::report::median;
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim;
 
-#[path = "many.rs"]
-mod many;
+use super::many;
 
 /// One run of a scenario with some settings.
 #[derive(Clone, Debug)]

@@ -1,9 +1,22 @@
 //! Tables of simulated figures. A snapshot has each table, and a document shows its rows.
 //!
-//! A whole table takes minutes. So a test computes one figure of every second row, and expects it
-//! in the snapshot. Its column moves on from row to row. The figures are exact, so they show nearly
-//! any change of behaviour. `make tables` computes all figures, and accepts the new ones. `cargo
-//! insta` would accept a mixture of new and old ones.
+//! A whole table takes minutes. So a test computes one figure of every eighth row, or of every
+//! second one if `SIDEKICK_SEEDS` is `all`, and expects it in the snapshot. Its column moves on
+//! from row to row. The figures are exact, so they show nearly any change of behaviour. `make
+//! tables` computes all figures, and accepts the new ones. `cargo insta` would accept a mixture of
+//! new and old ones.
+
+use super::seeds::few_or_all;
+
+/// Compares a table with the snapshot of this name in `netem/tests/snapshots`.
+macro_rules! assert_snapshot {
+    ($name:literal, $text:expr) => {
+        insta::with_settings!(
+            { snapshot_path => "../snapshots", prepend_module_to_snapshot => false },
+            { insta::assert_snapshot!($name, $text) }
+        )
+    };
+}
 
 /// Whether to compute all figures: `make tables` runs.
 pub(crate) fn is_whole() -> bool {
@@ -21,8 +34,7 @@ pub(crate) struct Table {
     /// The width of a column.
     pub(crate) width: usize,
     /// Words in the names of rows that take long, and that help does not change or other rows
-    /// represent. Only `make tables` computes these rows. The tests compute every second one of the
-    /// rest.
+    /// represent. Only `make tables` computes these rows. The tests compute some of the rest.
     pub(crate) slow: &'static [&'static str],
 }
 
@@ -37,6 +49,7 @@ impl Table {
         let known = self.figures(snapshot);
         let is_whole = is_whole();
         let chosen = std::env::var("SIDEKICK_ROWS").unwrap_or_default();
+        let one_in = few_or_all(8, 2);
         let mut sampled = 0;
         let mut lines = vec![format!("{:1$}", self.corner, self.name)];
         lines[0].extend(self.columns.iter().map(|column| format!("{column:>0$}", self.width)));
@@ -48,7 +61,7 @@ impl Table {
                 (false, _) if self.slow.iter().any(|word| name.contains(word)) => false,
                 (false, _) => {
                     sampled += 1;
-                    sampled % 2 == 1
+                    sampled % one_in == 1
                 }
             };
             for column in 0..self.columns.len() {
@@ -89,7 +102,6 @@ impl Table {
     }
 
     /// Checks that a document has each row of the snapshot, in Markdown.
-    #[allow(dead_code, reason = "some documents have other names for the rows")]
     pub(crate) fn assert_shown(&self, snapshot: &str, document: &str) {
         for name in &self.rows {
             let row = self.markdown(snapshot, name, name);

@@ -1,4 +1,4 @@
-//! Tests of the page's text. `tests/figures_page.rs` tests its look in a browser.
+//! Tests of the page's text. `tests/programs/figures_page.rs` tests its look in a browser.
 
 use super::*;
 use crate::figures::model::{Axis, Curve, Entry, Table};

@@ -2,19 +2,12 @@
 //! The tests compare both with published figures, and with tables in snapshots. `make tables`
 //! accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-
 use std::fmt::Write as _;
 
-use jobs::{job, median_of, run_all};
 use sidekick_netem::figures::reference;
 use sidekick_netem::record::{Audio, RunRecord};
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
 
 /// Each call lasts a minute.
 const SEEDS: u64 = 5;
@@ -173,51 +166,13 @@ fn what_help_spares_a_call_and_costs_it() {
             write!(table, "{figure:10.1}").unwrap();
         }
     }
-    insta::assert_snapshot!(table);
-}
-
-/// The proxy is 30 ms away from the end behind the lossy hop. A talker there re-injects. A listener
-/// there rebuilds packets from parity.
-#[test]
-fn what_parity_spares_a_call_past_a_far_proxy() {
-    let calls: [(&str, &[&str]); 7] = [
-        ("talker, end to end", &["flow.kind=audio"]),
-        ("talker, every 2, 8 sums", TALKER),
-        ("talker, every 1, 8 sums", &[TALKER, &["sidekick.every_packets=1"]].concat()),
-        ("talker, every 1, 1 sum, polls", &[TALKER, POLLING].concat()),
-        ("listener, end to end", &[]),
-        ("listener, parity 35 %", RECEIVE),
-        ("listener, parity 100 %", &[RECEIVE, WHOLE].concat()),
-    ];
-    let mut table = format!("{:32}", "de-jitter, ms");
-    for name in ["p95", "p99", "p99.9", "max", "NACKs/min", "bytes, %"] {
-        write!(table, "{name:>10}").unwrap();
-    }
-    let mut waits = Vec::new();
-    for (name, settings) in calls {
-        let calls = Calls::of("audio-far-proxy", FAR_SEEDS, settings);
-        let figures = [calls.p95(), calls.p99(), calls.p999(), calls.max()];
-        write!(table, "\n{name:32}").unwrap();
-        for figure in figures.into_iter().chain([calls.nacks(), calls.cost()]) {
-            write!(table, "{figure:10.1}").unwrap();
-        }
-        waits.push((figures, calls.cost()));
-    }
-    insta::assert_snapshot!(table);
-    let [_, reinject @ .., end_to_end, some, all] = &waits[..] else { panic!("seven rows") };
-    for (figures, _) in reinject {
-        // Parity needs no round trip.
-        assert!(some.0[1] < figures[1] && some.0[2] <= figures[2], "{some:?}, {figures:?}");
-    }
-    assert!(end_to_end.0[1] > 100.0, "{end_to_end:?}");
-    // In a call, more than half of the parity repairs nothing. The cap does not count headers.
-    assert!(some.1 <= 45.0 && all.1 <= 110.0, "{} and {} % of the bytes", some.1, all.1);
-    assert!(all.0[1] < 1.0 && all.0[2] < 21.0, "{all:?}");
+    assert_snapshot!("calls__what_help_spares_a_call_and_costs_it", table);
 }
 
 #[test]
 fn the_results_show_the_far_table_as_it_is() {
-    let snapshot = include_str!("snapshots/calls__what_parity_spares_a_call_past_a_far_proxy.snap");
+    let snapshot =
+        include_str!("../snapshots/calls__what_parity_spares_a_call_past_a_far_proxy.snap");
     the_results_show(snapshot, 32);
 }
 
@@ -331,14 +286,14 @@ fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
 #[test]
 fn the_results_show_the_table_as_it_is() {
     the_results_show(
-        include_str!("snapshots/calls__what_help_spares_a_call_and_costs_it.snap"),
+        include_str!("../snapshots/calls__what_help_spares_a_call_and_costs_it.snap"),
         24,
     );
 }
 
 /// Checks the rows of a snapshot. The row names have `width` characters.
 fn the_results_show(snapshot: &str, width: usize) {
-    let results = include_str!("../../docs/results.md");
+    let results = include_str!("../../../docs/results.md");
     let rows = snapshot.lines().skip_while(|line| !line.starts_with("de-jitter")).skip(1);
     let rows: Vec<_> = rows.map(|line| line.split_at(width)).collect();
     assert!(!rows.is_empty(), "the snapshot has no rows");
@@ -346,5 +301,49 @@ fn the_results_show(snapshot: &str, width: usize) {
         let figures: Vec<_> = figures.split_whitespace().collect();
         let row = format!("| {} | {} |", name.trim(), figures.join(" | "));
         assert!(results.contains(&row), "docs/results.md lacks {row}");
+    }
+}
+
+/// What takes long: the rows of the table are also compared with each other.
+mod full {
+    use super::*;
+
+    /// The proxy is 30 ms away from the end behind the lossy hop. A talker there re-injects. A
+    /// listener there rebuilds packets from parity.
+    #[test]
+    fn what_parity_spares_a_call_past_a_far_proxy() {
+        let calls: [(&str, &[&str]); 7] = [
+            ("talker, end to end", &["flow.kind=audio"]),
+            ("talker, every 2, 8 sums", TALKER),
+            ("talker, every 1, 8 sums", &[TALKER, &["sidekick.every_packets=1"]].concat()),
+            ("talker, every 1, 1 sum, polls", &[TALKER, POLLING].concat()),
+            ("listener, end to end", &[]),
+            ("listener, parity 35 %", RECEIVE),
+            ("listener, parity 100 %", &[RECEIVE, WHOLE].concat()),
+        ];
+        let mut table = format!("{:32}", "de-jitter, ms");
+        for name in ["p95", "p99", "p99.9", "max", "NACKs/min", "bytes, %"] {
+            write!(table, "{name:>10}").unwrap();
+        }
+        let mut waits = Vec::new();
+        for (name, settings) in calls {
+            let calls = Calls::of("audio-far-proxy", FAR_SEEDS, settings);
+            let figures = [calls.p95(), calls.p99(), calls.p999(), calls.max()];
+            write!(table, "\n{name:32}").unwrap();
+            for figure in figures.into_iter().chain([calls.nacks(), calls.cost()]) {
+                write!(table, "{figure:10.1}").unwrap();
+            }
+            waits.push((figures, calls.cost()));
+        }
+        assert_snapshot!("calls__what_parity_spares_a_call_past_a_far_proxy", table);
+        let [_, reinject @ .., end_to_end, some, all] = &waits[..] else { panic!("seven rows") };
+        for (figures, _) in reinject {
+            // Parity needs no round trip.
+            assert!(some.0[1] < figures[1] && some.0[2] <= figures[2], "{some:?}, {figures:?}");
+        }
+        assert!(end_to_end.0[1] > 100.0, "{end_to_end:?}");
+        // In a call, more than half of the parity repairs nothing. The cap does not count headers.
+        assert!(some.1 <= 45.0 && all.1 <= 110.0, "{} and {} % of the bytes", some.1, all.1);
+        assert!(all.0[1] < 1.0 && all.0[2] < 21.0, "{all:?}");
     }
 }

@@ -1,15 +1,14 @@
 //! Uploads in virtual time with faults. Each upload arrives, and loses at most the stated share of
 //! its goodput.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
 use std::sync::OnceLock;
 
 use sidekick_netem::record::{FaultCounts, RunRecord};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim::{self, SimError};
 
-virtual_time::in_force!();
+use crate::support::many;
+use crate::support::seeds::some;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// The modes, each with the controller below it.
@@ -57,7 +56,7 @@ fn median(records: &[RunRecord]) -> f64 {
 fn undisturbed() -> &'static (Vec<RunRecord>, [f64; 3]) {
     static UNDISTURBED: OnceLock<(Vec<RunRecord>, [f64; 3])> = OnceLock::new();
     UNDISTURBED.get_or_init(|| {
-        let all = |mode, cc| SEEDS.map(|seed| upload(mode, cc, "none", seed)).collect::<Vec<_>>();
+        let all = |mode, cc| many::run(SEEDS.collect(), |&seed| upload(mode, cc, "none", seed));
         (all("off", "cubic"), MODES.map(|(mode, cc)| median(&all(mode, cc))))
     })
 }
@@ -74,17 +73,26 @@ enum With {
     Plain,
 }
 
-/// Runs each row in each mode, prints a line of the table, and hands the records to `look`.
+/// Runs the rows in each mode, prints a line of the table, and hands the records to `look`.
 fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
+    let rows: Vec<_> = some(4, rows).collect();
+    let cells = rows.iter().flat_map(|row| (0..MODES.len()).map(move |number| (row.0, number)));
+    // The two of a cell are the faulty uploads, and the goodput to compare with.
+    let mut cells = many::run(cells.collect(), |&(events, number)| {
+        let (mode, cc) = MODES[number];
+        let compared = match with {
+            With::Undisturbed => undisturbed().1[number],
+            With::Plain => median(&uploads("off", cc, events)),
+        };
+        (uploads(mode, cc, events), compared)
+    })
+    .into_iter();
     let mut failures = Vec::new();
     for &(events, came_to_pass, floors) in rows {
         let mut line = format!("| {events} |");
-        for (number, ((mode, cc), floor)) in MODES.into_iter().zip(floors).enumerate() {
-            let records = uploads(mode, cc, events);
-            let compared = match with {
-                With::Undisturbed => undisturbed().1[number],
-                With::Plain => median(&uploads("off", cc, events)),
-            };
+        for (((mode, _), floor), (records, compared)) in
+            MODES.into_iter().zip(floors).zip(&mut cells)
+        {
             let (goodput, assisted) =
                 (median(&records), records.iter().filter(|record| record.assisted).count());
             line += &format!(" {goodput:.2} of {compared:.2}, {assisted} assisted |");
@@ -242,20 +250,20 @@ fn outages_and_changes_of_the_path_cost_no_more_than_with_plain_quic() {
 #[test]
 fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     let unseen = "unassisted: the proxy answers, but does not see this connection's packets";
-    for (mode, cc) in MODES {
-        for seed in SEEDS {
-            let mut scenario = scenario(mode, cc, "nat-rebinding at 1500");
-            scenario.apply(&["near.loss_percent=0"]).unwrap();
-            let record = run(&scenario, seed).unwrap();
-            assert_eq!(record.sha256, undisturbed().0[usize::try_from(seed).unwrap() - 1].sha256);
-            assert_eq!(record.faults.unwrap().nat_rebindings, 1);
-            assert_eq!(
-                (record.assistance.as_str(), record.packets.spurious),
-                (unseen, 0),
-                "{mode}, seed {seed}"
-            );
-        }
-    }
+    let runs = MODES.into_iter().flat_map(|modes| SEEDS.map(move |seed| (modes, seed)));
+    many::run(runs.collect(), |&((mode, cc), seed)| {
+        let mut scenario = scenario(mode, cc, "nat-rebinding at 1500");
+        scenario.apply(&["near.loss_percent=0"]).unwrap();
+        let record =
+            run(&scenario, seed).unwrap_or_else(|error| panic!("{mode}, seed {seed}: {error}"));
+        assert_eq!(record.sha256, undisturbed().0[usize::try_from(seed).unwrap() - 1].sha256);
+        assert_eq!(record.faults.unwrap().nat_rebindings, 1);
+        assert_eq!(
+            (record.assistance.as_str(), record.packets.spurious),
+            (unseen, 0),
+            "{mode}, seed {seed}"
+        );
+    });
 }
 
 /// With losses, quiche's server sometimes gives up the validation of the new path, and then the
@@ -263,25 +271,26 @@ fn after_a_nat_rebinding_the_rest_is_plain_quic() {
 #[test]
 fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
     let mut ended = [0, 0];
-    for (sidekick, mode, cc) in
-        MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)])
-    {
-        for seed in SEEDS {
-            match run(&scenario(mode, cc, "nat-rebinding at 1500"), seed) {
-                Ok(record) => {
-                    assert_eq!(record.faults.unwrap().nat_rebindings, 1);
-                    assert!(!record.assisted, "{mode}, seed {seed}: {}", record.assistance);
-                    assert_eq!(
-                        record.packets.spurious * u64::from(mode != "off"),
-                        0,
-                        "{mode}, seed {seed}"
-                    );
-                }
-                Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => {
-                    ended[sidekick] += 1;
-                }
-                Err(other) => panic!("{mode}, seed {seed}: {other}"),
+    let senders = MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)]);
+    let runs: Vec<_> = senders.flat_map(|sender| SEEDS.map(move |seed| (sender, seed))).collect();
+    let ends = many::run(runs.clone(), |&((_, mode, cc), seed)| {
+        run(&scenario(mode, cc, "nat-rebinding at 1500"), seed)
+    });
+    for (((sidekick, mode, _), seed), end) in runs.into_iter().zip(ends) {
+        match end {
+            Ok(record) => {
+                assert_eq!(record.faults.unwrap().nat_rebindings, 1);
+                assert!(!record.assisted, "{mode}, seed {seed}: {}", record.assistance);
+                assert_eq!(
+                    record.packets.spurious * u64::from(mode != "off"),
+                    0,
+                    "{mode}, seed {seed}"
+                );
             }
+            Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => {
+                ended[sidekick] += 1;
+            }
+            Err(other) => panic!("{mode}, seed {seed}: {other}"),
         }
     }
     println!("of 15 connections each, {} plain and {} helped ones ended", ended[0], ended[1]);
@@ -321,15 +330,20 @@ fn random_events(state: &mut u64) -> String {
 #[test]
 fn any_combination_arrives_or_fails_with_a_reason_and_a_seed_repeats_it() {
     let (mut state, mut arrived) = (1, 0);
-    for seed in 1..=20 {
-        let events = random_events(&mut state);
-        let (mode, cc) = MODES[usize::try_from(seed).unwrap() % 3];
-        let mut scenario = scenario(mode, cc, &events);
+    let runs: Vec<_> = (1..=20).map(|seed| (seed, random_events(&mut state))).collect();
+    let mode_of = |seed: u64| MODES[usize::try_from(seed).unwrap() % 3];
+    let ends = many::run(runs.clone(), |(seed, events)| {
+        let (mode, cc) = mode_of(*seed);
+        let mut scenario = scenario(mode, cc, events);
         scenario.apply(&["flow.bytes=2097152"]).unwrap();
-        let once = || run(&scenario, seed).map_err(|error| error.to_string());
+        let once = || run(&scenario, *seed).map_err(|error| error.to_string());
         let (first, second) = (once(), once());
         assert_eq!(first, second, "{mode}, {events}, seed {seed}");
-        match first {
+        first
+    });
+    for ((seed, events), end) in runs.into_iter().zip(ends) {
+        let (mode, _) = mode_of(seed);
+        match end {
             Ok(record) => {
                 arrived += 1;
                 assert_eq!(

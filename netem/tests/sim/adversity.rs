@@ -1,20 +1,17 @@
-//! A thousand uploads in virtual time. Each has its own mixture of faults. Each is compared with
-//! the same sender without a Sidekick under the same faults.
-
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/adversity.rs"]
-mod adversity;
+//! A thousand uploads in virtual time, or some of them. Each has its own mixture of faults. Each is
+//! compared with the same sender without a Sidekick under the same faults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use adversity::{BYTES, Draws, Group, band};
 use sidekick_netem::record::RunRecord;
 
-virtual_time::in_force!();
+use crate::support::adversity::{self, BYTES, Draws, Group, band};
+use crate::support::many;
+use crate::support::seeds::{few_or_all, seeds};
 
-const SEEDS: u64 = 1000;
+const FEW_SEEDS: u64 = 120;
+const ALL_SEEDS: u64 = 1000;
 /// The modes, each with the controller below it. Early loss uses CUBIC of RFC 9438. quiche's own
 /// CUBIC undoes most reactions to losses that it detects end to end, so a few percent of loss
 /// hardly affect it.
@@ -57,9 +54,15 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
     let mut groups: BTreeMap<(usize, &str, u32), Group> = BTreeMap::new();
     let (mut early, mut alone) = (0, 0);
     let mut failures = Vec::new();
-    for seed in 0..SEEDS {
+    let seeds = seeds(FEW_SEEDS, ALL_SEEDS);
+    // Of a few seeds, chance decides the ratio of a smaller group, which then has no bound.
+    let enough = few_or_all(10, 1);
+    let runs = many::run((0..seeds).collect(), |&seed| {
         let mixture = mixture(seed);
-        let (assisted, plain) = (upload(&mixture, true, seed), upload(&mixture, false, seed));
+        (upload(&mixture, true, seed), upload(&mixture, false, seed))
+    });
+    for (seed, (assisted, plain)) in (0..).zip(runs) {
+        let mixture = mixture(seed);
         let assisted = match assisted {
             Ok(assisted) => assisted,
             Err(error) => {
@@ -95,7 +98,7 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
         )
         .unwrap();
         // A band has few runs, so chance affects its ratio.
-        if ratio < 0.9 {
+        if *runs >= enough && ratio < 0.9 {
             failures.push(format!("{}, {honest}, {band} %: {ratio:.3}", MODES[*mode].0));
         }
     }
@@ -105,13 +108,14 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
         let assisted: f64 = bands().map(|(_, group)| group.helped_s).sum();
         let ratio = plain / assisted;
         writeln!(table, "{}, {honest}, all: {ratio:.3}", MODES[mode].0).unwrap();
-        if ratio < 0.95 {
+        let runs: u32 = bands().map(|(_, group)| group.runs).sum();
+        if runs >= enough && ratio < 0.95 {
             failures.push(format!("{}, {honest}: {ratio:.3}", MODES[mode].0));
         }
     }
     println!(
         "{table}{early} packets were declared lost early; {alone} uploads arrived only with help"
     );
-    assert!(early > 10_000, "{early} packets were declared lost early");
+    assert!(early > 10 * seeds, "{early} packets were declared lost early");
     assert!(failures.is_empty(), "{}\n{table}", failures.join("\n"));
 }

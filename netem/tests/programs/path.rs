@@ -3,22 +3,16 @@
 //!
 //! Each test starts this program again inside an enclosure, where it does its work.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/enclosed.rs"]
-mod enclosed;
-#[path = "support/survivors.rs"]
-mod survivors;
-
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use enclosed::enclosed;
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario};
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
-use survivors::survivors;
+
+use crate::support::in_enclosure::in_enclosure;
+use crate::support::survivors::survivors;
 
 /// Datagrams that are sent before the receiver reads the survivors. They fit the buffer of every
 /// socket.
@@ -70,7 +64,7 @@ fn carry(from: &UdpSocket, to: &UdpSocket, count: u32, expected: &[u32]) {
 
 #[test]
 fn the_path_loses_the_packets_of_the_model() {
-    enclosed("the_path_loses_the_packets_of_the_model", || {
+    in_enclosure(|| {
         let seed = 42;
         let scenario = scenario(&["near.loss_percent=5", "far.loss_percent=2"]);
         let mut path = Path::build(Backend::User, &scenario, seed).unwrap();
@@ -115,7 +109,7 @@ fn the_path_loses_the_packets_of_the_model() {
 
 #[test]
 fn a_corrupted_packet_is_lost_at_its_receiver() {
-    enclosed("a_corrupted_packet_is_lost_at_its_receiver", || {
+    in_enclosure(|| {
         let seed = 6;
         let scenario = scenario(&["near.corrupt_percent=30", "near.loss_percent=10"]);
         let directory = tempfile::tempdir().unwrap();
@@ -151,7 +145,7 @@ fn a_corrupted_packet_is_lost_at_its_receiver() {
 
 #[test]
 fn nothing_but_the_experiment_is_on_the_path() {
-    enclosed("nothing_but_the_experiment_is_on_the_path", || {
+    in_enclosure(|| {
         let mut path = Path::build(Backend::User, &scenario(&["near.loss_percent=0"]), 1).unwrap();
         let (sender, receiver) =
             (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));
@@ -180,7 +174,7 @@ fn nothing_but_the_experiment_is_on_the_path() {
 
 #[test]
 fn the_kernel_makes_links_without_loss_and_delay() {
-    enclosed("the_kernel_makes_links_without_loss_and_delay", || {
+    in_enclosure(|| {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario.apply(&["near.delay_ms=0", "near.loss_percent=0", "far.delay_ms=0"]).unwrap();
         let mut path = Path::build(Backend::Tc, &scenario, 1).unwrap();
@@ -202,7 +196,7 @@ fn the_kernel_makes_links_without_loss_and_delay() {
 
 #[test]
 fn the_kernels_queue_drops_its_tail() {
-    enclosed("the_kernels_queue_drops_its_tail", || {
+    in_enclosure(|| {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         let settings = [
             "near.delay_ms=0",
@@ -232,7 +226,7 @@ fn the_kernels_queue_drops_its_tail() {
 
 #[test]
 fn a_kernel_without_netem_is_reported() {
-    enclosed("a_kernel_without_netem_is_reported", || {
+    in_enclosure(|| {
         let scenario = Scenario::load("upload-paper").unwrap();
         // If the kernel has netem, the path works. If not, the one sentence states the remedy.
         if let Err(error) = Path::build(Backend::Tc, &scenario, 1) {

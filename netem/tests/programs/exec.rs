@@ -1,22 +1,16 @@
 //! `sidekick-lab exec`: runs commands of the tests over the emulated path.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/scripts.rs"]
-mod scripts;
-#[path = "support/survivors.rs"]
-mod survivors;
-
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
 use serde_json::Value;
 use sidekick_netem::path::streams;
 use sidekick_netem::scenario::{Direction, Scenario};
-use survivors::survivors;
+
+use crate::support::scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
+use crate::support::survivors::survivors;
 
 /// Echoes every datagram, over every IP version of the hosts. Reports by a pipe that it is ready.
 const ECHO: &str = r#"

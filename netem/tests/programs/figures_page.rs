@@ -2,8 +2,6 @@
 //! from the network, and shows every point of the CSV files. The figures are made up. Other tests
 //! check their meaning.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -1,15 +1,12 @@
 //! A download with the real programs. The proxy repeats packets that the client's hop loses. The
 //! server (quinn) is unmodified.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
-use support::number;
+use crate::support::runs::{self, number};
 
 #[test]
 fn a_proxy_repeats_what_a_download_loses() {
     let settings = ["flow.bytes=4000000", "near.loss_percent=4", "sidekick.mode=receive"];
-    let record = support::record("download-paper", &settings);
+    let record = runs::record("download-paper", &settings);
     assert_eq!(record["assisted"].as_bool(), Some(true), "{record}");
     let [lost, repaired, repeats] = ["/packets/lost_near", "/repaired_near", "/repeats_received"]
         .map(|pointer| number(&record, pointer));
@@ -23,7 +20,7 @@ fn a_download_without_a_proxy_arrives_as_well() {
         &["flow.bytes=1000000", "sidekick.mode=off"][..],
         &["flow.bytes=1000000", "sidekick.mode=receive", "sidekick.proxy=absent"],
     ] {
-        let record = support::record("download-paper", settings);
+        let record = runs::record("download-paper", settings);
         assert_eq!(record["assisted"].as_bool(), Some(false), "{record}");
     }
 }

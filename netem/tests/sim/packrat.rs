@@ -3,14 +3,6 @@
 //!
 //! `sidekick-lab figures` plots more places, of fewer seeds. `make tables` accepts new tables.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/many.rs"]
-mod many;
-#[path = "support/table.rs"]
-mod table;
-
 use std::time::Duration;
 
 use sidekick_netem::figures::experiments::{Scope, all};
@@ -18,9 +10,9 @@ use sidekick_netem::figures::job::{Job, Outcome};
 use sidekick_netem::figures::model::{Curve, Part, Plot, Points};
 use sidekick_netem::figures::quantity::Quantity;
 use sidekick_netem::sim;
-use table::Table;
 
-virtual_time::in_force!();
+use crate::support::many;
+use crate::support::table::Table;
 
 const NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
 
@@ -136,7 +128,8 @@ fn table() -> Table {
     }
 }
 
-const SNAPSHOT: &str = include_str!("snapshots/packrat__goodput_over_the_networks_of_packrat.snap");
+const SNAPSHOT: &str =
+    include_str!("../snapshots/packrat__goodput_over_the_networks_of_packrat.snap");
 
 /// Our Mbit/s, with the published ones in parentheses. Below the table are the places where
 /// Packrat's are higher than those of `auto`.
@@ -172,10 +165,10 @@ fn goodput_over_the_networks_of_packrat() {
         }
     }
     text.push_str(&format!("\n{places} published places"));
-    insta::assert_snapshot!(text);
+    assert_snapshot!("packrat__goodput_over_the_networks_of_packrat", text);
 }
 
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    table().assert_shown(SNAPSHOT, include_str!("../../docs/results.md"));
+    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"));
 }

@@ -1,8 +1,6 @@
 //! `sidekick-lab sweep` as a program, and how close `auto` is to the best sender on a few
 //! topologies. docs/results.md has the distribution over hundreds of topologies.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,10 +1,6 @@
 //! An attacker who knows the ports forges every kind of ICMP error. It forges them for all sockets
 //! of a path's three hosts, from before the handshakes on. The call has its own test, beside its
 //! programs.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "support/enclosed.rs"]
-mod enclosed;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -12,7 +8,6 @@ use std::path::Path as FilePath;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use enclosed::enclosed;
 use serde_json::Value;
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path};
@@ -20,6 +15,9 @@ use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::{SourceFile, sha256};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+use crate::support::example_in_c::build;
+use crate::support::in_enclosure::in_enclosure;
 
 /// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -60,21 +58,9 @@ impl Drop for Forger {
     }
 }
 
-/// Builds the example in C with the library of the lab's directory.
-fn build(libraries: &FilePath, directory: &FilePath) {
-    let mut flags = Command::new("pkg-config");
-    flags.args(["--cflags", "--libs", "quic-sidekick"]).env("PKG_CONFIG_PATH", libraries);
-    let flags = String::from_utf8(flags.output().unwrap().stdout).unwrap();
-    let source =
-        FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
-    let mut gcc = Command::new("gcc");
-    gcc.arg(source).args(flags.split_whitespace()).arg("-o").arg(directory.join("upload"));
-    assert!(gcc.status().unwrap().success());
-}
-
 #[test]
 fn forged_errors_end_no_upload() {
-    enclosed("forged_errors_end_no_upload", || {
+    in_enclosure(|| {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario.apply(&["near.loss_percent=1"]).unwrap();
         let path = Path::build(Backend::User, &scenario, 7).unwrap();

@@ -1,8 +1,5 @@
 //! Backend `sim`: the guarantees that readers of its figures need.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -10,8 +7,6 @@ use std::time::Duration;
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim::{self, SimError};
-
-virtual_time::in_force!();
 
 const LAB: &str = env!("CARGO_BIN_EXE_sidekick-lab");
 

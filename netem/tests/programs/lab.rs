@@ -1,17 +1,13 @@
 //! The program `sidekick-lab` with shell scripts in place of the real programs. The tests check the
 //! programs that it starts, its output, and that it leaves nothing behind.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/scripts.rs"]
-mod scripts;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
-use scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
+
+use crate::support::scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
 
 const SERVER: &str = r#"
 while [ $# -gt 0 ]; do

@@ -1,16 +1,14 @@
 //! The real programs of a call on the emulated path.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::ffi::OsStr;
 
 use serde_json::Value;
-use support::number;
+
+use crate::support::runs::{self, number};
 
 /// Makes a call of five seconds with these settings, and returns its record.
 fn call(settings: &[&str]) -> Value {
-    support::record("audio-paper", &[&["flow.seconds=5"], settings].concat())
+    runs::record("audio-paper", &[&["flow.seconds=5"], settings].concat())
 }
 
 #[test]
@@ -43,7 +41,7 @@ fn without_a_proxy_the_call_goes_on_unassisted() {
     let directory = tempfile::tempdir().unwrap();
     let settings = ["flow.seconds=5", "sidekick.mode=reinject", "sidekick.proxy=absent"];
     let arguments = [OsStr::new("--pcap"), directory.path().as_os_str()];
-    let record = support::record_with("audio-paper", &settings, &arguments);
+    let record = runs::record_with("audio-paper", &settings, &arguments);
     assert_eq!((number(&record, "/played"), number(&record, "/late")), (250, 0));
     assert_eq!(record["assisted"].as_bool(), Some(false));
     for segment in ["near", "far"] {

@@ -3,19 +3,11 @@
 //!
 //! `make tables` accepts a new table.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/jobs.rs"]
-mod jobs;
-#[path = "support/table.rs"]
-mod table;
-
-use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
-use table::Table;
 
-virtual_time::in_force!();
+use crate::support::jobs::{job, median_of, run_all};
+use crate::support::seeds::some;
+use crate::support::table::Table;
 
 /// The server's controllers: a name and the setting.
 const CUBIC: &str = "flow.cc=cubic";
@@ -88,7 +80,7 @@ fn rows() -> Vec<Row> {
 
 /// At higher loss, runs without help would take minutes.
 const LOSSES: [&str; 4] = ["0", "1", "4", "10"];
-const SNAPSHOT: &str = include_str!("snapshots/parity__goodput_past_a_far_proxy.snap");
+const SNAPSHOT: &str = include_str!("../snapshots/parity__goodput_past_a_far_proxy.snap");
 
 fn table() -> Table {
     Table {
@@ -105,15 +97,18 @@ fn table() -> Table {
 fn goodput_past_a_far_proxy() {
     const SEEDS: u64 = 9;
     let rows = rows();
-    insta::assert_snapshot!(table().text(SNAPSHOT, |row, column| {
-        let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
-        format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
-    }));
+    assert_snapshot!(
+        "parity__goodput_past_a_far_proxy",
+        table().text(SNAPSHOT, |row, column| {
+            let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
+            format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
+        })
+    );
 }
 
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    table().assert_shown(SNAPSHOT, include_str!("../../docs/results.md"));
+    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"));
 }
 
 /// Downloads of 20 MB through Packrat's networks. At 20 % loss, the proxy reaches its cap on
@@ -121,7 +116,7 @@ fn the_document_shows_the_table_as_it_is() {
 #[test]
 fn parity_fills_a_long_near_segment() {
     const SEEDS: u64 = 5;
-    for (scenario, path, loss, controller, least, most) in [
+    let cases = [
         ("packrat-cellular", &[][..], 4, CUBIC, 16.0, 15.0),
         ("packrat-cellular", &[], 4, RENO, 12.5, 15.0),
         ("packrat-cellular", &[], 4, BBR2, 16.5, 15.0),
@@ -130,7 +125,8 @@ fn parity_fills_a_long_near_segment() {
         ("packrat-satellite", &[], 4, BBR2, 14.5, 15.0),
         ("packrat-satellite", &[], 10, BBR2, 14.0, 33.0),
         ("packrat-satellite", &GEO, 4, BBR2, 5.4, 15.0),
-    ] {
+    ];
+    for (scenario, path, loss, controller, least, most) in some(4, cases) {
         let loss = format!("near.loss_percent={loss}");
         let records = runs(scenario, SEEDS, &[path, AUTO, &[&loss, controller]]);
         let (goodput, overhead, needless) =
@@ -150,7 +146,7 @@ fn parity_fills_a_long_near_segment() {
 fn jitter_leaves_the_help_in_force() {
     const SEEDS: u64 = 5;
     let path = ["near.loss_percent=4", "near.jitter_ms=10"];
-    for (controller, least) in [(CUBIC, 5.0), (BBR2, 1.05)] {
+    for (controller, least) in some(2, [(CUBIC, 5.0), (BBR2, 1.05)]) {
         let run = |help| goodput(&runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]));
         let (plain, helped) = (run(PLAIN), run(AUTO));
         println!("{controller}: {helped:.2} of {plain:.2} Mbit/s");
@@ -173,65 +169,79 @@ fn a_megabyte_over_a_cellular_hop() {
     assert!(time <= 1.1, "{time} s");
 }
 
-/// If the near segment loses no packets, parity costs next to nothing, whatever else the segment
-/// does.
-#[test]
-fn nothing_lost_costs_nothing() {
-    const SEEDS: u64 = 7;
-    let nothing = ["near.loss_percent=0"];
-    const ALL: &[&str] = &[CUBIC, RENO, BBR2];
-    for (scenario, more, controllers) in [
-        ("packrat-cellular", &[][..], ALL),
-        ("packrat-cellular", &["near.jitter_ms=5"], ALL),
-        ("packrat-cellular", &["near.reorder_percent=1"], ALL),
-        ("packrat-satellite", &[], ALL),
-        // Reno sends few packets there, so the parity of the last datagrams is a large share.
-        ("packrat-satellite", &GEO, &[CUBIC, BBR2]),
-    ] {
-        for controller in controllers {
-            let run = |help| runs(scenario, SEEDS, &[more, help, &nothing, &[*controller]]);
-            let (plain, records) = (goodput(&run(PLAIN)), run(AUTO));
+/// What takes long: comparisons with the same download without help, which are close.
+mod full {
+    use super::*;
+
+    /// Losses on a congested near segment mean congestion. Parity must neither hide them nor add to
+    /// them.
+    #[test]
+    fn parity_does_not_fill_a_congested_near_segment() {
+        const SEEDS: u64 = 3;
+        let path = ["near.loss_percent=0", "near.rate_mbit=20", "far.rate_mbit=50"];
+        let both = ["flow.bytes=1000000000", "flow.seconds=25", "competitor.start_ms=5000"];
+        for (controller, beside) in [
+            (CUBIC, "competitor.cc=cubic"),
+            (RENO, "competitor.cc=reno"),
+            (BBR2, "competitor.cc=bbr2"),
+        ] {
+            let alone = |help| runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]);
+            let (plain, records) = (goodput(&alone(PLAIN)), alone(AUTO));
             let (helped, overhead) = (goodput(&records), overhead(&records));
-            let case = format!("{scenario} {more:?} {controller}");
-            println!("{case}: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more bytes");
-            assert!(helped >= 0.97 * plain, "{case}: {helped} of {plain} Mbit/s");
-            assert!(overhead <= 7.0, "{case}: {overhead} % more bytes");
+            println!("{controller} alone: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more");
+            assert!(helped >= 0.93 * plain, "{controller}: {helped} of {plain} Mbit/s");
+            assert!(overhead <= 6.0, "{controller}: {overhead} % more bytes");
+            let share = |help| {
+                let records =
+                    runs("packrat-cellular", SEEDS, &[help, &path, &both, &[controller, beside]]);
+                median_of(&records, |record| record.competitor.as_ref().unwrap().beside_mbit_s)
+            };
+            let (plain, helped) = (share(PLAIN), share(AUTO));
+            println!(
+                "{controller} beside its like: {helped:.2}, and {plain:.2} Mbit/s without help"
+            );
+            assert!(
+                helped <= 1.2 * plain,
+                "{controller}: {helped}, and {plain} Mbit/s without help"
+            );
+        }
+        // There even a full queue delays packets by less than half of the near round trip.
+        let other = |help| {
+            let cubic = [CUBIC, "competitor.cc=cubic"];
+            let records = runs("packrat-satellite", SEEDS, &[help, &path, &both, &cubic]);
+            median_of(&records, |record| record.competitor.as_ref().unwrap().goodput_mbit_s)
+        };
+        let (plain, helped) = (other(PLAIN), other(AUTO));
+        println!(
+            "the other flow over a satellite: {helped:.2}, and {plain:.2} Mbit/s without help"
+        );
+        assert!(helped >= 0.8 * plain, "{helped}, and {plain} Mbit/s without help");
+    }
+
+    /// If the near segment loses no packets, parity costs next to nothing, whatever else the
+    /// segment does.
+    #[test]
+    fn nothing_lost_costs_nothing() {
+        const SEEDS: u64 = 7;
+        let nothing = ["near.loss_percent=0"];
+        const ALL: &[&str] = &[CUBIC, RENO, BBR2];
+        for (scenario, more, controllers) in [
+            ("packrat-cellular", &[][..], ALL),
+            ("packrat-cellular", &["near.jitter_ms=5"], ALL),
+            ("packrat-cellular", &["near.reorder_percent=1"], ALL),
+            ("packrat-satellite", &[], ALL),
+            // Reno sends few packets there, so the parity of the last datagrams is a large share.
+            ("packrat-satellite", &GEO, &[CUBIC, BBR2]),
+        ] {
+            for controller in controllers {
+                let run = |help| runs(scenario, SEEDS, &[more, help, &nothing, &[*controller]]);
+                let (plain, records) = (goodput(&run(PLAIN)), run(AUTO));
+                let (helped, overhead) = (goodput(&records), overhead(&records));
+                let case = format!("{scenario} {more:?} {controller}");
+                println!("{case}: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more bytes");
+                assert!(helped >= 0.97 * plain, "{case}: {helped} of {plain} Mbit/s");
+                assert!(overhead <= 7.0, "{case}: {overhead} % more bytes");
+            }
         }
     }
-}
-
-/// Losses on a congested near segment mean congestion. Parity must neither hide them nor add to
-/// them.
-#[test]
-fn parity_does_not_fill_a_congested_near_segment() {
-    const SEEDS: u64 = 3;
-    let path = ["near.loss_percent=0", "near.rate_mbit=20", "far.rate_mbit=50"];
-    let both = ["flow.bytes=1000000000", "flow.seconds=25", "competitor.start_ms=5000"];
-    for (controller, beside) in
-        [(CUBIC, "competitor.cc=cubic"), (RENO, "competitor.cc=reno"), (BBR2, "competitor.cc=bbr2")]
-    {
-        let alone = |help| runs("packrat-cellular", SEEDS, &[help, &path, &[controller]]);
-        let (plain, records) = (goodput(&alone(PLAIN)), alone(AUTO));
-        let (helped, overhead) = (goodput(&records), overhead(&records));
-        println!("{controller} alone: {helped:.2} of {plain:.2} Mbit/s, {overhead:.1} % more");
-        assert!(helped >= 0.93 * plain, "{controller}: {helped} of {plain} Mbit/s");
-        assert!(overhead <= 6.0, "{controller}: {overhead} % more bytes");
-        let share = |help| {
-            let records =
-                runs("packrat-cellular", SEEDS, &[help, &path, &both, &[controller, beside]]);
-            median_of(&records, |record| record.competitor.as_ref().unwrap().beside_mbit_s)
-        };
-        let (plain, helped) = (share(PLAIN), share(AUTO));
-        println!("{controller} beside its like: {helped:.2}, and {plain:.2} Mbit/s without help");
-        assert!(helped <= 1.2 * plain, "{controller}: {helped}, and {plain} Mbit/s without help");
-    }
-    // There even a full queue delays packets by less than half of the near round trip.
-    let other = |help| {
-        let cubic = [CUBIC, "competitor.cc=cubic"];
-        let records = runs("packrat-satellite", SEEDS, &[help, &path, &both, &cubic]);
-        median_of(&records, |record| record.competitor.as_ref().unwrap().goodput_mbit_s)
-    };
-    let (plain, helped) = (other(PLAIN), other(AUTO));
-    println!("the other flow over a satellite: {helped:.2}, and {plain:.2} Mbit/s without help");
-    assert!(helped >= 0.8 * plain, "{helped}, and {plain} Mbit/s without help");
 }

@@ -1,21 +1,18 @@
 //! The example in C. The test builds and runs it as a user of the library does, with gcc and
 //! pkg-config. The path loses packets, and the server is not quiche.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "support/enclosed.rs"]
-mod enclosed;
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
-use std::process::Command;
 use std::time::Duration;
 
-use enclosed::enclosed;
 use sidekick_netem::path::{Backend, Path};
 use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::{SourceFile, sha256};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+use crate::support::example_in_c::build;
+use crate::support::in_enclosure::in_enclosure;
 
 /// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -23,31 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The server's name.
 const NAME: &str = "upload.example";
 
-/// Builds the example into a directory, as its first lines describe.
-fn build(libraries: &FilePath, directory: &FilePath) {
-    let output = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "quic-sidekick"])
-        .env("PKG_CONFIG_PATH", libraries)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let flags = String::from_utf8(output.stdout).unwrap();
-    let source =
-        FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
-    let status = Command::new("gcc")
-        .args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"])
-        .arg(source)
-        .args(flags.split_whitespace())
-        .arg("-o")
-        .arg(directory.join("upload"))
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 #[test]
 fn the_example_in_c_transfers_with_help() {
-    enclosed("the_example_in_c_transfers_with_help", || {
+    in_enclosure(|| {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario.apply(&["near.loss_percent=4"]).unwrap();
         let path = Path::build(Backend::User, &scenario, 7).unwrap();

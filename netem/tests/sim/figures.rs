@@ -1,8 +1,6 @@
 //! `sidekick-lab figures` as a program: whole, in shards, from shards, with a failed run, and
 //! interrupted.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};

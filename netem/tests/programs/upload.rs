@@ -1,11 +1,9 @@
 //! The real programs on the emulated path: how a sender uses a proxy, and how it uploads without
 //! one.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use serde_json::Value;
-use support::number;
+
+use crate::support::runs::{self, number};
 
 /// A server that is not ours (quinn) supports requests for fewer acknowledgements. The sender
 /// requests them as long as a proxy helps.
@@ -14,7 +12,7 @@ fn a_server_that_can_be_asked_acknowledges_seldom() {
     let packets = |settings: &[&str]| {
         // About two seconds are left when the proxy dies.
         let settings = [&["flow.bytes=8000000", "flow.cc=cubic"], settings].concat();
-        let record = support::record("ack-reduction-paper", &settings);
+        let record = runs::record("ack-reduction-paper", &settings);
         println!("{settings:?}: {} packets from the receiver", record["ack_packets"]);
         number(&record, "/ack_packets")
     };
@@ -28,7 +26,7 @@ fn a_server_that_can_be_asked_acknowledges_seldom() {
 /// Runs the upload with these settings, and returns its record. The lab fails unless the stored
 /// file equals the sent one.
 fn upload(settings: &[&str]) -> Value {
-    support::record("upload-paper", settings)
+    runs::record("upload-paper", settings)
 }
 
 fn assistance(record: &Value) -> (bool, &str) {

@@ -1,27 +1,20 @@
 //! Downloads in virtual time. Each has its own mixture of faults. Each is compared with the same
 //! download without help under the same faults.
 //!
-//! `SIDEKICK_SEEDS=1000 cargo test --release -p sidekick-netem --test download_adversity` runs a
-//! thousand.
-
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
-
-#[path = "support/adversity.rs"]
-mod adversity;
-#[path = "support/many.rs"]
-mod many;
+//! `SIDEKICK_SEEDS=1000 cargo test --release -p sidekick-netem --test sim downloads_arrive` runs a
+//! thousand, as `SIDEKICK_SEEDS=all` does.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use adversity::{BYTES, Draws, Group, band};
 use sidekick_netem::record::RunRecord;
 
-virtual_time::in_force!();
+use crate::support::adversity::{self, BYTES, Draws, Group, band};
+use crate::support::many;
+use crate::support::seeds::seeds;
 
-/// The default number of downloads. The environment can change it.
-const SEEDS: u64 = 200;
+const FEW_SEEDS: u64 = 40;
+const ALL_SEEDS: u64 = 1000;
 const HEAVY_LOSS: u32 = 16;
 /// A run whose ratio to its twin without help is lower is printed with its settings.
 const FAR_BELOW: f64 = 0.6;
@@ -91,7 +84,7 @@ struct Downloads {
 
 #[test]
 fn downloads_arrive_and_lose_nothing_by_their_help() {
-    let seeds = std::env::var("SIDEKICK_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    let seeds = seeds(FEW_SEEDS, ALL_SEEDS);
     let runs = many::run((0..seeds).collect(), |&seed| {
         let mixture = mixture(seed);
         (download(&mixture, "receive", seed), download(&mixture, "off", seed))
