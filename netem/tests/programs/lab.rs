@@ -12,7 +12,6 @@ use crate::support::scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, 
 const SERVER: &str = r#"
 while [ $# -gt 0 ]; do
     case $1 in
-        --dir) echo "$2" > "${0%/*}/store" ;;
         --write-ca) : > "$2" ;;
     esac
     shift
@@ -22,7 +21,7 @@ read -r never < "${0%/*}/stay"
 "#;
 const CLIENT_THAT_UPLOADS: &str = r#"
 [ -f "$4" ] || { echo "no CA file" >&2; exit 1; }
-cp "$1" "$(cat "${0%/*}/store")/upload"
+cp "$1" "${4%/*}/store/upload"
 cat << END
 {"bytes":5000,"time_s":0.5,"goodput_mbit_s":0.08,"assisted":true,"assistance":"assisted","packets":{"sent":9,
 "received":8,"retransmitted":1,"lost_end_to_end":0,"lost_early":1,"spurious":0},"quacks":{"received":7,"bytes":700,
@@ -30,14 +29,14 @@ cat << END
 END
 "#;
 const CLIENT_THAT_DOWNLOADS: &str = r#"
-cp "$(cat "${0%/*}/store")/download" "$3"
+cp "${5%/*}/store/download" "$3"
 cat << END
 {"bytes":5000,"time_s":0.5,"goodput_mbit_s":0.08,"assisted":true,"assistance":"assisted","packets":{"sent":9,
 "received":8,"retransmitted":1,"lost_end_to_end":0,"lost_early":0,"spurious":0},"quacks":{"received":0,"bytes":0,
 "undecodable":0,"epochs":1,"polls":2,"malformed":0},"near_rtt_ms":2.5,"rtt_ms":53.0,"sha256":"","server_sha256":""}
 END
 "#;
-const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "$(cat "${0%/*}/store")/upload""#;
+const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "${4%/*}/store/upload""#;
 const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; exit 1";
 
 /// The programs of transfers, with this client.
@@ -53,7 +52,7 @@ fn with_client(client: &str) -> Programs {
 /// A client with quinn's report.
 const CLIENT_OF_QUINN: &str = r#"
 [ -f "$2" ] || { echo "no CA file" >&2; exit 1; }
-cp "$3" "$(cat "${0%/*}/store")/upload"
+cp "$3" "${2%/*}/store/upload"
 echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2}'
 "#;
 /// An agent that prints its summary on SIGINT.
@@ -180,8 +179,8 @@ fn a_demo_names_no_file_that_it_deletes() {
     assert_eq!(demo["bytes"], 1024 * 1024, "{demo}");
 }
 
-/// In the demonstration of the agent, the first upload ends, and the second has an agent. The first
-/// call fails.
+/// In the demonstration of the agent, the uploads end, without an agent and with one. The calls
+/// fail.
 #[test]
 fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
     let programs = unmodified(CLIENT_OF_QUINN, AGENT);
@@ -200,12 +199,14 @@ fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
 
 #[test]
 fn nothing_is_left_of_the_demo_of_the_agent_after_ctrl_c() {
-    // The four programs are a server, a proxy, an agent and the second client.
+    // The six programs are two servers and clients, a proxy and an agent. The second client reports
+    // that both run.
     let client = format!(
-        "if mkdir \"${{0%/*}}/second\" 2> /dev/null; then\n{CLIENT_OF_QUINN}\nelse\n{STAY}\nfi"
+        "if mkdir \"${{0%/*}}/first\" 2> /dev/null; then\nread -r never < \"${{0%/*}}/stay\"\n\
+         else\n{STAY}\nfi"
     );
     let programs = unmodified(&client, PROXY);
-    ends_without_a_trace(&programs, &["demo-agent"], 4, Signal::INT, Some(130));
+    ends_without_a_trace(&programs, &["demo-agent"], 6, Signal::INT, Some(130));
 }
 
 #[test]
