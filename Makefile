@@ -168,7 +168,7 @@ FIRST_TARGETS = format first clippy document
 FIRST = --locked --workspace --exclude sidekick-interop --exclude stock-quiche-server \
 	--exclude sidekick-fuzz --exclude tokio-quiche-client
 # Its test programs. The others, and the modules `full` of these, belong to parts of `test-full`.
-FIRST_TESTS = sim documents smoke cli
+FIRST_TESTS = allocation cli documents header hook memory model pair raw sim smoke
 
 # Programs and tests in one selection have the same features of dependencies, so nothing is compiled
 # twice.
@@ -248,10 +248,10 @@ test-arm64: build-deps
 	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-self-check
 	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/sidekick-self-check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_TARGET) -p sidekick-quack -p sidekick-parity \
-		--lib --test allocation --test instruction_sets --test model --test multiset
+		--lib --test allocation --test model
 	$(ARM64) $(CARGO) build --locked $(ARM64_TARGET) -p sidekick-proxy --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
-		$(CARGO) test --locked --workspace --test replay
+		$(CARGO) test --locked --workspace --test cli replay
 
 # Debian's compiler again. Debian has the source of its standard library, but no builds for these
 # targets. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP permits.

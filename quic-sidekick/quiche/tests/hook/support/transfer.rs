@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use super::engine::{self, self as quiche, Connection, RecvInfo};
 use virtual_time::{next_random, World};
 
-use ends::addresses;
-pub use ends::ends;
+pub use ends::{addresses, ends};
 
 const MILLISECOND: u64 = 1_000_000;
 /// The upload's stream, the first that a client opens.

@@ -1,10 +1,10 @@
 //! The hook only inserts: every change is in the table, and removing the table's lines restores
 //! quiche's source.
 
-#[path = "../build/assemble.rs"]
+#[path = "../../build/assemble.rs"]
 #[allow(dead_code, reason = "the build script uses the rest")]
 mod assemble;
-#[path = "../build/insertions.rs"]
+#[path = "../../build/insertions.rs"]
 mod insertions;
 
 use std::path::Path;

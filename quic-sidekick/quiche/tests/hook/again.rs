@@ -1,20 +1,9 @@
 //! Uploads whose datagrams are sent more than once, over lossy paths in virtual time.
-#![cfg(target_os = "linux")]
-
-virtual_time::in_force!();
-
-#[path = "support"]
-mod hooked {
-    use quiche as engine;
-
-    #[path = "transfer.rs"]
-    pub mod transfer;
-}
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hooked::transfer::{self, payload, upload, Assist, Outcome, Scenario, Unassisted};
+use crate::hooked::transfer::{self, payload, upload, Assist, Outcome, Scenario, Unassisted};
 use quiche::sidekick::with_repeated_handshakes;
 use quiche::Connection;
 

@@ -1,23 +1,11 @@
 //! The hook's events in quiche's own qlog file.
-#![cfg(target_os = "linux")]
-
-virtual_time::in_force!();
-
-#[path = "support"]
-mod hooked {
-    use quiche as engine;
-
-    #[path = "transfer.rs"]
-    #[allow(dead_code, reason = "every upload here is assisted")]
-    pub mod transfer;
-}
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hooked::transfer::{payload, upload, Assist, Outcome, Scenario};
+use crate::hooked::transfer::{payload, upload, Assist, Outcome, Scenario};
 use quiche::sidekick::Reaction;
 use quiche::{Connection, QlogLevel};
 use serde_json::Value;

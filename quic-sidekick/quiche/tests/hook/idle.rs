@@ -2,28 +2,9 @@
 //!
 //! Both upload the same data over the same seeded path in virtual time, with the same random
 //! numbers. Every datagram must have the same time, direction and size.
-#![cfg(target_os = "linux")]
-#![allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 
-virtual_time::in_force!();
-
-#[path = "support"]
-mod hooked {
-    use quiche as engine;
-
-    #[path = "transfer.rs"]
-    pub mod transfer;
-}
-
-#[path = "support"]
-mod stock {
-    use pristine as engine;
-
-    #[path = "transfer.rs"]
-    pub mod transfer;
-}
-
-use hooked::transfer::Assist;
+use crate::hooked::transfer::Assist;
+use crate::{hooked, stock};
 use quiche::sidekick::Reaction;
 use quiche::Connection;
 

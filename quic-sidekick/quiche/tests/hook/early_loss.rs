@@ -1,20 +1,9 @@
 //! Uploads with early loss, over lossy paths in virtual time.
-#![cfg(target_os = "linux")]
-
-virtual_time::in_force!();
-
-#[path = "support"]
-mod hooked {
-    use quiche as engine;
-
-    #[path = "transfer.rs"]
-    pub mod transfer;
-}
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use hooked::transfer::{payload, upload, Assist, Outcome, Scenario, Unassisted};
+use crate::hooked::transfer::{payload, upload, Assist, Outcome, Scenario, Unassisted};
 use quiche::sidekick::{Reaction, SentPacket, HEAD_LEN};
 use quiche::Connection;
 

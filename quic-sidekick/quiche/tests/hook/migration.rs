@@ -1,20 +1,9 @@
 //! The validation of another path (RFC 9000, section 8.2).
-#![cfg(target_os = "linux")]
-
-virtual_time::in_force!();
-
-#[path = "support"]
-mod hooked {
-    use quiche as engine;
-
-    #[path = "ends.rs"]
-    pub mod ends;
-}
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hooked::ends::{addresses, ends};
+use crate::hooked::transfer::{addresses, ends};
 use quiche::{Connection, ConnectionId, PathEvent, RecvInfo};
 use virtual_time::World;
 
