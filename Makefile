@@ -96,7 +96,7 @@ figures: lab
 # computes only the rows whose names have one of these words.
 TABLES = tables:: downloads:: parity:: calls:: tune:: satellites:: packrat::
 tables: build-deps
-	SIDEKICK_SEEDS=all INSTA_UPDATE=always $(CARGO) test --locked -p sidekick-netem --test sim --no-fail-fast -- $(TABLES); \
+	SIDEKICK_SEEDS=all INSTA_UPDATE=always $(CARGO) test $(FIRST) --test sim --no-fail-fast -- $(TABLES); \
 		status=$$?; sed -i '/^assertion_line/d' netem/tests/snapshots/*.snap; exit $$status
 
 # On most machines, times vary. So each benchmark alternates with its baseline, on one processor.
@@ -164,22 +164,20 @@ test: deps
 
 FIRST_TARGETS = format first clippy document
 
-# The packages of this tier: all but other people's stacks, the fuzzers, and what links tokio-quiche.
+# The packages of this tier: all but other people's stacks, the fuzzers, and what links
+# tokio-quiche.
 FIRST = --locked --workspace --exclude sidekick-interop --exclude stock-quiche-server \
 	--exclude sidekick-fuzz --exclude tokio-quiche-client
-# Its test programs. The others, and the modules `full` of these, belong to parts of `test-full`.
-FIRST_TESTS = allocation cli documents header hook memory model pair raw sim smoke
 
 # Programs and tests in one selection have the same features of dependencies, so nothing is compiled
-# twice.
+# twice. Test programs in real time have `test = false` in their manifests.
 first: build-deps
-	$(CARGO) build --profile test $(FIRST) --bins $(FIRST_TESTS:%=--test %)
-	$(CARGO) test $(FIRST) --no-fail-fast --lib --bins $(FIRST_TESTS:%=--test %) -- --skip full::
-	$(CARGO) test $(FIRST) --no-fail-fast --doc
+	$(CARGO) build --profile test $(FIRST) --bins --tests
+	$(CARGO) test $(FIRST) --no-fail-fast -- --skip full::
 
 # The quick checks of a commit.
 check: format clippy
-	$(CARGO) test $(FIRST) --lib --bins
+	$(CARGO) test $(FIRST) --exclude quiche --lib --bins
 
 format: build-deps
 	$(CARGO) fmt --all --check
@@ -198,14 +196,14 @@ test-full: deps
 
 # All seeds and rows of the simulated tests.
 test-seeds:
-	SIDEKICK_SEEDS=all $(CARGO) test --locked -p sidekick-netem --test sim --no-fail-fast
+	SIDEKICK_SEEDS=all $(CARGO) test $(FIRST) --test sim --no-fail-fast
 
 # The programs in network namespaces, in real time. The proxy is optimized, because copies must
 # arrive in time.
-PROGRAM_TESTS = netns programs end_to_end
+PROGRAM_TESTS = --test netns --test programs --test end_to_end
 test-programs: build-deps
-	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins $(PROGRAM_TESTS:%=--test %)
-	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS:%=--test %)
+	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins --tests $(PROGRAM_TESTS)
+	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS)
 
 OPTIMIZED_PROXY = --config profile.test.package.sidekick-proxy.opt-level=1
 
@@ -275,7 +273,7 @@ test-portable: build-deps
 
 # The combinations of features that a user can choose, and the packages that `clippy` leaves out.
 test-features: build-deps
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets $(PROGRAM_TESTS) -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings

@@ -1,5 +1,5 @@
-//! One connection on quiche and tokio: its sockets, its timers, the plugin, and the application that
-//! runs on it.
+//! One connection on quiche and tokio: its sockets, its timers, the plugin, and the application
+//! that runs on it.
 //!
 //! A file may pause for long at this end, where a pipe's other end decides. Neither end then has
 //! anything to send, so the loop sends PINGs. If the server has gone, they do not hold off the idle
@@ -324,8 +324,8 @@ impl<A: Application> EventLoop<A> {
     }
 }
 
-/// Sends a datagram. If the system refuses it, such as a probe of the path MTU, it counts as lost in
-/// the network.
+/// Sends a datagram. If the system refuses it, such as a probe of the path MTU, it counts as lost
+/// in the network.
 async fn put(udp: &UdpSocket, datagram: &[u8], seen: &Seen) {
     loop {
         match udp.try_send(datagram) {

@@ -1,8 +1,8 @@
 //! The common part of `h3-upload`, `h3-download` and `pubsub`: a client of HTTP/3 with a Sidekick
 //! proxy's help.
 //!
-//! Copy from this example. `event_loop.rs` is a loop of quiche on tokio, with the plugin's four calls:
-//! `attach`, `receive`, `on_sent` and `stop`.
+//! Copy from this example. `event_loop.rs` is a loop of quiche on tokio, with the plugin's four
+//! calls: `attach`, `receive`, `on_sent` and `stop`.
 //!
 //! | file | what it does |
 //! |---|---|

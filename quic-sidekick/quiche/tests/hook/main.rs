@@ -5,13 +5,20 @@
 virtual_time::in_force!();
 
 mod again;
+mod assembled;
 mod early_loss;
 mod idle;
 mod initial_rtt;
-mod insertions;
 mod migration;
 #[cfg(feature = "qlog")]
 mod qlog;
+
+// The build script's.
+#[path = "../../build/assemble.rs"]
+#[allow(dead_code, reason = "the build script uses the rest")]
+mod assemble;
+#[path = "../../build/insertions.rs"]
+mod insertions;
 
 #[path = "support"]
 mod hooked {

@@ -1,15 +1,10 @@
 //! The hook only inserts: every change is in the table, and removing the table's lines restores
 //! quiche's source.
 
-#[path = "../../build/assemble.rs"]
-#[allow(dead_code, reason = "the build script uses the rest")]
-mod assemble;
-#[path = "../../build/insertions.rs"]
-mod insertions;
-
 use std::path::Path;
 
-use insertions::{Side, INSERTIONS, SHA256};
+use crate::assemble;
+use crate::insertions::{Insertion, Side, INSERTIONS, SHA256};
 
 fn pristine() -> Vec<assemble::File> {
     assemble::read_tree(&Path::new(env!("QUICHE_PRISTINE")).join("src")).unwrap()
@@ -81,7 +76,7 @@ fn only_inner_attributes_and_crate_documentation_are_blanked() {
 
 #[test]
 fn an_anchor_must_occur_once() {
-    let insertion = insertions::Insertion { anchor: "here", ..INSERTIONS[0] };
+    let insertion = Insertion { anchor: "here", ..INSERTIONS[0] };
     for text in ["nowhere at all\nhere\n", "", "there is none\n\n"] {
         let lines = text.lines().filter(|line| line.contains("here")).count();
         assert_eq!(assemble::insert(text, &insertion).is_ok(), lines == 1, "{text:?}");
