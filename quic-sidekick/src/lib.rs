@@ -38,8 +38,8 @@
 //! ```
 //!
 //! # In tokio-quiche
-//! Two lines in the application, and two in its `Cargo.toml` (see
-//! [`tokio_quiche`](mod@tokio_quiche), feature `tokio-quiche`).
+//! Two lines in the application, and two in its `Cargo.toml` (see the
+//! module `tokio_quiche`, feature `tokio-quiche`).
 //!
 //! # In a qlog file
 //! With the feature `qlog`, the crate writes the proxy's reports and its own reactions to the

@@ -138,7 +138,7 @@ async fn heard(adjacent: Option<&UdpSocket>) {
         let _ = adjacent.try_io(Interest::READABLE, drained);
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A connection and its application.
