@@ -194,7 +194,7 @@ document: build-deps
 test-full: deps
 	@.ci/test $(if $(PART),$(PART:%=test-%),$(FIRST_TARGETS) $(PARTS:%=test-%))
 
-# All seeds and rows of the simulated tests.
+# The simulated tests on all their seeds.
 test-seeds:
 	SIDEKICK_SEEDS=all $(CARGO) test $(FIRST) --test sim --no-fail-fast
 
@@ -202,7 +202,7 @@ test-seeds:
 # arrive in time.
 PROGRAM_TESTS = --test netns --test programs --test end_to_end
 test-programs: build-deps
-	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins --tests $(PROGRAM_TESTS)
+	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins $(PROGRAM_TESTS)
 	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS)
 
 OPTIMIZED_PROXY = --config profile.test.package.sidekick-proxy.opt-level=1
@@ -273,7 +273,8 @@ test-portable: build-deps
 
 # The combinations of features that a user can choose, and the packages that `clippy` leaves out.
 test-features: build-deps
-	$(CARGO) clippy --locked --workspace --all-targets $(PROGRAM_TESTS) -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace $(PROGRAM_TESTS) -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --lib --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings

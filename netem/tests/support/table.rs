@@ -61,12 +61,13 @@ impl Table {
                 (false, _) if self.slow.iter().any(|word| name.contains(word)) => false,
                 (false, _) => {
                     sampled += 1;
-                    sampled % one_in == 1
+                    // The first rows of most tables have no help.
+                    sampled % one_in == 3 % one_in
                 }
             };
             for column in 0..self.columns.len() {
                 let known = known.get(row).and_then(|figures| figures.get(column)?.clone());
-                let is_next = is_whole || column == sampled / 2 % self.columns.len();
+                let is_next = is_whole || column == (sampled / one_in + 1) % self.columns.len();
                 let known = known.filter(|_| !is_due || !is_next);
                 let figure = known.unwrap_or_else(|| figure(row, column));
                 line.push_str(&format!("{figure:>0$}", self.width));

@@ -19,7 +19,7 @@ use url::Host;
 
 use crate::clock::now;
 use crate::discover::{Found, Route};
-use crate::event_loop::{Application, EventLoop, Seen};
+use crate::event_loop::{Application, Ending, EventLoop, Seen};
 use crate::http3::{Http3, http3};
 use crate::options::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
@@ -89,7 +89,7 @@ impl<C> Link<C> {
         Link { controller: (), seen: Arc::clone(seen), started, server, found, tuned }
     }
 
-    /// Why the connection ended, once it has; `None` if this end closed it.
+    /// Why the connection ended, once it has.
     #[must_use]
     pub fn ending(&self) -> Option<String> {
         self.seen.ending.get().map(ToString::to_string)
@@ -129,8 +129,7 @@ impl<C> Link<C> {
     /// receives much less than it sends, so this excludes packets that the server itself provoked.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        let counters = self.seen.counters();
-        counters.acknowledged.saturating_sub(counters.received_bytes / 4)
+        self.seen.counters().taken
     }
 }
 
@@ -342,17 +341,17 @@ async fn attempt<A: Application, C>(
             running.goes_on();
             Ok(Link { controller, seen, started, server, found, tuned })
         }
-        Ok(Err(_)) => {
+        Ok(Err(_)) if seen.ending.get() != Some(&Ending::TimedOut) => {
             let protocol = match needs.protocol {
                 HTTP3 => "HTTP/3".to_owned(),
                 other => String::from_utf8_lossy(other).to_uppercase(),
             };
             bail!("{server} refused the connection: check whether it is a server of {protocol}")
         }
-        Err(_) => bail!(
+        _ => bail!(
             "no answer from {server} within {:.1} s: check the address, and whether firewalls pass \
              UDP port {}",
-            patience.as_secs_f64(),
+            now().saturating_duration_since(started).as_secs_f64(),
             server.port()
         ),
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::{self, Connection};
 use quic_sidekick::{Driver, Status};
+use sidekick_protocol::is_network_error;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
@@ -29,6 +30,8 @@ const LEEWAY: f64 = 0.5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The shortest interval, whatever the server's idle timeout.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// The error code of a client without an application (RFC 9000, section 20.1).
+const INTERNAL_ERROR: u64 = 1;
 /// PINGs within an idle timeout. Two may be lost.
 const PINGS: u32 = 3;
 
@@ -94,6 +97,8 @@ pub(crate) struct Counters {
     pub(crate) rtt: Duration,
     /// Bytes of packets that the server has acknowledged.
     pub(crate) acknowledged: u64,
+    /// The most that these bytes have exceeded a quarter of the received ones by.
+    pub(crate) taken: u64,
     /// The plugin's report, if the plan has a mode.
     pub(crate) sidekick: Option<Status>,
     /// Errors that the network reported at the plugin's socket.
@@ -202,6 +207,8 @@ impl<A: Application> EventLoop<A> {
     pub(crate) async fn run(mut self) {
         while self.round().await {
             self.wait().await;
+            // A flood must not keep the program's only thread.
+            tokio::task::consume_budget().await;
         }
         if let Some(help) = &mut self.help {
             help.driver.stop();
@@ -223,11 +230,13 @@ impl<A: Application> EventLoop<A> {
             help.driver.receive(&mut self.conn, now());
         }
         if self.conn.is_established() && self.established.is_some() {
-            if self.app.established(&mut self.conn).is_err() {
-                return false;
+            match self.app.established(&mut self.conn) {
+                Ok(()) => {
+                    self.ping = Some(now() + pause(&self.conn));
+                    let _ = self.established.take().map(|established| established.send(()));
+                }
+                Err(_) => drop(self.conn.close(false, INTERNAL_ERROR, b"")),
             }
-            self.ping = Some(now() + pause(&self.conn));
-            let _ = self.established.take().map(|established| established.send(()));
         }
         if self.established.is_none() {
             self.app.work(&mut self.conn);
@@ -246,7 +255,7 @@ impl<A: Application> EventLoop<A> {
                 // after an error of the server.
                 Ok(len) => drop(conn.recv(buffer.get_mut(..len).unwrap_or_default(), info)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => note(&error, seen),
+                Err(error) => drop(note(&error, seen)),
             }
         }
     }
@@ -272,6 +281,10 @@ impl<A: Application> EventLoop<A> {
             let Some(help) = &mut self.help else { return Ok(()) };
             if !help.driver.on_sent(&mut self.conn, now()) {
                 return Ok(());
+            }
+            // The plugin may have rebuilt packets from parity, and streams may be readable.
+            if self.established.is_none() {
+                self.app.work(&mut self.conn);
             }
         }
     }
@@ -310,7 +323,8 @@ impl<A: Application> EventLoop<A> {
         let stats = self.conn.stats();
         let path = self.conn.path_stats().find(|path| path.active);
         let driver = self.help.as_ref().map(|help| &help.driver);
-        *self.seen.lock() = Counters {
+        let mut counters = self.seen.lock();
+        *counters = Counters {
             sent: stats.sent,
             received: stats.recv,
             received_bytes: stats.recv_bytes,
@@ -318,6 +332,7 @@ impl<A: Application> EventLoop<A> {
             lost: stats.lost,
             rtt: path.map(|path| path.rtt).unwrap_or_default(),
             acknowledged: stats.acked_bytes,
+            taken: counters.taken.max(stats.acked_bytes.saturating_sub(stats.recv_bytes / 4)),
             sidekick: driver.map(|driver| driver.status()),
             socket_errors: driver.map_or(0, |driver| driver.socket_errors()),
         };
@@ -327,6 +342,7 @@ impl<A: Application> EventLoop<A> {
 /// Sends a datagram. If the system refuses it, such as a probe of the path MTU, it counts as lost
 /// in the network.
 async fn put(udp: &UdpSocket, datagram: &[u8], seen: &Seen) {
+    let mut again = true;
     loop {
         match udp.try_send(datagram) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -334,18 +350,20 @@ async fn put(udp: &UdpSocket, datagram: &[u8], seen: &Seen) {
                     return;
                 }
             }
-            Err(error) => return note(&error, seen),
-            Ok(_) => return,
+            // An ICMP message concerns an earlier datagram, and the system has not sent this one.
+            Err(error) if note(&error, seen) && again => again = false,
+            _ => return,
         }
     }
 }
 
-/// Notes an error of the connection's socket. None ends the connection, because anyone can forge
-/// the ICMP messages that cause them.
-fn note(error: &io::Error, seen: &Seen) {
+/// Notes an error of the connection's socket, and returns whether the network reported it. None
+/// ends the connection, because anyone can forge ICMP messages.
+fn note(error: &io::Error, seen: &Seen) -> bool {
     if error.kind() == io::ErrorKind::ConnectionRefused {
         seen.refused.notify_one();
     }
+    is_network_error(error)
 }
 
 /// Until when the next packet must wait, if it must.

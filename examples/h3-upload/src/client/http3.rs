@@ -47,10 +47,13 @@ pub enum Event {
     Violation(h3::Error),
 }
 
+/// The headers of a request, and its body unless it has none.
+#[derive(Debug)]
+struct Request(Vec<Header>, Option<mpsc::Receiver<Piece>>);
+
 #[derive(Debug)]
 enum Order {
-    /// The headers, and the body unless there is none.
-    Request(Vec<Header>, Option<mpsc::Receiver<Piece>>),
+    Request(Request),
     /// The error code.
     Close(u64),
 }
@@ -75,7 +78,7 @@ impl Http3 {
         has_body: bool,
     ) -> anyhow::Result<Option<mpsc::Sender<Piece>>> {
         let (to, body) = has_body.then(|| mpsc::channel(PIECES)).unzip();
-        self.orders.send(Order::Request(headers, body)).map_err(|_| lost())?;
+        self.orders.send(Order::Request(Request(headers, body))).map_err(|_| lost())?;
         Ok(to)
     }
 
@@ -89,8 +92,8 @@ impl Http3 {
 /// The connection's side.
 pub(crate) struct OneRequest {
     orders: mpsc::UnboundedReceiver<Order>,
-    /// An order that was received and not carried out.
-    order: Option<Order>,
+    /// A request that the server has not let begin yet.
+    request: Option<Request>,
     events: mpsc::UnboundedSender<Event>,
     http: Option<h3::Connection>,
     stream: Option<u64>,
@@ -105,6 +108,8 @@ pub(crate) struct OneRequest {
     ended: bool,
     /// Whether the body may have more for which `incoming` had no room.
     unread: bool,
+    /// Where the connection puts what arrives. Each piece gets as much memory as it has bytes.
+    buffer: Box<[u8; PIECE]>,
     /// The error code of a close that waits until the loop has sent what came before it.
     closing: Option<u64>,
     closed: bool,
@@ -116,7 +121,7 @@ pub(crate) fn http3() -> (OneRequest, Http3) {
     let (events, from) = mpsc::unbounded_channel();
     let app = OneRequest {
         orders,
-        order: None,
+        request: None,
         events,
         http: None,
         stream: None,
@@ -126,6 +131,7 @@ pub(crate) fn http3() -> (OneRequest, Http3) {
         incoming: None,
         ended: false,
         unread: false,
+        buffer: Box::new([0; PIECE]),
         closing: None,
         closed: false,
     };
@@ -133,29 +139,29 @@ pub(crate) fn http3() -> (OneRequest, Http3) {
 }
 
 impl OneRequest {
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Request(request) => self.request = Some(request),
+            Order::Close(code) => self.closing = Some(code),
+        }
+    }
+
     fn follow(&mut self, conn: &mut Connection) {
-        while let Some(order) = self.order.take().or_else(|| self.orders.try_recv().ok()) {
-            match order {
-                Order::Close(code) => self.closing = Some(code),
-                Order::Request(headers, body) => {
-                    let Some(http) = &mut self.http else { return };
-                    match http.send_request(conn, &headers, body.is_none()) {
-                        Ok(stream) => (self.stream, self.outgoing) = (Some(stream), body),
-                        // The server allows no stream yet, or flow control holds the headers back.
-                        Err(
-                            h3::Error::StreamBlocked
-                            | h3::Error::TransportError(quiche::Error::StreamLimit),
-                        ) => {
-                            self.order = Some(Order::Request(headers, body));
-                            return;
-                        }
-                        Err(error) => self.fail(conn, error),
-                    }
-                }
-            }
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
         }
         if self.orders.is_closed() && self.orders.is_empty() {
             self.closing.get_or_insert(H3_NO_ERROR);
+        }
+        let Some(http) = &mut self.http else { return };
+        let Some(Request(headers, body)) = self.request.take() else { return };
+        match http.send_request(conn, &headers, body.is_none()) {
+            Ok(stream) => (self.stream, self.outgoing) = (Some(stream), body),
+            // The server allows no stream yet, or flow control holds the headers back.
+            Err(
+                h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit),
+            ) => self.request = Some(Request(headers, body)),
+            Err(error) => self.fail(conn, error),
         }
     }
 
@@ -164,6 +170,8 @@ impl OneRequest {
             // This fails if the connection has already ended.
             let _ = conn.close(true, code, b"");
         }
+        // Nobody waits for the rest of the body.
+        (self.incoming, self.unread) = (None, false);
     }
 
     fn fail(&mut self, conn: &mut Connection, error: h3::Error) {
@@ -176,9 +184,12 @@ impl OneRequest {
         let Some(http) = &mut self.http else { return };
         loop {
             match http.poll(conn) {
-                Ok((stream, h3::Event::Headers { list, .. })) => {
+                // A server may open and reset streams of kinds that nobody knows (RFC 9114, section
+                // 6.2.3).
+                Ok((stream, _)) if self.stream != Some(stream) => {}
+                Ok((_, h3::Event::Headers { list, .. })) => {
                     // Only the first section is the head of the answer; trailers are not needed.
-                    if self.stream == Some(stream) && !std::mem::replace(&mut self.answered, true) {
+                    if !std::mem::replace(&mut self.answered, true) {
                         let (to, body) = mpsc::channel(PIECES);
                         self.incoming = Some(to);
                         let _ = self.events.send(Event::Answer(Answer { headers: list, body }));
@@ -209,11 +220,10 @@ impl OneRequest {
                 self.unread = !incoming.is_closed();
                 return moved;
             };
-            let mut piece = vec![0; PIECE];
-            match http.recv_body(conn, stream, &mut piece) {
+            match http.recv_body(conn, stream, self.buffer.as_mut_slice()) {
                 Ok(len) if len > 0 => {
-                    piece.truncate(len);
-                    room.send(Piece { bytes: piece.into(), last: false });
+                    let bytes = self.buffer.get(..len).unwrap_or_default();
+                    room.send(Piece { bytes: Bytes::copy_from_slice(bytes), last: false });
                     moved = true;
                 }
                 _ => {
@@ -245,6 +255,10 @@ impl OneRequest {
                 }
             }
             let Some(piece) = &mut self.unsent else { return };
+            if piece.bytes.is_empty() && !piece.last {
+                self.unsent = None;
+                continue;
+            }
             match http.send_body(conn, stream, &piece.bytes, piece.last) {
                 Ok(sent) => {
                     piece.bytes.advance(sent);
@@ -301,7 +315,10 @@ impl Application for OneRequest {
             }
         };
         tokio::select! {
-            order = self.orders.recv(), if self.order.is_none() && !self.closed => self.order = order,
+            order = self.orders.recv(), if self.closing.is_none() => match order {
+                Some(order) => self.take(order),
+                None => self.closing = Some(H3_NO_ERROR),
+            },
             piece = taken => match piece {
                 Some(piece) => self.unsent = Some(piece),
                 None => self.outgoing = None,
@@ -314,3 +331,6 @@ impl Application for OneRequest {
         self.unread && self.incoming.as_ref().is_some_and(|incoming| !incoming.is_closed())
     }
 }
+
+#[cfg(test)]
+mod tests;

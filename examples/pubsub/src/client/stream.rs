@@ -29,8 +29,10 @@ pub(crate) struct OneStream {
     incoming: Option<mpsc::Sender<Bytes>>,
     /// Whether the stream may have bytes for which `incoming` had no room.
     unread: bool,
-    /// Whether the program has nothing more to send.
+    /// Whether the program has nothing more to send. The connection closes a round later, because
+    /// it sends no stream's bytes after that.
     ended: bool,
+    closed: bool,
 }
 
 impl OneStream {
@@ -44,6 +46,7 @@ impl OneStream {
             incoming: Some(incoming),
             unread: false,
             ended: false,
+            closed: false,
         };
         (app, Ends { to, from })
     }
@@ -92,10 +95,7 @@ impl OneStream {
                 Err(mpsc::error::TryRecvError::Disconnected) => break,
             }
         }
-        if !std::mem::replace(&mut self.ended, true) {
-            // This fails if the connection has already ended.
-            let _ = conn.close(true, 0, b"");
-        }
+        self.ended = true;
     }
 }
 
@@ -105,12 +105,19 @@ impl Application for OneStream {
     }
 
     fn work(&mut self, conn: &mut Connection) {
+        if self.ended && !std::mem::replace(&mut self.closed, true) {
+            // This fails if the connection has already ended.
+            let _ = conn.close(true, 0, b"");
+        }
         self.read(conn);
         self.write(conn);
     }
 
     /// Cancel safe: it stores what it receives from the channel before it awaits again.
     async fn wait(&mut self) {
+        if self.ended && !self.closed {
+            return;
+        }
         let room = async {
             match &self.incoming {
                 Some(incoming) if self.unread => drop(incoming.reserve().await),
