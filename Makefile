@@ -202,7 +202,7 @@ test-seeds:
 # arrive in time.
 PROGRAM_TESTS = --test netns --test programs --test end_to_end
 test-programs: build-deps
-	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --bins $(PROGRAM_TESTS)
+	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --lib --bins $(PROGRAM_TESTS)
 	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS)
 
 OPTIMIZED_PROXY = --config profile.test.package.sidekick-proxy.opt-level=1
