@@ -203,6 +203,7 @@ test-seeds:
 PROGRAM_TESTS = --test netns --test programs --test end_to_end
 test-programs: build-deps
 	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --lib --bins $(PROGRAM_TESTS)
+	$(CARGO) build --profile test --locked -p sidekick-interop --bin interop-client
 	$(CARGO) test $(FIRST) --no-fail-fast $(OPTIMIZED_PROXY) $(PROGRAM_TESTS)
 
 OPTIMIZED_PROXY = --config profile.test.package.sidekick-proxy.opt-level=1
