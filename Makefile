@@ -17,7 +17,7 @@ PARTS = seeds programs interop vm upstream fuzz arm64 portable features packages
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
-	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (3 minutes)"
+	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (2 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"
@@ -47,7 +47,7 @@ build-deps:
 build: build-deps
 	$(CARGO) build --locked --workspace --bins
 
-FIRST_BUILD = $(if $(wildcard $(BUILT)/debug/sidekick-lab),,@echo "The first build compiles 400 crates. It takes about three minutes on two fast cores, seven on slow ones.")
+FIRST_BUILD = $(if $(wildcard $(BUILT)/debug/sidekick-lab),,@echo "The first build compiles 400 crates. It takes about three minutes on two fast cores.")
 
 # The programs that `demo` and `demo-satellite` start, and the lab. Nothing of this links
 # tokio-quiche, whose telemetry is 170 crates, or a codec for sound.

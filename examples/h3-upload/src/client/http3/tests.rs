@@ -91,6 +91,15 @@ impl Pair {
         let head = [Header::new(b":status", b"200")];
         self.http.as_mut().unwrap().send_response(&mut self.server, 0, &head, false).unwrap();
     }
+
+    /// A request whose answer has begun.
+    fn begin(&mut self, http: &mut Http3) -> Answer {
+        http.request(get(), false).unwrap();
+        self.round();
+        self.answer();
+        self.round();
+        head(http)
+    }
 }
 
 fn get() -> Vec<Header> {
@@ -110,11 +119,7 @@ fn head(http: &mut Http3) -> Answer {
 #[test]
 fn single_bytes_keep_no_more_memory_than_they_need() {
     let (mut pair, mut http) = Pair::new(1);
-    http.request(get(), false).unwrap();
-    pair.round();
-    pair.answer();
-    pair.round();
-    let mut body = head(&mut http).body;
+    let mut body = pair.begin(&mut http).body;
     for byte in b"abc" {
         pair.http.as_mut().unwrap().send_body(&mut pair.server, 0, &[*byte], false).unwrap();
         pair.round();
@@ -147,11 +152,7 @@ fn a_reset_of_another_stream_is_not_the_request_s() {
 #[test]
 fn a_reset_of_the_request_ends_it() {
     let (mut pair, mut http) = Pair::new(1);
-    http.request(get(), false).unwrap();
-    pair.round();
-    pair.answer();
-    pair.round();
-    let mut body = head(&mut http).body;
+    let mut body = pair.begin(&mut http).body;
     pair.server.stream_shutdown(0, quiche::Shutdown::Write, 7).unwrap();
     pair.round();
     assert!(matches!(http.events.try_recv(), Ok(Event::Reset)));
@@ -173,9 +174,7 @@ fn a_request_that_waits_for_the_server_can_be_given_up() {
 #[test]
 fn after_a_close_nothing_is_unread() {
     let (mut pair, mut http) = Pair::new(1);
-    http.request(get(), false).unwrap();
-    pair.round();
-    pair.answer();
+    let _body = pair.begin(&mut http).body;
     let mut sent = 0;
     while sent < 2 * PIECES * PIECE {
         let http = pair.http.as_mut().unwrap();
@@ -183,7 +182,6 @@ fn after_a_close_nothing_is_unread() {
         pair.exchange();
     }
     pair.round();
-    let _body = head(&mut http).body;
     assert!(pair.app.has_unread(), "more arrived than waits for the program");
     http.close(H3_NO_ERROR);
     pair.round();
