@@ -2,12 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use etherparse::PacketBuilder;
+use pnet_packet::ethernet::{EtherTypes, MutableEthernetPacket};
+use pnet_packet::ip::IpNextHeaderProtocols;
+use pnet_packet::ipv4::{self, Ipv4Flags, MutableIpv4Packet};
+use pnet_packet::udp::{self, MutableUdpPacket};
 
 use crate::link::{Ecn, Frame};
 
-/// Bytes of Ethernet, IPv4 and UDP headers, which count on the links of every backend.
-const HEADERS: u64 = 14 + 20 + 8;
+/// Bytes of the headers, which count on the links of every backend.
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const UDP: usize = 8;
+const HEADERS: usize = ETHERNET + IPV4 + UDP;
 const TIME_TO_LIVE: u8 = 64;
 
 /// A UDP datagram.
@@ -27,21 +33,47 @@ impl Packet {
 
     /// The Ethernet frame that would carry it, for capture files.
     pub(super) fn to_frame(&self) -> Vec<u8> {
-        let (source, destination) = (ipv4(self.source.ip()), ipv4(self.destination.ip()));
-        let builder = PacketBuilder::ethernet2(hardware(source), hardware(destination))
-            .ipv4(source.octets(), destination.octets(), TIME_TO_LIVE)
-            .udp(self.source.port(), self.destination.port());
-        let mut frame = Vec::with_capacity(builder.size(self.payload.len()));
-        // A vector accepts all bytes, and no datagram here is too long for its headers.
-        let written = builder.write(&mut frame, &self.payload);
-        debug_assert!(written.is_ok(), "{written:?}");
+        let mut frame = vec![0; HEADERS];
+        frame.extend_from_slice(&self.payload);
+        let written = self.write_headers(&mut frame);
+        // No datagram here is too long for its headers.
+        debug_assert!(written.is_some(), "{} bytes", self.payload.len());
         frame
+    }
+
+    fn write_headers(&self, frame: &mut [u8]) -> Option<()> {
+        let (source, destination) = (ipv4(self.source.ip()), ipv4(self.destination.ip()));
+        let (ethernet, packet) = frame.split_at_mut_checked(ETHERNET)?;
+        let mut ethernet = MutableEthernetPacket::new(ethernet)?;
+        ethernet.set_source(hardware(source).into());
+        ethernet.set_destination(hardware(destination).into());
+        ethernet.set_ethertype(EtherTypes::Ipv4);
+
+        let mut ip = MutableIpv4Packet::new(packet)?;
+        ip.set_version(4);
+        ip.set_header_length(5);
+        ip.set_total_length(u16::try_from(IPV4 + UDP + self.payload.len()).ok()?);
+        ip.set_flags(Ipv4Flags::DontFragment);
+        ip.set_ttl(TIME_TO_LIVE);
+        ip.set_next_level_protocol(IpNextHeaderProtocols::Udp);
+        ip.set_source(source);
+        ip.set_destination(destination);
+        ip.set_checksum(ipv4::checksum(&ip.to_immutable()));
+
+        let mut udp = MutableUdpPacket::new(packet.get_mut(IPV4..)?)?;
+        udp.set_source(self.source.port());
+        udp.set_destination(self.destination.port());
+        udp.set_length(u16::try_from(UDP + self.payload.len()).ok()?);
+        let sum = udp::ipv4_checksum(&udp.to_immutable(), &source, &destination);
+        // A sum of 0 means that there is none, so it is sent as its complement (RFC 768).
+        udp.set_checksum(if sum == 0 { u16::MAX } else { sum });
+        Some(())
     }
 }
 
 impl Frame for Packet {
     fn bytes(&self) -> u64 {
-        self.payload.len() as u64 + HEADERS
+        (HEADERS + self.payload.len()) as u64
     }
 
     fn ecn(&self) -> Ecn {
