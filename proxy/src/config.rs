@@ -119,7 +119,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The level's name, which is also a log filter.
+    /// The level's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -7,10 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result};
 use sd_notify::NotifyState;
-use tracing::warn;
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, warn};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::LogLevel;
 
@@ -18,19 +21,26 @@ use crate::config::LogLevel;
 ///
 /// Returns what changes the level. The environment overrides both levels.
 pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level.as_str()));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let asked: Option<Targets> =
+        std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
+    let filtered = |level| {
+        Targets::new().with_default(match level {
+            LogLevel::Warn => Level::WARN,
+            LogLevel::Info => Level::INFO,
+            LogLevel::Debug => Level::DEBUG,
+            LogLevel::Trace => Level::TRACE,
+        })
+    };
+    let overridden = asked.is_some();
+    let (filter, handle) = reload::Layer::new(asked.unwrap_or_else(|| filtered(level)));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_timer(Timestamps { omitted: is_journal() })
         // An internal error also goes to stderr, and the write would panic on a full disk. That is
         // no reason to end.
-        .log_internal_errors(false)
-        .with_filter_reloading();
-    let handle = log.reload_handle();
-    log.init();
+        .log_internal_errors(false);
+    tracing_subscriber::registry().with(filter).with(lines).init();
 
     // A daemon with a dead thread would still look alive. Exit, so that the service manager starts
     // another.
@@ -40,8 +50,8 @@ pub(crate) fn start_log(level: LogLevel) -> impl Fn(LogLevel) -> Result<()> {
         std::process::exit(101);
     }));
     move |level| {
-        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
-            handle.reload(EnvFilter::new(level.as_str()))?;
+        if !overridden {
+            handle.reload(filtered(level))?;
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ pub(crate) mod topics;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,6 @@ use h3_server::{endpoint, identity};
 use mqtt5_protocol::ReasonCode;
 use quinn::crypto::rustls::HandshakeData;
 use tracing::debug;
-use tracing_subscriber::EnvFilter;
 
 pub(crate) use limits::Limits;
 
@@ -59,13 +57,7 @@ impl Broker {
 
 /// Runs the broker until a signal.
 pub(crate) fn run(cli: BrokerCli) -> anyhow::Result<ExitCode> {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,h3_server=info,pubsub=info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    h3_server::log("pubsub");
     let limits = cli.limits;
     limits.check()?;
     let (identity, root) = identity::load("pubsub broker", &cli.identity)?;

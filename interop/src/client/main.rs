@@ -18,7 +18,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser as _;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use cli::Cli;
 use exchange::Exchange;
@@ -27,12 +29,9 @@ use session::Session;
 
 fn main() -> ExitCode {
     // Silent by default.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    let filter: Targets = std::env::var("RUST_LOG").unwrap_or_default().parse().unwrap_or_default();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(filter).with(lines).init();
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

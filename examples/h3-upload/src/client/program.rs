@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::words::{harmless, say};
 
@@ -30,12 +32,11 @@ pub fn exit(program: &str, outcome: anyhow::Result<ExitCode>) -> ExitCode {
 /// Writes the log that `RUST_LOG` asks for to standard error. Silent by default, because the
 /// progress bar and the summary inform the user.
 pub fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter: Targets = std::env::var("RUST_LOG").unwrap_or_default().parse().unwrap_or_default();
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(filter).with(lines).init();
 }
 
 /// Runs `transfer` to its end, or until a signal. `transfer` gets a receiver that fires at a

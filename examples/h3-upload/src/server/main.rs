@@ -28,7 +28,6 @@ mod store;
 #[path = "../text.rs"]
 mod text;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,7 +35,6 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use h3_server::quota::Quota;
 use h3_server::{endpoint, identity};
-use tracing_subscriber::EnvFilter;
 
 const PROGRAM: &str = "h3-upload-server";
 
@@ -51,14 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,h3_server=info,h3_upload_server=info"));
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(ansi)
-        .with_writer(std::io::stderr)
-        .init();
+    h3_server::log("h3_upload_server");
     cli.limits.provide_descriptors()?;
     let store = store::Store::new(&cli.dir, &cli.limits)?;
     let (identity, root) = identity::load(PROGRAM, &cli.identity)?;
