@@ -162,11 +162,12 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     /// Records the packets that the connection has sent, and sends messages to the proxy. Call it
-    /// in each round, after the application sent all that `Connection::send` returned. Returns
-    /// whether `Connection::send` has something to send again: then repeat both.
+    /// in each round, after the application sent all that `Connection::send` returned. If it
+    /// returns true, the connection has changed: read the streams, because parity may have rebuilt
+    /// a packet, and call `Connection::send` and this again.
     ///
     /// A packet that the application holds back beyond this call counts as lost before the proxy. A
-    /// loop that paces therefore asks `Connection::get_next_release_time` before it calls
+    /// loop that paces therefore asks [`paced_until`](crate::tune::paced_until) before it calls
     /// `Connection::send`.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.sidekick.on_sent(conn, now);

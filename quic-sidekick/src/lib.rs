@@ -23,9 +23,9 @@
 //! loop {
 //!     // ... pass the connection its received datagrams and its timeouts; then:
 //!     sidekick.receive(&mut conn, Instant::now());
-//!     // ... read the streams: a proxy's copies may have filled gaps in them; then:
 //!     loop {
-//!         // ... send all that `conn.send` returns; then:
+//!         // ... read the streams: a proxy's copies may have filled gaps in them;
+//!         // send all that `conn.send` returns; then:
 //!         if !sidekick.on_sent(&mut conn, Instant::now()) { break }
 //!     }
 //!     // ... wait for the connection's socket, for the adjacent one, and until the earlier of both

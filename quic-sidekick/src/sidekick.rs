@@ -61,12 +61,12 @@ pub struct Status {
 /// # Order of calls
 /// Call [`attach`](Self::attach) once, before the handshake. Call [`on_sent`](Self::on_sent) after
 /// the application sent all that `Connection::send` returned: a packet that it holds back any
-/// longer counts as lost. A loop that paces therefore asks `Connection::get_next_release_time`
-/// before it calls `Connection::send`. Pass a datagram of the adjacent socket to
-/// [`handle_input`](Self::handle_input), and call [`on_timeout`](Self::on_timeout) at
-/// [`poll_timeout`](Self::poll_timeout). Each of the three returns whether `Connection::send` has
-/// something to send again. After each, call [`poll_transmit`](Self::poll_transmit) until it
-/// returns `None`.
+/// longer counts as lost. A loop that paces therefore asks
+/// [`paced_until`](crate::tune::paced_until) before it calls `Connection::send`. Pass a datagram of
+/// the adjacent socket to [`handle_input`](Self::handle_input), and call
+/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). Each of the three
+/// returns whether the connection has more to read or to send. After each, call
+/// [`poll_transmit`](Self::poll_transmit) until it returns `None`.
 #[derive(Debug)]
 pub struct Sidekick {
     config: Config,

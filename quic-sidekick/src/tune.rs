@@ -34,7 +34,7 @@
 //!   after a migration. Call `Connection::revalidate_pmtu` after repeated probe timeouts, or set
 //!   [`Tune::payload`] where clients migrate to narrower paths.
 //! - *Pacing.* quiche states when a packet may leave. The event loop waits for that time
-//!   (`Connection::get_next_release_time`).
+//!   ([`paced_until`]).
 //! - *Buffers.* The buffer for a received datagram holds [`Tuned::payload`] bytes or more.
 //! - *Acknowledgements.* quiche 0.30 acknowledges whenever the loop calls `Connection::send`. The
 //!   declared ACK delay only states how long the peer should wait.
@@ -60,7 +60,40 @@ pub use context::{Help, Network, ParseNetworkError, Role, Traffic};
 
 use crate::Mode;
 use choice::Chosen;
-use std::time::Duration;
+use quiche::BufFactory;
+use std::time::{Duration, Instant};
+
+/// Until when the next packet must wait, if it must. Ask before each `Connection::send`, and send
+/// its result at once: quiche's BBR2 takes the time of that call as the time on the wire, so a loop
+/// that obeys `SendInfo::at` in place of this misleads it.
+///
+/// quiche lets a packet leave 1 to 5 ms early (`Connection::max_release_into_future`). The wait
+/// covers half of that. So packets leave in small bursts, and a timer of whole milliseconds does
+/// not fall behind the rate.
+///
+/// ```
+/// use quic_sidekick::{quiche, tune::paced_until};
+/// # use std::time::Instant;
+/// fn send(conn: &mut quiche::Connection, out: &mut [u8]) -> quiche::Result<Option<Instant>> {
+///     loop {
+///         let release = paced_until(conn, Instant::now());
+///         if release.is_some() {
+///             return Ok(release); // wait no longer than until then
+///         }
+///         match conn.send(out) {
+///             Ok((len, info)) => { /* ... send out[..len] to info.to */ }
+///             Err(quiche::Error::Done) => return Ok(None),
+///             Err(error) => return Err(error),
+///         }
+///     }
+/// }
+/// ```
+#[must_use]
+pub fn paced_until<F: BufFactory>(conn: &quiche::Connection<F>, now: Instant) -> Option<Instant> {
+    let release = conn.get_next_release_time()?.time(now)?;
+    let early = conn.max_release_into_future();
+    (release.saturating_duration_since(now) >= early).then(|| release - early / 2)
+}
 
 /// The application's knowledge and its own decisions.
 ///

@@ -154,12 +154,10 @@ impl Session {
                     return Ok(took);
                 }
             }
-            self.send()?;
             // The first flight has enabled early data. The request comes before anything is
             // received, because that may complete the handshake.
-            if self.http.is_none() && self.conn.is_in_early_data() {
+            while self.send()? || self.http.is_none() && self.conn.is_in_early_data() {
                 self.work(exchange)?;
-                self.send()?;
             }
             if self.conn.is_closed() || self.conn.is_draining() {
                 return Err(self.ending());
@@ -198,22 +196,18 @@ impl Session {
         Ok(())
     }
 
-    fn send(&mut self) -> anyhow::Result<()> {
-        loop {
-            let Self { sockets, longest, .. } = self;
-            let put = |packet: &[u8], info: &quiche::SendInfo| {
-                *longest = packet.len().max(*longest);
-                if let Some((socket, _)) = sockets.iter().find(|(_, local)| *local == info.from) {
-                    socket.send(packet, info.to);
-                }
-            };
-            self.outbox.send(&mut self.conn, now, put).context("the connection cannot send")?;
-            let Some(help) = &mut self.help else { return Ok(()) };
-            let again = help.on_sent(&mut self.conn, now());
-            if !again {
-                return Ok(());
+    /// Sends what is due. Returns whether the plugin has changed the connection, which then has
+    /// more to read or to send.
+    fn send(&mut self) -> anyhow::Result<bool> {
+        let Self { sockets, longest, .. } = self;
+        let put = |packet: &[u8], info: &quiche::SendInfo| {
+            *longest = packet.len().max(*longest);
+            if let Some((socket, _)) = sockets.iter().find(|(_, local)| *local == info.from) {
+                socket.send(packet, info.to);
             }
-        }
+        };
+        self.outbox.send(&mut self.conn, now, put).context("the connection cannot send")?;
+        Ok(self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now())))
     }
 
     fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
@@ -308,7 +302,7 @@ impl Session {
             Ok(()) | Err(quiche::Error::Done) => {}
             Err(error) => return Err(error).context("the connection cannot be closed"),
         }
-        self.send()?;
+        while self.send()? {}
         // The server must not have closed the connection before.
         if self.conn.peer_error().is_some() { Err(self.ending()) } else { Ok(()) }
     }

@@ -251,6 +251,7 @@ impl<A: App> Quic<A> {
         (self.unacknowledged, self.acknowledge_at) = (0, None);
         self.send_packets(now, out);
         while self.help_sends(now, out) {
+            self.work(now);
             self.send_packets(now, out);
         }
         if self.conn.is_closed() && !self.app.is_done() {

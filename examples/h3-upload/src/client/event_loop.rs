@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::{self, Connection};
+use quic_sidekick::tune::paced_until;
 use quic_sidekick::{Driver, Status};
 use sidekick_protocol::is_network_error;
 use tokio::io::Interest;
@@ -23,9 +24,6 @@ use crate::clock::now;
 const MOST_RECEIVED: usize = 64;
 /// The longest datagram (RFC 768).
 const LONGEST_DATAGRAM: usize = 65_535;
-/// The loop waits for a packet's release until this part of the time by which quiche lets a packet
-/// leave early. The rest covers the clock of the timers, which has milliseconds.
-const LEEWAY: f64 = 0.5;
 /// The interval between PINGs, unless the server's idle timeout needs a shorter one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The shortest interval, whatever the server's idle timeout.
@@ -364,13 +362,6 @@ fn note(error: &io::Error, seen: &Seen) -> bool {
         seen.refused.notify_one();
     }
     is_network_error(error)
-}
-
-/// Until when the next packet must wait, if it must.
-fn paced_until(conn: &Connection, now: Instant) -> Option<Instant> {
-    let release = conn.get_next_release_time()?.time(now)?;
-    let early = conn.max_release_into_future();
-    (release.saturating_duration_since(now) >= early).then(|| release - early.mul_f64(LEEWAY))
 }
 
 /// How long the connection may pause.
