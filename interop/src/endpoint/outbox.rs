@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
-use quic_sidekick::tune::paced_until;
 use quiche::{Connection, SendInfo};
 
 /// The size of the buffer, longer than any packet here.
 const ROOM: usize = 1500;
+
+/// The loop waits until this part of the allowed earliness before the release time. The rest covers
+/// the delay of the loop.
+const LEEWAY: f64 = 0.5;
 
 /// Requests packets from a connection at their release time, and passes each on at once.
 #[derive(Debug)]
@@ -47,4 +50,11 @@ impl Outbox {
     pub(crate) fn release(&self) -> Option<Instant> {
         self.release
     }
+}
+
+/// As `quic_sidekick::tune::paced_until`, which a peer without the plugin cannot call.
+fn paced_until(conn: &Connection, now: Instant) -> Option<Instant> {
+    let release = conn.get_next_release_time()?.time(now)?;
+    let early = conn.max_release_into_future();
+    (release.saturating_duration_since(now) >= early).then(|| release - early.mul_f64(LEEWAY))
 }
