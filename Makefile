@@ -231,7 +231,7 @@ test-fuzz: fuzz
 
 # Debian's compiler for 64-bit ARM. Its programs run with the C library of libc6:arm64. With the C
 # library of libc6-arm64-cross, qemu 7.2 hangs when a program starts its first thread.
-ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false \
+ARM64 = RUSTC=/usr/bin/rustc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
@@ -255,7 +255,6 @@ test-arm64: build-deps
 # Debian's compiler again. Debian has the source of its standard library, but no builds for these
 # targets. So cargo builds it for both. That is an unstable option, which RUSTC_BOOTSTRAP permits.
 PORTABLE = RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-	CARGO_PROFILE_DEV_DEBUG=false \
 	CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc \
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-22
 WINDOWS = -Z build-std=std,panic_abort --target x86_64-pc-windows-gnu
