@@ -12,11 +12,12 @@ export RUST_BACKTRACE ?= 1
 PARTS = seeds programs interop vm upstream fuzz arm64 portable features packages
 
 .PHONY: help deps build-deps build programs lab interop interop-agent measure-pubsub demo demo-agent \
-	demo-audio demo-satellite figures tables bench fuzz check test first test-full $(PARTS:%=test-%) \
+	demo-audio demo-satellite figures tables bench fuzz check test first test-full no-such-part \
+	$(PARTS:%=test-%) \
 	deb test-deb format clippy document package docs clean
 
 help:
-	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
+	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (2 minutes)"
 	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (2 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
@@ -54,7 +55,7 @@ FIRST_BUILD = $(if $(wildcard $(BUILT)/debug/sidekick-lab),,@echo "The first bui
 programs: build-deps
 	$(FIRST_BUILD)
 	$(CARGO) build --locked -p sidekick-netem -p sidekick-proxy -p h3-upload -p quinn-server \
-		--bin sidekick-lab --bin sidekick-proxy --bin sidekick-agent \
+		--bin sidekick-lab --bin sidekick-proxy \
 		--bin h3-upload --bin h3-download --bin h3-upload-server --bin quinn-server
 
 # The lab and all programs that it starts, with the simulations optimized.
@@ -160,7 +161,7 @@ docs:
 # What every change needs, and continuous integration runs. Nothing in it measures real time, so a
 # busy machine only makes it slower.
 test: deps
-	@.ci/test $(FIRST_TARGETS)
+	+@.ci/test $(FIRST_TARGETS)
 
 FIRST_TARGETS = format first clippy document
 
@@ -191,8 +192,11 @@ document: build-deps
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(FIRST) --no-deps --exclude quiche --lib --examples
 
 # Everything that there is: first what every change needs, then the parts. PART chooses parts.
-test-full: deps
-	@.ci/test $(if $(PART),$(PART:%=test-%),$(FIRST_TARGETS) $(PARTS:%=test-%))
+test-full: $(if $(filter-out $(PARTS),$(PART)),no-such-part,deps)
+	+@.ci/test $(if $(PART),$(PART:%=test-%),$(FIRST_TARGETS) $(PARTS:%=test-%))
+
+no-such-part:
+	@echo "There is no part \"$(filter-out $(PARTS),$(PART))\": PART names some of $(PARTS)" >&2; exit 1
 
 # The simulated tests on all their seeds.
 test-seeds:
