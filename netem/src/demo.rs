@@ -398,10 +398,10 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
     text
 }
 
-/// The other demonstrations, each with its command. `lab` is the path of this program.
+/// The other demonstrations, each with the command that builds and runs it.
 #[must_use]
-pub fn others(lab: &str) -> String {
-    let of = |what: &str, command: &str| format!("  {what}\n      {lab} {command}\n");
+pub fn others() -> String {
+    let of = |what: &str, command: &str| format!("  {what}\n      make {command}\n");
     [
         "\nThe other demonstrations:\n".to_owned(),
         of(

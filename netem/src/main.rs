@@ -368,6 +368,7 @@ fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
 fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
     let Common { seed, json, .. } = demo.common;
     let file = source(demo.file.as_deref(), bench.directory, demo::DEFAULT_BYTES, seed)?;
+    eprintln!("The transfers take about two minutes, two at a time.");
     let mut drawn = Ok(());
     let passed = show_tables(json, |show| {
         let result = demo::run(bench, &file, seed, show)?;
@@ -376,8 +377,7 @@ fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
     })?;
     drawn?;
     if !json {
-        let lab = std::env::args().next().unwrap_or_else(|| "sidekick-lab".to_owned());
-        print(&demo::others(&lab))?;
+        print(&demo::others())?;
     }
     Ok(passed)
 }

@@ -80,7 +80,7 @@ impl Programs {
         }
         let directory = self.directory.display();
         Err(ProgramError::Failed(format!(
-            "there is no program `{name}` in {directory}; run `cargo build --workspace`, or give \
+            "there is no program `{name}` in {directory}; run `make lab`, or give \
              --programs DIR"
         )))
     }
@@ -360,7 +360,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.starts_with("there is no program `h3-upload` in "), "{error}");
-        assert!(error.contains("cargo build --workspace"), "{error}");
+        assert!(error.contains("make lab"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The real agent beside a real, unmodified program, by `sidekick-lab exec`. The programs are in
-//! the directory of `sidekick-lab`, where `cargo build --workspace` puts them.
+//! the directory of `sidekick-lab`, where `make lab` puts them.
 
 use std::fs;
 use std::path::Path;

@@ -315,8 +315,8 @@ fn errors_state_what_cannot_run_and_how_to_correct_it() {
     let programs = Programs::new(&[]);
     let here = programs.directory.path().display();
     let agent = format!(
-        "there is no program `sidekick-agent` in {here}; run `cargo build --workspace`, or give \
-         --programs DIR, or --agent PATH"
+        "there is no program `sidekick-agent` in {here}; run `make lab`, or give --programs \
+         DIR, or --agent PATH"
     );
     let to_file = ["--json-file", "/nonexistent/file"];
     let logged = ["--peer", "true", "--peer-log", "/nonexistent/file"];

@@ -1,6 +1,6 @@
 //! Real programs in namespaces and in real time, and what `sidekick-lab` does with programs.
 //!
-//! The programs are in the directory of `sidekick-lab`, where `cargo build --workspace` puts them.
+//! The programs are in the directory of `sidekick-lab`, where `make lab` puts them.
 //! How much help comes in time depends on the machine. So not every change runs these tests: they
 //! need a machine with little else to do. The program `smoke` has one test of each program that any
 //! machine passes.

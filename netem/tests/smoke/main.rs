@@ -1,8 +1,9 @@
 //! One run of each program over the emulated path.
 //!
-//! The tests check what no pause of the machine can change: what arrived, how the programs ended,
-//! and what they counted. The program `programs` has the tests of how much the help is worth. The
-//! programs are in the directory of `sidekick-lab`, where `cargo build --workspace` puts them.
+//! The tests check what no pause of a few seconds can change: what arrived, how the programs ended,
+//! and what they counted. After five seconds, a program may give up its peer. The program
+//! `programs` has the tests of how much the help is worth. The programs are in the directory of
+//! `sidekick-lab`, where `make lab` puts them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 

@@ -1,5 +1,5 @@
 //! The real programs on the emulated path, started by the lab. They are in the directory of
-//! `sidekick-lab`, where `cargo build --workspace` puts them.
+//! `sidekick-lab`, where `make lab` puts them.
 
 use std::ffi::OsStr;
 use std::process::Command;
