@@ -34,6 +34,15 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_QINQ: u16 = 0x88a8;
 /// Outer tag of stacked VLANs, as equipment older than IEEE 802.1ad writes it.
 const ETHERTYPE_OLD_QINQ: u16 = 0x9100;
+/// The packets of a session of PPPoE (RFC 2516, section 4), as between many a home router and its
+/// provider.
+pub(crate) const ETHERTYPE_PPPOE: u16 = 0x8864;
+/// Bytes of the headers of PPPoE and PPP.
+pub(crate) const PPPOE_LEN: usize = 8;
+/// IPv4 over PPP (RFC 1332, section 2).
+pub(crate) const PPP_IPV4: u16 = 0x0021;
+/// IPv6 over PPP (RFC 5072, section 3).
+pub(crate) const PPP_IPV6: u16 = 0x0057;
 
 const HOP_BY_HOP: u8 = 0;
 const UDP: u8 = 17;
@@ -92,6 +101,9 @@ impl<'a> Datagram<'a> {
 pub enum Skip {
     /// Another protocol.
     NotUdp,
+    /// A packet inside an encapsulation of this name, which the parser does not read. It may be
+    /// UDP.
+    Encapsulated(&'static str),
     /// A fragment of an IP packet. The identifier may lie in another fragment.
     Fragment,
     /// Headers that contradict themselves or the frame's length.
@@ -169,15 +181,37 @@ fn ethernet(frame: Part<'_>) -> Result<Datagram<'_>, Skip> {
         match ethertype {
             ETHERTYPE_IPV4 => return ipv4(rest),
             ETHERTYPE_IPV6 => return ipv6(rest),
+            ETHERTYPE_PPPOE => return pppoe(rest),
             ETHERTYPE_VLAN | ETHERTYPE_QINQ | ETHERTYPE_OLD_QINQ => {
                 let tag: &[u8; TAG_LEN] = rest.header()?;
                 ethertype = u16::from_be_bytes([tag[2], tag[3]]);
                 rest = rest.after(TAG_LEN)?;
             }
+            0x8847 | 0x8848 => return Err(Skip::Encapsulated("MPLS")),
+            0x88e5 => return Err(Skip::Encapsulated("MACsec")),
+            0x88e7 => return Err(Skip::Encapsulated("802.1ah")),
             _ => return Err(Skip::NotUdp),
         }
     }
-    Err(Skip::NotUdp)
+    Err(Skip::Encapsulated("more than three VLAN tags"))
+}
+
+/// RFC 2516, section 4: the version and the type, which are both 1, a code, a session, and the
+/// length of what follows. That begins with the number of PPP's protocol (RFC 1661, section 2).
+#[inline]
+fn pppoe(frame: Part<'_>) -> Result<Datagram<'_>, Skip> {
+    let header: &[u8; PPPOE_LEN] = frame.header()?;
+    if header[..2] != [0x11, 0] {
+        return Err(Skip::Malformed);
+    }
+    let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    // What follows the length in a short frame is padding.
+    let packet = frame.within(PPPOE_LEN - 2 + len)?.after(PPPOE_LEN)?;
+    match u16::from_be_bytes([header[6], header[7]]) {
+        PPP_IPV4 => ipv4(packet),
+        PPP_IPV6 => ipv6(packet),
+        _ => Err(Skip::NotUdp),
+    }
 }
 
 /// RFC 791, section 3.1.
@@ -188,7 +222,7 @@ fn ipv4(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
         return Err(Skip::Malformed);
     }
     if header[9] != UDP {
-        return Err(Skip::NotUdp);
+        return Err(other(header[9]));
     }
     let header_len = usize::from(header[0] & 0x0f) * 4;
     if header_len < IPV4_LEN {
@@ -239,10 +273,23 @@ fn ipv6(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
                 rest = rest.after((usize::from(units) + 1) * 8)?;
             }
             FRAGMENT => return Err(Skip::Fragment),
-            _ => return Err(Skip::NotUdp),
+            protocol => return Err(other(protocol)),
         }
     }
     Err(Skip::NotUdp)
+}
+
+/// Why a packet of a protocol other than UDP is skipped.
+#[cold]
+fn other(protocol: u8) -> Skip {
+    match protocol {
+        4 | 41 => Skip::Encapsulated("IP in IP"),
+        47 => Skip::Encapsulated("GRE"),
+        50 | 51 => Skip::Encapsulated("IPsec"),
+        97 => Skip::Encapsulated("Ethernet in IP"),
+        115 => Skip::Encapsulated("L2TP"),
+        _ => Skip::NotUdp,
+    }
 }
 
 /// RFC 768: the ports of source and destination, and the payload.

@@ -12,7 +12,7 @@ use pnet_packet::ipv6::MutableIpv6Packet;
 use pnet_packet::udp::{self, MutableUdpPacket};
 use sidekick_protocol::Flow;
 
-use crate::packet::{Datagram, Link, MAX_TAGS, TAG_LEN};
+use crate::packet::{Datagram, ETHERTYPE_PPPOE, Link, MAX_TAGS, PPPOE_LEN, TAG_LEN};
 
 const UDP_LEN: usize = 8;
 /// The length of an IPv4 header without options.
@@ -20,8 +20,8 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 /// The hop limit of a packet that has none to copy (RFC 1700).
 const HOPS: u8 = 64;
-/// An Ethernet header, three VLAN tags, the longest IPv4 header and a UDP header.
-const MOST: usize = 14 + MAX_TAGS * TAG_LEN + 60 + UDP_LEN;
+/// An Ethernet header, three VLAN tags, those of PPPoE, the longest IPv4 header and a UDP header.
+const MOST: usize = 14 + MAX_TAGS * TAG_LEN + PPPOE_LEN + 60 + UDP_LEN;
 
 /// A datagram that leaves or arrives, and the frame in which it was found.
 #[derive(Clone, Copy, Debug)]
@@ -146,8 +146,17 @@ impl Template {
     /// nothing, if the payload fits no datagram.
     pub(super) fn write(&self, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        out.extend_from_slice(self.headers.get(..self.ip_at).unwrap_or_default());
-        let written = self.write_packet(payload, out);
+        let link = self.headers.get(..self.ip_at).unwrap_or_default();
+        out.extend_from_slice(link);
+        let packet = out.len();
+        let mut written = self.write_packet(payload, out);
+        if written && is_pppoe(link) {
+            // PPP's protocol, and the packet.
+            let len = u16::try_from(out.len() - packet + 2).ok();
+            let field = out.get_mut(..packet).and_then(|out| out.rchunks_exact_mut(2).nth(1));
+            written =
+                len.zip(field).map(|(len, to)| to.copy_from_slice(&len.to_be_bytes())).is_some();
+        }
         if !written {
             out.truncate(begin);
         }
@@ -200,11 +209,21 @@ impl Template {
     }
 }
 
-/// The length of an Ethernet header with its VLAN tags.
+/// The length of an Ethernet header with its VLAN tags, and the headers of PPPoE.
 fn ethernet_len(frame: &[u8]) -> usize {
     let is_tag = |at: usize| matches!(frame.get(at..at + 2), Some([0x81 | 0x91, 0] | [0x88, 0xa8]));
     let tags = (0..MAX_TAGS).take_while(|tags| is_tag(12 + tags * TAG_LEN)).count();
-    14 + tags * TAG_LEN
+    let len = 14 + tags * TAG_LEN;
+    let pppoe = frame.get(len - 2..len) == Some(&ETHERTYPE_PPPOE.to_be_bytes());
+    if pppoe { len + PPPOE_LEN } else { len }
+}
+
+/// Whether these bytes before an IP header end with the headers of PPPoE.
+fn is_pppoe(link: &[u8]) -> bool {
+    link.len() > 14
+        && link.len().checked_sub(PPPOE_LEN).is_some_and(|at| {
+            link.get(..at).is_some_and(|link| link.ends_with(&ETHERTYPE_PPPOE.to_be_bytes()))
+        })
 }
 
 #[cfg(test)]
@@ -238,6 +257,13 @@ mod tests {
         [&[2; 6][..], &[4; 6], &[0x81, 0, 0, 7].repeat(tags), &ethertype].concat()
     }
 
+    /// The same with the headers of PPPoE, before an IP packet of this length.
+    fn pppoe_header(tags: usize, v6: bool, len: usize) -> Vec<u8> {
+        let len = u16::try_from(len + 2).unwrap().to_be_bytes();
+        let behind = [0x88, 0x64, 0x11, 0, 0, 9, len[0], len[1], 0, if v6 { 0x57 } else { 0x21 }];
+        [&link_header(tags, v6)[..12 + tags * 4], &behind].concat()
+    }
+
     /// The sum of all 16-bit words of a correct packet and its pseudo header, folded.
     fn folded(bytes: &[u8]) -> u16 {
         let mut sum: u32 = bytes
@@ -258,9 +284,13 @@ mod tests {
     fn a_frame_has_the_flows_headers_and_right_sums() {
         for v6 in [false, true] {
             for options in if v6 { vec![0] } else { vec![0, 4, 40] } {
-                for header in [vec![], link_header(0, v6), link_header(2, v6)] {
+                let captured = packet(v6, options, b"captured");
+                let len = captured.len();
+                let sessions = [0, 3].map(|tags| pppoe_header(tags, v6, len));
+                let others = [vec![], link_header(0, v6), link_header(2, v6)];
+                for header in others.into_iter().chain(sessions) {
                     let link = if header.is_empty() { Link::Ip } else { Link::Ethernet };
-                    let frame = [&header[..], &packet(v6, options, b"captured")].concat();
+                    let frame = [&header[..], &captured].concat();
                     let datagram = parse(link, &frame, frame.len()).unwrap();
                     let template = Template::of(&passing(link, datagram, &frame)).unwrap();
                     for len in [0, 1, 8, 999, 1400] {
@@ -274,7 +304,15 @@ mod tests {
                         let mut packet = vec![8];
                         assert!(template.write_packet(&payload, &mut packet));
                         assert_eq!(&packet[1..], ip);
-                        assert_eq!(&sent[..header.len()], &header[..]);
+                        let mut expected = header.clone();
+                        if header.len() >= 14 + 8
+                            && header[header.len() - 10..].starts_with(&[0x88, 0x64])
+                        {
+                            let at = header.len() - 4;
+                            let len = u16::try_from(ip.len() + 2).unwrap();
+                            expected[at..at + 2].copy_from_slice(&len.to_be_bytes());
+                        }
+                        assert_eq!(&sent[..header.len()], &expected[..]);
                         let ip_len = if v6 { 40 } else { 20 + options };
                         if v6 {
                             assert_eq!(&ip[..4], &[0x6a, 0xbc, 0xde, 0xf0], "class and label");

@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use nix::libc::sock_filter;
 
 use super::bpf::{
-    AND, ETHERTYPE, IF_EQUAL, JUMP, LOAD_BYTE_AT_X, LOAD_HALF, LOAD_HALF_AT_X, LOAD_WORD_AT_X,
-    LOAD_X, RETURN, SET_X, STORE, XOR_X, op,
+    ADD, AND, ETHERTYPE, FROM_X, IF_EQUAL, JUMP, LOAD_BYTE_AT_X, LOAD_HALF, LOAD_HALF_AT_X,
+    LOAD_WORD_AT_X, LOAD_X, RETURN, SET_X, STORE, TO_X, XOR_X, op,
 };
-use crate::packet::{MAX_TAGS, TAG_LEN};
+use crate::packet::{ETHERTYPE_PPPOE, MAX_TAGS, PPP_IPV4, PPP_IPV6, PPPOE_LEN, TAG_LEN};
 
 /// Which of a packet's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +28,18 @@ const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
 /// Appends instructions after which A is the word of an address. They end the program with 0 for
 /// what is no IP packet. The link's own header, without VLAN tags, has `link_len` bytes.
 ///
-/// They skip as many VLAN tags as the parser. A packet with more tags ends the program with 0, too.
+/// They skip as many VLAN tags as the parser, and then the headers of PPPoE. A packet with more
+/// tags ends the program with 0, too.
 pub(super) fn load_word(program: &mut Vec<sock_filter>, link_len: u32, end: End) {
-    const TYPES: usize = 2;
+    const TYPES: usize = 3;
     /// The tests of one EtherType, and what leads to the next.
     const LEVEL: usize = TYPES + TAGS.len() + 2;
     const FIRST: usize = 2;
     const NONE: usize = FIRST + LEVEL * MAX_TAGS + TYPES;
-    const V4: usize = NONE + 1;
+    const PPPOE: usize = NONE + 1;
+    /// The test of PPP's protocol, then for each of two what moves X behind the headers.
+    const PPPOE_OPS: usize = 4 + 4 + 4;
+    const V4: usize = PPPOE + PPPOE_OPS;
     let start = program.len();
     let v4 = v4(end);
     let v6_at = V4 + v4.len() + 1;
@@ -50,7 +54,8 @@ pub(super) fn load_word(program: &mut Vec<sock_filter>, link_len: u32, end: End)
         };
         let innermost = tags == MAX_TAGS;
         test(0x0800, V4, None);
-        test(0x86dd, v6_at, innermost.then_some(NONE));
+        test(0x86dd, v6_at, None);
+        test(ETHERTYPE_PPPOE.into(), PPPOE, innermost.then_some(NONE));
         if innermost {
             break;
         }
@@ -65,6 +70,18 @@ pub(super) fn load_word(program: &mut Vec<sock_filter>, link_len: u32, end: End)
     }
     let v6 = v6(end);
     program.push(op(RETURN, 0, 0, 0));
+    let header = u32::try_from(PPPOE_LEN).unwrap_or(0);
+    let behind = [op(FROM_X, 0, 0, 0), op(ADD, header, 0, 0), op(TO_X, 0, 0, 0)];
+    program.extend([
+        op(LOAD_HALF_AT_X, header - 2, 0, 0),
+        op(IF_EQUAL, PPP_IPV4.into(), 6, 0),
+        op(IF_EQUAL, PPP_IPV6.into(), 1, 0),
+        op(RETURN, 0, 0, 0),
+    ]);
+    program.extend(behind);
+    program.push(op(JUMP, u32::try_from(v6_at - PPPOE - 8).unwrap_or(0), 0, 0));
+    program.extend(behind);
+    program.push(op(JUMP, 0, 0, 0));
     program.extend(v4);
     program.push(op(JUMP, u32::try_from(v6.len()).unwrap_or(0), 0, 0));
     program.extend(v6);

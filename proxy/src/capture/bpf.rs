@@ -19,6 +19,12 @@ pub(super) const SET_X: u16 = 0x01;
 pub(super) const STORE: u16 = 0x02;
 /// `X = M[k]`
 pub(super) const LOAD_X: u16 = 0x61;
+/// `A = X`
+pub(super) const FROM_X: u16 = 0x87;
+/// `X = A`
+pub(super) const TO_X: u16 = 0x07;
+/// `A += k`
+pub(super) const ADD: u16 = 0x04;
 /// `A &= k`
 pub(super) const AND: u16 = 0x54;
 /// `A ^= X`
@@ -99,6 +105,9 @@ pub(super) fn run_tagged(
                 a = bytes.iter().fold(0, |a, byte| a << 8 | u32::from(*byte));
             }
             SET_X => x = op.k,
+            FROM_X => a = x,
+            TO_X => x = a,
+            ADD => a = a.wrapping_add(op.k),
             STORE => stored[k] = a,
             LOAD_X => x = stored[k],
             AND => a &= op.k,

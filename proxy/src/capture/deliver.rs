@@ -127,7 +127,7 @@ impl<'a, 'f> Datagrams<'a, 'f> {
             self.next += 1;
             let datagram = match packet::parse(self.link, frame.bytes, frame.len) {
                 Ok(datagram) => datagram,
-                Err(Skip::NotUdp) => continue,
+                Err(Skip::NotUdp | Skip::Encapsulated(_)) => continue,
                 Err(Skip::Fragment) => {
                     self.counters.fragments += 1;
                     continue;
@@ -192,7 +192,7 @@ pub(super) fn each_whole<'a>(
     for frame in (0..frames.len()).filter_map(|index| frames.get(index)) {
         let datagram = match packet::parse(link, frame.bytes, frame.len) {
             Ok(datagram) => datagram,
-            Err(Skip::NotUdp) => continue,
+            Err(Skip::NotUdp | Skip::Encapsulated(_)) => continue,
             Err(Skip::Fragment) => {
                 counters.fragments += 1;
                 continue;

@@ -104,6 +104,11 @@ mod tests {
                         shard,
                         "{source} of {of}"
                     );
+                    let protocol: [u8; 2] = if source.is_ipv4() { [0, 0x21] } else { [0, 0x57] };
+                    let session = [&[0x11, 0, 0, 1, 0, 40][..], &protocol, &packet].concat();
+                    assert_eq!(run(&program, &session, 0x8864) % u32::from(of), shard, "{source}");
+                    let tagged = [&[0x20, 7, 0x88, 0x64][..], &session].concat();
+                    assert_eq!(run(&program, &tagged, 0x8100) % u32::from(of), shard, "{source}");
                     for tag in [0x8100_u16, 0x88a8, 0x9100] {
                         let mut tagged =
                             [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
@@ -118,9 +123,14 @@ mod tests {
             }
         }
         assert_eq!(run(&program, &packet("10.0.0.9".parse().unwrap()), 0x0806), 0, "ARP");
+        assert_eq!(
+            run(&program, &[&[0x11, 0, 0, 1, 0, 9, 0xc0, 0x21][..], &[9; 40]].concat(), 0x8864),
+            0,
+            "LCP"
+        );
         for len in 0..40 {
             let packet = packet("2001:db8::1".parse().unwrap());
-            for ethertype in [0x0800, 0x86dd, 0x8100] {
+            for ethertype in [0x0800, 0x86dd, 0x8100, 0x8864] {
                 run(&program, &packet[..len], ethertype);
             }
         }

@@ -91,6 +91,17 @@ fn ethernet_bytes(tags: &[u16], inner: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The same inside a session of PPPoE.
+fn pppoe_bytes(tags: &[u16], inner: &[u8]) -> Vec<u8> {
+    let mut bytes = ethernet_bytes(tags, inner);
+    bytes.truncate(12 + tags.len() * 4);
+    bytes.extend([0x88, 0x64, 0x11, 0, 0x12, 0x34]);
+    bytes.extend(u16::try_from(inner.len() + 2).unwrap().to_be_bytes());
+    bytes.extend([0, if inner[0] >> 4 == 4 { 0x21 } else { 0x57 }]);
+    bytes.extend(inner);
+    bytes
+}
+
 fn assert_found(link: Link, frame: &[u8], source: &str, destination: &str, payload: &[u8]) {
     let found = whole(link, frame).unwrap();
     assert_eq!(found.flow.source, source.parse().unwrap());
@@ -137,6 +148,39 @@ fn other_protocols_are_skipped_as_such() {
 }
 
 #[test]
+fn encapsulations_are_named() {
+    for (protocol, name) in [(4, "IP in IP"), (41, "IP in IP"), (47, "GRE"), (50, "IPsec")] {
+        let expected = Err(Skip::Encapsulated(name));
+        assert_eq!(whole(Link::Ip, &ipv4_bytes(&[], 0, protocol, &[7; 40])), expected);
+        assert_eq!(whole(Link::Ip, &ipv6_bytes(&[(0, 0)], protocol, &[7; 40])), expected);
+    }
+    for (ethertype, name) in [([0x88, 0x47], "MPLS"), ([0x88, 0xe5], "MACsec")] {
+        let frame = [&[2; 12][..], &ethertype, &[7; 40]].concat();
+        assert_eq!(whole(Link::Ethernet, &frame), Err(Skip::Encapsulated(name)));
+    }
+}
+
+#[test]
+fn a_session_of_pppoe_has_what_its_length_says() {
+    let packet = ipv4_bytes(&[], 0, 17, &udp_bytes(4000, 443, b"hi"));
+    let good = pppoe_bytes(&[0x8100], &packet);
+    let at = 12 + 4 + 2;
+    let with = |position: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at + position] = value;
+        whole(Link::Ethernet, &bytes).map(|datagram| datagram.payload.len())
+    };
+    assert_eq!(with(0, 0x21), Err(Skip::Malformed), "version 2");
+    assert_eq!(with(1, 9), Err(Skip::Malformed), "discovery");
+    assert_eq!(with(5, 33), Err(Skip::Malformed), "past the frame");
+    assert_eq!(with(5, 31), Err(Skip::Malformed), "short of the packet");
+    assert_eq!(with(5, 0), Err(Skip::Malformed), "no protocol");
+    assert_eq!(with(6, 0xc0), Err(Skip::NotUdp), "LCP");
+    let padded = [&good[..], &[0; 20]].concat();
+    assert_found(Link::Ethernet, &padded, V4.0, V4.1, b"hi");
+}
+
+#[test]
 fn lengths_that_contradict_each_other_are_malformed() {
     let good = ipv4_bytes(&[], 0, 17, &udp_bytes(4000, 443, b"0123456789"));
     let with = |position: usize, value: u8| {
@@ -164,7 +208,8 @@ fn endless_chains_of_headers_are_malformed() {
     let inner = ipv4_bytes(&[], 0, 17, &udp);
     assert!(whole(Link::Ethernet, &ethernet_bytes(&[0x8100; MAX_TAGS], &inner)).is_ok());
     let deeper = ethernet_bytes(&[0x8100; MAX_TAGS + 1], &inner);
-    assert_eq!(whole(Link::Ethernet, &deeper), Err(Skip::NotUdp));
+    let many = Err(Skip::Encapsulated("more than three VLAN tags"));
+    assert_eq!(whole(Link::Ethernet, &deeper), many);
 }
 
 #[test]
@@ -313,10 +358,11 @@ proptest! {
     ) {
         let packet = ipv4_bytes(&vec![1; words * 4], 0, 17, &udp_bytes(4000, 443, &payload));
         assert_found(Link::Ip, &packet, V4.0, V4.1, &payload);
-        let frame = ethernet_bytes(&tags, &packet);
-        assert_found(Link::Ethernet, &frame, V4.0, V4.1, &payload);
-        for len in 0..frame.len() {
-            prop_assert!(whole(Link::Ethernet, &frame[..len]).is_err(), "ends at {}", len);
+        for frame in [ethernet_bytes(&tags, &packet), pppoe_bytes(&tags, &packet)] {
+            assert_found(Link::Ethernet, &frame, V4.0, V4.1, &payload);
+            for len in 0..frame.len() {
+                prop_assert!(whole(Link::Ethernet, &frame[..len]).is_err(), "ends at {}", len);
+            }
         }
     }
 
@@ -328,10 +374,11 @@ proptest! {
     ) {
         let packet = ipv6_bytes(&extensions, 17, &udp_bytes(4000, 443, &payload));
         assert_found(Link::Ip, &packet, V6.0, V6.1, &payload);
-        let frame = ethernet_bytes(&tags, &packet);
-        assert_found(Link::Ethernet, &frame, V6.0, V6.1, &payload);
-        for len in 0..frame.len() {
-            prop_assert!(whole(Link::Ethernet, &frame[..len]).is_err(), "ends at {}", len);
+        for frame in [ethernet_bytes(&tags, &packet), pppoe_bytes(&tags, &packet)] {
+            assert_found(Link::Ethernet, &frame, V6.0, V6.1, &payload);
+            for len in 0..frame.len() {
+                prop_assert!(whole(Link::Ethernet, &frame[..len]).is_err(), "ends at {}", len);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Counting packets that were captured before.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
@@ -29,6 +30,9 @@ pub struct Replay {
     /// The time of the first packet.
     begun: Instant,
     counters: Counters,
+    cut: u64,
+    /// Frames with an encapsulation that the parser does not read, by its name.
+    encapsulated: BTreeMap<&'static str, u64>,
     over_limit: u64,
     out: [u8; MAX_DATAGRAM_LEN],
 }
@@ -51,8 +55,18 @@ impl Replay {
         };
         let observer = Observer::new(config, [0; 32])?;
         let (begun, out) = (now, [0; MAX_DATAGRAM_LEN]);
-        let counters = Counters::default();
-        Ok(Self { observer, terms, now, first: None, begun, counters, over_limit: 0, out })
+        Ok(Self {
+            observer,
+            terms,
+            now,
+            first: None,
+            begun,
+            counters: Counters::default(),
+            cut: 0,
+            encapsulated: BTreeMap::new(),
+            over_limit: 0,
+            out,
+        })
     }
 
     /// Counts what a frame contains. `time` is the capture's clock, or `None` for the time of the
@@ -79,18 +93,24 @@ impl Replay {
     }
 
     fn count(&mut self, found: &[Result<Datagram<'_>, Skip>]) {
-        let Self { observer, counters, out, terms, now, over_limit, .. } = self;
+        let Self { observer, counters, cut, encapsulated, out, terms, now, over_limit, .. } = self;
         let mut batch = Batch::default();
         for found in found {
             match found {
+                Ok(datagram) if terms.identification.is_hidden(datagram.payload()) => {
+                    counters.datagrams += 1;
+                    *cut += 1;
+                }
                 Ok(datagram) => {
                     counters.datagrams += 1;
                     counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
                     batch.push(Seen { flow: datagram.flow, payload: datagram.payload() });
                 }
                 Err(Skip::NotUdp) => {}
+                Err(Skip::Encapsulated(name)) => *encapsulated.entry(name).or_default() += 1,
                 Err(Skip::Fragment) => counters.fragments += 1,
-                Err(Skip::Malformed | Skip::Cut) => counters.malformed += 1,
+                Err(Skip::Malformed) => counters.malformed += 1,
+                Err(Skip::Cut) => *cut += 1,
             }
         }
         let seen = batch.seen();
@@ -125,6 +145,18 @@ impl Replay {
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         self.observer.stats()
+    }
+
+    /// Packets of which the capture lacks the headers, or the bytes that count.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// Packets inside each encapsulation that is not read, by its name.
+    #[must_use]
+    pub fn encapsulated(&self) -> &BTreeMap<&'static str, u64> {
+        &self.encapsulated
     }
 
     /// Datagrams of flows beyond the limit.
@@ -173,9 +205,11 @@ mod tests {
             let found = Ok(Datagram { flow, payload: &payload, len: 40 });
             replay.observe(found, Some(Duration::from_secs(at)));
         }
-        for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment] {
+        let (gre, mpls) = (Skip::Encapsulated("GRE"), Skip::Encapsulated("MPLS"));
+        for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment, gre, mpls, gre] {
             replay.observe(Err(skip), None);
         }
+        assert_eq!(replay.encapsulated(), &BTreeMap::from([("GRE", 2), ("MPLS", 1)]));
         let flows: Vec<_> = replay
             .flows()
             .iter()
@@ -184,7 +218,24 @@ mod tests {
         assert_eq!(flows, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
         assert_eq!((replay.over_limit(), replay.span()), (1, Duration::from_secs(4)));
         let counters = replay.counters();
-        assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 2, 1));
+        assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 1, 1));
+        assert_eq!(replay.cut(), 1);
+    }
+
+    #[test]
+    fn a_datagram_without_the_bytes_that_count_is_cut() {
+        let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
+        let (payload, flow) = datagram(1, 7);
+        for (kept, len) in [(24, 40), (25, 40), (24, 24), (0, 40)] {
+            replay.observe(Ok(Datagram { flow, payload: &payload[..kept], len }), None);
+        }
+        let mut long = payload;
+        long[0] |= 0x80;
+        replay.observe(Ok(Datagram { flow, payload: &long[..24], len: 40 }), None);
+        let counters = replay.counters();
+        // What shows no first byte may have a long header, and so is ignored.
+        assert_eq!((replay.cut(), replay.stats().counted, replay.stats().ignored), (1, 1, 3));
+        assert_eq!(counters.datagrams, 5);
     }
 
     #[test]

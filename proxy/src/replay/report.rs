@@ -1,5 +1,6 @@
 //! `sidekick-proxy replay`: prints the counts that the proxy would have of a capture file.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -47,6 +48,10 @@ struct Outcome {
     other_flows: u64,
     fragments: u64,
     malformed: u64,
+    /// Packets of which the file lacks the headers, or the bytes that count.
+    cut: u64,
+    /// Packets inside each encapsulation that is not read, by its name.
+    encapsulated: BTreeMap<&'static str, u64>,
     /// Datagrams that are too long for a wire, which the capturing machine has merged.
     merged: u64,
     quacks: u64,
@@ -127,6 +132,8 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
         other_flows: replay.over_limit(),
         fragments: counters.fragments,
         malformed: counters.malformed,
+        cut: replay.cut(),
+        encapsulated: replay.encapsulated().clone(),
         merged: counters.unsplit,
         quacks: stats.quacks_sent,
         bytes: stats.bytes_sent,
@@ -153,12 +160,19 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
         (outcome.ignored, "do not count: a long header, too short, or a duplicate"),
         (outcome.other_flows, "belong to flows beyond the limit of --flows"),
         (outcome.fragments, "are fragments, which do not count"),
-        (outcome.malformed, "are malformed, or truncated within their headers"),
+        (outcome.malformed, "are malformed"),
+        (
+            outcome.cut,
+            "are cut before the bytes that count: capture 128 bytes of each (tcpdump -s 128)",
+        ),
         (outcome.merged, "were merged by the capturing machine, and count as one each"),
     ] {
         if number > 0 {
             writeln!(out, "{number} {what}")?;
         }
+    }
+    for (name, number) in &outcome.encapsulated {
+        writeln!(out, "{number} are inside {name}, which is not read, and do not count")?;
     }
     if outcome.truncated {
         writeln!(out, "the file ends within a packet")?;

@@ -67,6 +67,8 @@ impl Drop for Injector {
 struct Odd {
     payload: Vec<u8>,
     tags: usize,
+    /// Whether it belongs to a session of PPPoE.
+    session: bool,
     /// Headers between IPv6 and UDP: the type of each, and its bytes after the first.
     extensions: Vec<(u8, Vec<u8>)>,
     /// Lengths in place of the true ones.
@@ -120,6 +122,13 @@ impl Odd {
             merging = [1, kind, whole[0], whole[1], each[0], each[1], at[0], at[1], 6, 0];
         }
         frame.extend(udp);
+        if self.session {
+            let at = 12 + 4 * self.tags;
+            let len = word(frame.len() - at).to_be_bytes();
+            let protocol = if source.is_ipv4() { 0x21 } else { 0x57 };
+            let header = [0x88, 0x64, 0x11, 0, 0, 1, len[0], len[1], 0, protocol];
+            frame.splice(at..at + 2, header);
+        }
         (merging, frame)
     }
 }
@@ -166,6 +175,9 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
     for tags in 1..=5 {
         // As many tags as the parser skips, and the outermost, which the kernel removes.
         add("tags", Odd { tags, ..Odd::of(one(1200)) }, tags <= 4);
+    }
+    for tags in 0..=4 {
+        add("a session", Odd { tags, session: true, ..Odd::of(one(1200)) }, true);
     }
     let (header, whole) = if v6 { (0, 1208) } else { (20, 1228) };
     for (len, counts) in

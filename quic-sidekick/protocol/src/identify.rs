@@ -116,17 +116,20 @@ impl Identification {
         };
         Some(u32::from_be_bytes(bytes))
     }
-}
 
-impl Identification {
     /// Whether a datagram counts, but its identifier is in the part that was not kept.
-    pub(crate) fn is_hidden(&self, payload: Payload<'_>) -> bool {
+    #[must_use]
+    pub fn is_hidden(&self, payload: Payload<'_>) -> bool {
         let passes = match (self.filter, payload.head.first()) {
             (Filter::QuicShortHeader, Some(first)) => first & 0x80 == 0,
             (Filter::All, first) => first.is_some(),
             (Filter::QuicShortHeader, None) => false,
         };
-        passes && self.position == Position::End && payload.head.len() < payload.len
+        let end = match self.position {
+            Position::Offset(offset) => usize::from(offset) + 4,
+            Position::End => payload.len.max(4),
+        };
+        passes && payload.head.len() < end && end <= payload.len
     }
 }
 

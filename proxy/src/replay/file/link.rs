@@ -2,11 +2,12 @@
 //!
 //! The numbers are those of <https://www.tcpdump.org/linktypes.html>.
 
-use crate::packet::Link;
+use crate::packet::{Link, PPP_IPV4, PPP_IPV6};
 
 /// The link types of [`Shape::of`], for the operator.
 pub(super) const SUPPORTED: &str = "supported are Ethernet (1), raw IP (101, 228, 229, 12, 14), \
-                                    Linux cooked capture (113, 276) and BSD loopback (0, 108)";
+                                    PPP and Cisco HDLC (9, 50, 51, 104, 166, 204), Linux cooked capture (113, 276) and \
+                                    BSD loopback (0, 108)";
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -28,6 +29,8 @@ pub(super) enum Shape {
     Cooked,
     /// The same, version 2.
     Cooked2,
+    /// A header of PPP or of Cisco HDLC comes first, behind this many bytes.
+    Ppp(usize),
 }
 
 impl Shape {
@@ -40,6 +43,12 @@ impl Shape {
             0 | 108 => Self::Family,
             113 => Self::Cooked,
             276 => Self::Cooked2,
+            9 | 50 | 104 => Self::Ppp(0),
+            // Behind the header of PPPoE, without one of Ethernet.
+            51 => Self::Ppp(6),
+            // Behind the direction, which in 166 replaces the address.
+            166 => Self::Ppp(0),
+            204 => Self::Ppp(1),
             _ => return None,
         })
     }
@@ -74,7 +83,35 @@ impl Shape {
                 let ethertype = bytes.first_chunk().unwrap_or(&ETHERTYPE_IPV4);
                 (matches!(*ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then_some(Link::Ip), 20)
             }
+            Self::Ppp(at) => {
+                let (ip, header) = ppp(bytes.get(at..).unwrap_or_default());
+                (ip.then_some(Link::Ip), at + header)
+            }
         };
         (link, bytes.get(header..).unwrap_or_default(), len.saturating_sub(header))
     }
+}
+
+/// Whether an IP packet follows the header of PPP that begins here, and how long that is (RFC 1661,
+/// section 2; RFC 1662, section 3.1). A file that lacks even this header lacks that of IP, too.
+fn ppp(bytes: &[u8]) -> (bool, usize) {
+    if bytes.len() < 4 {
+        return (true, 4);
+    }
+    // The address and the control field, which a link may omit.
+    let (framing, rest) = match bytes {
+        [0xff | 0x00 | 0x01, 0x03, rest @ ..] => (2, rest),
+        // Cisco HDLC: to one or to all, a control field of 0, and an EtherType.
+        [0x0f | 0x8f, 0, first, second, ..] => {
+            return (matches!([*first, *second], ETHERTYPE_IPV4 | ETHERTYPE_IPV6), 4);
+        }
+        rest => (0, rest),
+    };
+    let (protocol, len) = match *rest {
+        // A link may omit the first byte of a number if that is 0. Only the last byte is odd.
+        [protocol, ..] if protocol & 1 == 1 => (protocol.into(), 1),
+        [first, second, ..] => (u16::from_be_bytes([first, second]), 2),
+        _ => (0, 2),
+    };
+    (matches!(protocol, PPP_IPV4 | PPP_IPV6), framing + len)
 }

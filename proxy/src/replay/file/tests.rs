@@ -170,12 +170,13 @@ fn an_offset_of_time_is_added() {
     }
 }
 
-/// Each link type, and the bytes before the IP header.
-fn headers() -> Vec<(u32, Vec<u8>)> {
+/// Each link type, and the bytes before an IP packet of this length.
+fn headers(len: u8) -> Vec<(u32, Vec<u8>)> {
     let ethernet = [&[2; 12][..], &[8, 0]].concat();
     let cooked = [&[0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 8, 0][..]].concat();
     let tagged = [&[0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 0x81, 0, 0, 7, 8, 0][..]].concat();
     let cooked2 = vec![8, 0, 0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0];
+    let session = [0x11, 0, 0, 1, 0, len + 2, 0, 0x21];
     let mut headers = vec![
         (1, ethernet),
         (113, cooked),
@@ -184,6 +185,16 @@ fn headers() -> Vec<(u32, Vec<u8>)> {
         (0, vec![2, 0, 0, 0]),
         (0, vec![0, 0, 0, 2]),
         (108, vec![0, 0, 0, 2]),
+        (1, [&[2; 12][..], &[0x88, 0x64], &session].concat()),
+        (9, vec![0, 0x21]),
+        (9, vec![0xff, 3, 0, 0x21]),
+        (50, vec![0xff, 3, 0x21]),
+        (50, vec![0x0f, 0, 8, 0]),
+        (104, vec![0x8f, 0, 8, 0]),
+        (51, session.to_vec()),
+        (166, vec![1, 3, 0, 0x21]),
+        (204, vec![1, 0, 0x21]),
+        (204, vec![0, 0xff, 3, 0, 0x21]),
     ];
     headers.extend([12, 14, 101, 228].map(|raw| (raw, vec![])));
     headers
@@ -196,7 +207,7 @@ fn packets_of_each_link_type() {
         source: "192.0.2.1:4000".parse().unwrap(),
         destination: "198.51.100.7:443".parse().unwrap(),
     };
-    for (link, header) in headers() {
+    for (link, header) in headers(128) {
         let frame = [&header[..], &packet].concat();
         let len = u32::try_from(frame.len()).unwrap();
         for kept in 0..=frame.len() {
@@ -224,6 +235,8 @@ fn other_protocols_of_each_link_type() {
         (276, vec![8, 6, 0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0]),
         (0, vec![7, 0, 0, 0]),
         (0, vec![1, 2, 3, 4]),
+        (9, vec![0xc0, 0x21]),
+        (50, vec![0x0f, 0, 0x20, 0]),
     ];
     for (link, header) in others {
         let frame = [&header[..], &udp_packet(b"x")].concat();
