@@ -8,6 +8,7 @@ mod established;
 mod fetcher;
 mod handshaking;
 mod history;
+mod introduction;
 mod last_quack;
 mod queries;
 mod receive;
@@ -30,6 +31,7 @@ pub use config::SenderConfig;
 use effects::Effects;
 pub use error::HandleError;
 use handshaking::Origin;
+use introduction::Introductions;
 pub use last_quack::{LastQuack, QuackOutcome};
 use search::Search;
 use selector::ProxySelector;
@@ -60,6 +62,7 @@ pub struct Sender {
     flow: Option<Flow>,
     sessions: Vec<ProxySession>,
     search: Search,
+    introductions: Introductions,
     selector: ProxySelector,
     /// Why the last session failed.
     last_reason: Option<Reason>,
@@ -94,6 +97,7 @@ impl Sender {
             flow: None,
             sessions: Vec::new(),
             search: Search::default(),
+            introductions: Introductions::default(),
             selector: ProxySelector::default(),
             last_reason: None,
             distrust: Distrust::default(),
@@ -299,6 +303,12 @@ impl Sender {
         Marker::is_one(datagram)
     }
 
+    /// The operator expects a proxy at this address, so answers may name it although it is private
+    /// and the flow's source is not.
+    pub fn expect_proxy(&mut self, proxy: SocketAddr) {
+        self.introductions.expected = Some(canonical(proxy));
+    }
+
     /// Handles an answer on the path to a KEEP of a session. Returns false, and changes nothing,
     /// for any other datagram: it may answer a marker. A caller that does not accept help from
     /// every proxy needs this distinction.
@@ -329,6 +339,9 @@ impl Sender {
             return Err(HandleError::Forged);
         }
         let proxy = canonical(answer.proxy);
+        // The search of a sender without a flow matches no answer.
+        let admitted =
+            self.flow.is_some_and(|flow| self.introductions.admits(proxy, flow.source.ip(), now));
         let origin = Origin::Discovered { flow: answer.flow, cookie: answer.cookie };
         if let Some(known) =
             self.sessions.iter_mut().find(|session| session.proxy == proxy && session.is_live())
@@ -336,13 +349,20 @@ impl Sender {
             if known.sees(&answer.flow) {
                 return Err(HandleError::Outdated);
             }
+            if !admitted {
+                return Err(HandleError::NotAsked);
+            }
             // The same proxy sees another source: a NAT rebound the flow.
             known.close();
         }
         if self.sessions.iter().filter(|session| session.is_live()).count() >= MAX_SESSIONS {
             return Err(HandleError::Outdated);
         }
+        if !admitted {
+            return Err(HandleError::NotAsked);
+        }
         self.search.record_answer();
+        self.introductions.on_asked(proxy, now);
         self.ask(proxy, origin, now);
         Ok(())
     }
@@ -357,6 +377,9 @@ impl Sender {
             if let Some(reason) = session.failure.take() {
                 self.last_reason = Some(reason);
                 self.search.record_failure(reason);
+            }
+            if session.assistance == Assistance::Assisted {
+                self.introductions.on_answer(session.proxy);
             }
         }
         self.retire();

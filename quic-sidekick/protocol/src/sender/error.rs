@@ -25,6 +25,9 @@ pub enum HandleError {
     /// It belongs to another epoch, or is older than the sender's state.
     #[error("outdated")]
     Outdated,
+    /// It names an address that the sender does not ask for help (SPEC.md, section 9.3).
+    #[error("names an address that is not asked")]
+    NotAsked,
     /// Its contents are invalid: it grants more than requested, or a sum is out of range.
     #[error("invalid contents")]
     Impossible,

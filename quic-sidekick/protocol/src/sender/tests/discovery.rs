@@ -248,7 +248,7 @@ impl Chain {
     fn new(loss: [u32; 2]) -> Self {
         let s = discovering(near(1, 0), 7);
         let addresses: [SocketAddr; 2] =
-            ["10.0.1.1:5252", "10.0.2.1:5252"].map(|a| a.parse().unwrap());
+            ["203.0.113.1:5252", "203.0.113.2:5252"].map(|a| a.parse().unwrap());
         let proxies = [0, 1].map(|i| {
             let mut observer = Observer::new(ObserverConfig::default(), [i; 32]).unwrap();
             observer.set_addresses(Addresses::announcing(0, addresses[usize::from(i)]));
