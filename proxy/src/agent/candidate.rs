@@ -69,6 +69,11 @@ impl Candidate {
         self.seen.is_none()
     }
 
+    /// When its last packet left.
+    pub(super) fn left(&self) -> Option<Instant> {
+        self.seen.map(|(_, at)| at)
+    }
+
     /// Notes a packet that arrives.
     pub(super) fn note_arriving(&mut self, payload: &[u8], now: Instant) {
         self.arriving.note(payload);

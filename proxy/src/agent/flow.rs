@@ -59,6 +59,9 @@ const LONGEST_REST: Duration = Duration::from_secs(320);
 const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
 const KEEP: Duration = Duration::from_millis(200);
+/// A program whose packets left within this time still sends: a receiver of a call reports at least
+/// this often (RFC 3550, section 6.2), and WireGuard keeps its way open every 25 s.
+const SENDS: Duration = Duration::from_secs(30);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
 /// The identifier of any encrypted packet is the end of its authentication tag.
@@ -181,7 +184,7 @@ impl HelpedFlow {
             last: now,
             sender,
             template,
-            seen: None,
+            seen: candidate.left(),
             under_way: UnderWay::default(),
             store: Store::new(STORE, MAX_AGE),
             has_session: false,
@@ -482,6 +485,8 @@ impl HelpedFlow {
         while let Some(transmit) = self.sender.poll_transmit(&mut message) {
             let message = message.get(..transmit.size).unwrap_or_default();
             match transmit.route {
+                // The marker is lost.
+                Route::Path { .. } if !self.may_mark(now) => {}
                 Route::Path { .. } => {
                     totals.markers += 1;
                     self.under_way.push_marker(message);
@@ -495,6 +500,12 @@ impl HelpedFlow {
                 }
             }
         }
+    }
+
+    /// Whether markers may leave along the flow's path. They pass no firewall of this host, so the
+    /// flow's own packets must have passed it a short time ago.
+    fn may_mark(&self, now: Instant) -> bool {
+        self.only_arrives || self.seen.is_some_and(|seen| now < seen + SENDS)
     }
 
     /// Declares losses later from now on if more than a quarter of the last ones turned out to be

@@ -438,6 +438,10 @@ impl Agent {
                     continue;
                 }
                 Some(Entry::Helped(helped)) => {
+                    // A packet from where the flow does not leave may be a stranger's.
+                    if helped.interface() != arriving.interface {
+                        continue;
+                    }
                     helped.note_arriving(now);
                     if !self.limits.delivers {
                         continue;
@@ -450,9 +454,14 @@ impl Agent {
                     *last = now;
                     continue;
                 }
-                // A receiver may send little. Of flows that only arrive, the agent helps those
-                // whose losses it can repair.
-                None if self.limits.delivers && Kind::may_be_numbered(payload) => {
+                // A receiver may send nothing. Anyone can send such packets, and a proxy that
+                // anyone runs may claim to have copies. So of flows that only arrive, the agent
+                // helps those to this host whose proxy the operator knows.
+                None if self.limits.delivers
+                    && self.limits.sender.key.is_some()
+                    && self.local.contains(&flow.source.ip())
+                    && Kind::may_be_numbered(payload) =>
+                {
                     if let Some(candidate) = self.begin(flow, now) {
                         candidate.note_arriving(payload, now);
                     }

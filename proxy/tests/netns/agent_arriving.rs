@@ -48,6 +48,9 @@ fn rtp(number: u16) -> Vec<u8> {
     [&[0x80, 111, high, low, 0, 0, high, low, 0, 0, 0, 7][..], &[low; 160], &tag].concat()
 }
 
+/// A receiver's report about a call (RFC 3550, section 6.4.2).
+const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 9];
+
 /// The address as `ip` takes it, for a link. An IPv6 address is usable at once.
 fn prefix(ip: &str) -> String {
     if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") }
@@ -116,7 +119,9 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
     let (socket, agent) = host(near, filter, arguments);
     let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
     let mut got = BTreeMap::new();
+    let receive_from = socket.try_clone().unwrap();
     let mut receive = |within: Duration| {
+        let socket = &receive_from;
         socket.set_read_timeout(Some(within)).unwrap();
         let mut buffer = [0; 2000];
         let Ok((len, source)) = socket.recv_from(&mut buffer) else { return None };
@@ -141,6 +146,7 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
         && (number < 10_050 || (arguments.is_empty() && !keeps()))
     {
         server.send_to(&rtp(number), to).unwrap();
+        socket.send_to(&REPORT, from).unwrap();
         number += 1;
         receive(Duration::from_millis(100));
     }

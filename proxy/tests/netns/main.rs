@@ -8,6 +8,7 @@ mod common;
 mod agent;
 mod agent_arriving;
 mod agent_observe;
+mod agent_strangers;
 mod compat;
 mod drops;
 mod flood;

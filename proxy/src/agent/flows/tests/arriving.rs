@@ -113,9 +113,18 @@ fn each_stream_of_a_call_has_its_own_numbers() {
     assert_eq!(net.duplicates(), 0);
 }
 
+/// A network whose proxy the operator knows.
+fn pinned(limits: Limits) -> Net {
+    let key = Some(Net::new(limits.clone(), MS, 0).proxy.public_key());
+    let mut net =
+        Net::new(Limits { sender: SenderConfig { key, ..limits.sender }, ..limits }, MS, 0);
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    net
+}
+
 #[test]
-fn a_flow_that_only_arrives_is_helped() {
-    let mut net = Net::new(limits(), MS, 0);
+fn a_flow_that_only_arrives_is_helped_by_a_known_proxy() {
+    let mut net = pinned(limits());
     // The agent sends only along the flow's path.
     net.programs.insert(flow(4000));
     assert_eq!(net.stream_here((0..200).map(|number| rtp(1, number)), 20 * MS), 0);
@@ -131,7 +140,7 @@ fn a_flow_that_only_arrives_is_helped() {
 #[test]
 fn flows_that_only_arrive_leave_room_for_the_hosts_own() {
     let max_flows = 16;
-    let mut net = Net::new(Limits { max_flows, ..limits() }, MS, 0);
+    let mut net = pinned(Limits { max_flows, ..limits() });
     let busy = u16::try_from(max_flows).unwrap();
     // The agent sends along the paths of all flows.
     net.programs.extend((0..busy).map(|port| flow(5000 + port)));
@@ -155,6 +164,57 @@ fn flows_that_only_arrive_leave_room_for_the_hosts_own() {
     // None of them gives way.
     net.arriving(flow(5000).reversed(), &tunnelled(99));
     assert_eq!(net.agent.flows(99, |_| String::new(), net.now), helped);
+}
+
+/// A switch that floods, or a promiscuous interface, shows packets to other hosts. And a firewall
+/// may drop what arrives, behind the capture.
+#[test]
+fn strangers_begin_no_help() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    for number in 0..200 {
+        net.arriving(flow(4000).reversed(), &rtp(1, number));
+        net.drain();
+        net.run(MS);
+    }
+    assert_eq!((net.agent.counts(), net.agent.totals().markers), ((0, 0, 0), 0));
+
+    let mut net = pinned(limits());
+    let other = Flow { source: "192.0.2.9:4000".parse().unwrap(), ..flow(4000) };
+    for number in 0..200 {
+        net.arriving(other.reversed(), &rtp(1, number));
+        net.drain();
+        net.run(MS);
+    }
+    assert_eq!((net.agent.counts(), net.agent.totals().markers), ((0, 0, 0), 0));
+}
+
+/// Markers pass no firewall of this host, so they must not outlast the flow's own packets.
+#[test]
+fn markers_end_with_the_packets_of_the_program() {
+    let mut net = Net::new(limits(), MS, 100);
+    for number in 0..50 {
+        net.send_next(flow(4000));
+        net.arriving(flow(4000).reversed(), &rtp(1, number));
+        net.drain();
+        net.run(MS);
+    }
+    assert!(net.agent.totals().markers > 0);
+    let mut number = 50;
+    let mut pass = |net: &mut Net, seconds: u16| {
+        for _ in 0..seconds * 10 {
+            net.arriving(flow(4000).reversed(), &rtp(1, number));
+            net.drain();
+            net.run(100 * MS);
+            number += 1;
+        }
+        net.agent.totals().markers
+    };
+    let before = pass(&mut net, 30);
+    assert_eq!(pass(&mut net, 300), before);
+    assert_eq!(net.agent.counts().0, 1, "the flow has not ended");
+    net.send_next(flow(4000));
+    assert!(pass(&mut net, 30) > before, "the search goes on");
 }
 
 #[test]
