@@ -124,9 +124,7 @@ impl<P: Frame> Link<P> {
         let start = self.queue.fifo.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {
             // A waiting packet cannot arrive first, unless it may overtake others.
-            (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => {
-                Some(arrival.min(start))
-            }
+            (Some(arrival), Some(start)) if self.reorders() => Some(arrival.min(start)),
             (arrival, start) => arrival.or(start),
         }
     }
@@ -159,6 +157,11 @@ impl<P: Frame> Link<P> {
     /// Accepted packets that were neither popped nor dropped by CoDel.
     pub fn in_flight(&self) -> usize {
         self.queue.fifo.len() + self.in_flight.packets.len()
+    }
+
+    /// Whether packets can overtake others.
+    fn reorders(&self) -> bool {
+        self.config.reorder.get() > 0.0 || self.config.jitter.reorders
     }
 
     fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
@@ -202,8 +205,10 @@ impl<P: Frame> Link<P> {
             end
         } else {
             let delay = self.config.jitter.delay(self.config.delay, &mut self.random.jitter);
+            let overtakes = end + delay < self.in_flight.latest && self.config.jitter.reorders;
+            self.counters.reordered += u64::from(overtakes);
             self.in_flight.latest = self.in_flight.latest.max(end + delay);
-            self.in_flight.latest
+            if overtakes { end + delay } else { self.in_flight.latest }
         };
         self.in_flight.packets.insert((arrival, self.in_flight.begun), packet);
         self.in_flight.begun += 1;

@@ -18,8 +18,7 @@ const DEFAULT_QUEUE_BYTES: u64 = 65_000;
 pub struct LinkConfig {
     /// Time from the end of a packet's transmission to its arrival.
     pub delay: Duration,
-    /// The variation of the delay from packet to packet. No delay is below 0. Packets keep their
-    /// order.
+    /// The variation of the delay from packet to packet. No delay is below 0.
     pub jitter: Jitter,
     /// The chance of each packet to skip the delay, and so to overtake others.
     pub reorder: Percent,

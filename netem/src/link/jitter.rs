@@ -17,6 +17,8 @@ pub struct Jitter {
     pub spread: Duration,
     /// The distribution.
     pub shape: JitterShape,
+    /// Whether a packet with a shorter delay overtakes others. If not, it waits for them.
+    pub reorders: bool,
 }
 
 /// The distribution of a jitter.
@@ -66,7 +68,7 @@ mod tests {
     /// the spread.
     fn sample(shape: JitterShape) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
-        let jitter = Jitter { spread: Duration::from_millis(10), shape };
+        let jitter = Jitter { spread: Duration::from_millis(10), shape, reorders: false };
         let delay =
             |_| (jitter.delay(Duration::from_millis(100), &mut random).as_secs_f64() - 0.1) / 0.01;
         let mut sample: Vec<f64> = (0..COUNT).map(delay).collect();
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn no_delay_is_negative() {
         let mut random = ChaCha8Rng::seed_from_u64(5);
-        let jitter = Jitter { spread: Duration::from_millis(10), shape: JitterShape::Uniform };
+        let jitter = Jitter { spread: Duration::from_millis(10), ..Jitter::default() };
         let delays: Vec<_> =
             (0..100).map(|_| jitter.delay(Duration::from_millis(1), &mut random)).collect();
         assert!(

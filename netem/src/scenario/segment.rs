@@ -7,13 +7,13 @@ use super::ScenarioError;
 use super::check::clash;
 use super::setting::named;
 use crate::link::{CoDelConfig, Discipline, LinkConfig, LossModel, RedParameters, Trace};
-use crate::units::Percent;
+use crate::units::{BitRate, Percent};
 
 mod table;
 
 pub(super) use table::SETTINGS;
 
-/// One segment of the path. Its directions can differ only in their random loss.
+/// One segment of the path. Its directions can differ in their rate and their random loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
     /// The common settings of both directions. [`Segment::link`] adds those that follow from the
@@ -21,6 +21,10 @@ pub struct Segment {
     pub both: LinkConfig,
     /// A trace in place of the rate of each direction.
     pub trace: Option<TraceFile>,
+    /// Rate towards the receiver, if it differs. `Some(None)` is no limit.
+    pub rate_to: Option<Option<BitRate>>,
+    /// Rate towards the sender, if it differs.
+    pub rate_from: Option<Option<BitRate>>,
     /// Random loss towards the receiver, if it differs.
     pub loss_to: Option<Percent>,
     /// Random loss towards the sender, if it differs.
@@ -89,9 +93,9 @@ pub enum Direction {
 impl Segment {
     /// The link of one direction.
     pub fn link(&self, direction: Direction) -> LinkConfig {
-        let loss = match direction {
-            Direction::ToReceiver => self.loss_to,
-            Direction::ToSender => self.loss_from,
+        let (rate, loss) = match direction {
+            Direction::ToReceiver => (self.rate_to, self.loss_to),
+            Direction::ToSender => (self.rate_from, self.loss_from),
         };
         let BadState { enter, leave, loss: bad_loss } = self.bad_state;
         let loss_model = if enter.get() > 0.0 {
@@ -102,6 +106,7 @@ impl Segment {
             LossModel::Independent
         };
         LinkConfig {
+            rate: rate.unwrap_or(self.both.rate),
             trace: self.trace.as_ref().and_then(|file| file.trace.clone()),
             loss: loss.unwrap_or(self.both.loss),
             loss_model,
@@ -127,7 +132,9 @@ impl Segment {
         let contradiction = |one: String, other: &str, instead: &str| {
             clash(format!("{section}.{one}"), format!("{section}.{other}"), instead)
         };
-        if let (Some(rate), Some(file)) = (self.both.rate, &self.trace) {
+        let rates = [self.both.rate, self.rate_to.flatten(), self.rate_from.flatten()];
+        let rate = rates.into_iter().flatten().next();
+        if let (Some(rate), Some(file)) = (rate, &self.trace) {
             let one = format!("trace = {}", file.path.display());
             let other = format!("rate_mbit = {}", rate.bits_per_second() as f64 / 1e6);
             return contradiction(one, &other, "set the rate to unlimited, or the trace to none");

@@ -32,6 +32,37 @@ fn one_direction_can_lose_more_than_the_other() {
 }
 
 #[test]
+fn one_direction_can_be_slower_than_the_other() {
+    let rates = |settings: &[&str]| {
+        let mut scenario = upload();
+        scenario.apply(settings).unwrap();
+        let (far, faults) = (&scenario.far, &scenario.faults);
+        let rates = |segment: &Segment| {
+            [Direction::ToReceiver, Direction::ToSender]
+                .map(|direction| segment.link(direction).rate.map(BitRate::bits_per_second))
+        };
+        (
+            rates(far),
+            faults.later_stages(Place::Far, far).iter().map(|(_, far)| rates(far)).collect(),
+        )
+    };
+    let fast = Some(12_000_000);
+    assert_eq!(
+        rates(&["far.rate_mbit=12", "far.rate_from_mbit=3"]),
+        ([fast, Some(3_000_000)], Vec::new())
+    );
+    assert_eq!(rates(&["far.rate_mbit=12", "far.rate_to_mbit=unlimited"]).0, [None, fast]);
+    // A change of the rate is one of both directions, for its time.
+    let (first, later) = rates(&[
+        "far.rate_mbit=12",
+        "far.rate_from_mbit=3",
+        "faults.events=far-rate 5 at 2000 for 500",
+    ]);
+    assert_eq!(first, [fast, Some(3_000_000)]);
+    assert_eq!(later, [[Some(5_000_000); 2], first]);
+}
+
+#[test]
 fn every_built_in_scenario_loads_and_describes_itself() {
     assert_eq!(built_in().count(), BUILT_IN.len());
     for (name, description) in built_in() {

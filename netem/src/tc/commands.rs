@@ -81,7 +81,8 @@ fn netem(link: &LinkConfig) -> String {
         };
         // Under jitter, `netem` lets packets overtake each other, unless it has a rate. The highest
         // rate suffices.
-        options.push(format!("{jitter}us{shape} rate 100gbit"));
+        let order = if link.jitter.reorders { "" } else { " rate 100gbit" };
+        options.push(format!("{jitter}us{shape}{order}"));
     }
     let loss = link.loss.get();
     match link.loss_model {
@@ -203,6 +204,10 @@ mod tests {
             (
                 &["near.jitter_ms=0.5", "near.reorder_percent=3"][..],
                 "netem limit 100000 delay 1000us 500us rate 100gbit reorder 3%",
+            ),
+            (
+                &["near.jitter_ms=2", "near.jitter_reorders=on"],
+                "netem limit 100000 delay 1000us 2000us",
             ),
             (
                 &["near.jitter_ms=2", "near.jitter_shape=normal"],

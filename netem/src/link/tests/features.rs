@@ -26,10 +26,8 @@ fn share(value: f64) -> Percent {
 #[test]
 fn jitter_keeps_the_order_and_the_losses() {
     let calm = config(50, Some(20.0), 5.0, 1_000_000);
-    let jittery = LinkConfig {
-        jitter: Jitter { spread: 40 * MS, shape: JitterShape::Uniform },
-        ..calm.clone()
-    };
+    let jittery =
+        LinkConfig { jitter: Jitter { spread: 40 * MS, ..Jitter::default() }, ..calm.clone() };
     let packets: Vec<_> = (0..2000).map(|number| (number * MS, 1000)).collect();
     let (even, even_counters) = carry(calm, 3, &packets);
     let (uneven, counters) = carry(jittery, 3, &packets);
@@ -40,6 +38,36 @@ fn jitter_keeps_the_order_and_the_losses() {
     assert_eq!(even_counters, counters);
     assert!(even.iter().zip(&uneven).any(|(even, uneven)| even.1 < uneven.1));
     assert!(even.iter().zip(&uneven).any(|(even, uneven)| even.1 > uneven.1));
+}
+
+#[test]
+fn jitter_that_reorders_delays_each_packet_by_itself() {
+    let jitter = Jitter { spread: 40 * MS, reorders: true, ..Jitter::default() };
+    let mut link = Link::new(LinkConfig { jitter, ..config(50, Some(8.0), 0.0, 1_000_000) }, 3, 0);
+    for number in 0..500 {
+        link.push(Duration::ZERO, Packet::new(number, 1000));
+    }
+    let arrived = drain(&mut link);
+    assert_eq!(arrived.len(), 500);
+    assert!(arrived.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    // Packet n leaves after n + 1 ms.
+    let delays: Vec<_> = arrived
+        .iter()
+        .map(|(packet, at)| *at - Duration::from_millis(packet.number as u64 + 1))
+        .collect();
+    assert!(delays.iter().all(|delay| (10 * MS..=90 * MS).contains(delay)));
+    assert!(
+        delays.iter().any(|delay| *delay < 20 * MS) && delays.iter().any(|delay| *delay > 80 * MS)
+    );
+    let mut highest = 0;
+    let overtaken = arrived.iter().filter(|(packet, _)| {
+        highest = highest.max(packet.number);
+        packet.number < highest
+    });
+    let overtaken = overtaken.count();
+    assert!(overtaken > 300, "{overtaken}");
+    let overtaking = link.counters().reordered;
+    assert!((200..500).contains(&overtaking), "{overtaking}");
 }
 
 #[test]
@@ -201,11 +229,11 @@ fn active_queues_stay_shorter_than_a_full_one() {
 }
 
 prop_compose! {
-    fn any_way()(jitter_ms in 0_u64..30, normal: bool, reorder in 0.0_f64..30.0, delay_ms in 0_u64..30, from in 0_u64..300) -> LinkConfig {
+    fn any_way()(jitter_ms in 0_u64..30, normal: bool, reorders: bool, reorder in 0.0_f64..30.0, delay_ms in 0_u64..30, from in 0_u64..300) -> LinkConfig {
         let shape = if normal { JitterShape::Normal } else { JitterShape::Uniform };
         LinkConfig {
             delay: Duration::from_millis(delay_ms),
-            jitter: Jitter { spread: Duration::from_millis(jitter_ms), shape },
+            jitter: Jitter { spread: Duration::from_millis(jitter_ms), shape, reorders },
             reorder: share(reorder),
             outages: [Outage { from: Duration::from_millis(from), length: 20 * MS }].into_iter().collect(),
             ..LinkConfig::default()

@@ -39,7 +39,9 @@ impl Faults {
         });
         let mut stage = segment.clone();
         stage.both.delay = delay.unwrap_or(segment.both.delay);
-        stage.both.rate = rate.unwrap_or(segment.both.rate);
+        if let Some(rate) = rate {
+            (stage.both.rate, stage.rate_to, stage.rate_from) = (rate, None, None);
+        }
         stage.both.outages = self.outages(place, &segment.both.outages);
         stage
     }

@@ -11,13 +11,19 @@ use crate::link::{JitterShape, Outage, Outages};
 
 settings! { Segment, value;
     "delay_ms", MILLISECONDS, "one-way delay" => both.delay = milliseconds(value);
-    "jitter_ms", MILLISECONDS, "variation of the delay, down to 0; packets keep their order" =>
+    "jitter_ms", MILLISECONDS, "variation of the delay, down to 0" =>
         both.jitter.spread = milliseconds(value);
     "jitter_shape", "uniform (jitter_ms at most) or normal (jitter_ms is the standard deviation)",
         "how the delay varies" => both.jitter.shape = jitter_shape(value);
+    "jitter_reorders", SWITCH, "whether packets of a shorter delay overtake others" =>
+        both.jitter.reorders = switch(value);
     "reorder_percent", PERCENT, "packets spared the delay, which overtake others" =>
         both.reorder = percent(value);
     "rate_mbit", RATE, "rate of each direction" => both.rate = rate(value);
+    "rate_to_mbit", RATE, "rate towards the receiver, if different" =>
+        rate_to = rate(value).map(Some);
+    "rate_from_mbit", RATE, "rate from the receiver, if different" =>
+        rate_from = rate(value).map(Some);
     "trace", "the path of a file of times in milliseconds, in the format of mahimahi, or none",
         "times when 1504 bytes may leave, instead of the rate; a path in a scenario is relative to \
          its file" => trace = trace(value);

@@ -26,6 +26,7 @@ fn every_setting_reaches_the_link() {
         "near.delay_ms=10",
         "near.jitter_ms=2.5",
         "near.jitter_shape=normal",
+        "near.jitter_reorders=on",
         "near.reorder_percent=1",
         "near.rate_mbit=8",
         "near.overhead_bytes=24",
@@ -48,7 +49,11 @@ fn every_setting_reaches_the_link() {
     let ms = Duration::from_millis;
     let expected = LinkConfig {
         delay: ms(10),
-        jitter: Jitter { spread: Duration::from_micros(2500), shape: JitterShape::Normal },
+        jitter: Jitter {
+            spread: Duration::from_micros(2500),
+            shape: JitterShape::Normal,
+            reorders: true,
+        },
         reorder: percent(1.0),
         rate: BitRate::from_mbit(8.0),
         trace: None,
