@@ -12,6 +12,7 @@ use crate::cli::shared::Action;
 use crate::cli::{Command, read, read_file};
 use crate::config::{Config, LogLevel};
 use crate::monitor::subject::PROXY;
+use crate::monitor::text::harmless;
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, key};
@@ -81,8 +82,8 @@ pub(crate) fn print_check(
     check: Result<(), impl Error + Send + Sync + 'static>,
 ) -> Result<()> {
     for remark in remarks {
-        eprintln!("{name}: {}: {remark}", file.display());
+        eprintln!("{name}: {}: {}", file.display(), harmless(remark));
     }
     let check = check.with_context(|| file.display().to_string());
-    print(settings).and(check)
+    print(&harmless(settings)).and(check)
 }

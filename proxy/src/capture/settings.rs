@@ -60,7 +60,8 @@ pub(crate) fn interface_name(name: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the name is empty: leave it out".to_owned());
     }
-    let is_refused = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | '%');
+    // Linux allows other control characters. But nobody wants them in an operator's terminal.
+    let is_refused = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | '%');
     if name.len() > MAX_NAME || name.contains(is_refused) || matches!(name, "." | "..") {
         return Err("no interface can have this name: `ip link` lists those of this machine".into());
     }
@@ -76,7 +77,17 @@ mod tests {
         for name in ["lo", "eth1.100", "br-lan@x", "fifteen-letters"] {
             assert_eq!(interface_name(name).as_deref(), Ok(name));
         }
-        for name in ["", "sixteen-letters-", "near far", "../eth0", "..", "eth0:1", "tun%d"] {
+        for name in [
+            "",
+            "sixteen-letters-",
+            "near far",
+            "../eth0",
+            "..",
+            "eth0:1",
+            "tun%d",
+            "a\0",
+            "a\u{1b}c",
+        ] {
             assert!(interface_name(name).is_err(), "{name:?}");
         }
     }

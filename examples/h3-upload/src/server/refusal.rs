@@ -23,6 +23,9 @@ pub(crate) enum Refusal {
     Read(io::Error),
     #[error("content-length is not a number")]
     LengthHeader,
+    /// RFC 9110, section 14.5.
+    #[error("the server stores whole files: send the file without content-range")]
+    Part,
     #[error("the client announced {announced} bytes and sent {received}")]
     Length { announced: u64, received: u64 },
     #[error(transparent)]
@@ -42,9 +45,11 @@ impl Refusal {
     /// The status of the answer.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Name(_) | Self::LengthHeader | Self::Length { .. } | Self::Broken(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Name(_)
+            | Self::LengthHeader
+            | Self::Part
+            | Self::Length { .. }
+            | Self::Broken(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Full(Full::Client(..)) => StatusCode::TOO_MANY_REQUESTS,

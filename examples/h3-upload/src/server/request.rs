@@ -7,7 +7,7 @@ use h3::error::Code;
 use h3_server::connection::Stream;
 use h3_server::quota::Client;
 use h3_server::reply::Reply;
-use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap};
 use http::{Method, Request, StatusCode};
 use serde::Serialize;
 use tokio::time::timeout;
@@ -81,6 +81,9 @@ async fn take(
 ) -> Result<Receipt, Refusal> {
     if !matches!(*request.method(), Method::PUT | Method::POST) {
         return Err(Refusal::Method);
+    }
+    if request.headers().contains_key(CONTENT_RANGE) {
+        return Err(Refusal::Part);
     }
     let name = file_name(request.uri().path())?;
     let announced = content_length(request.headers())?;

@@ -108,6 +108,17 @@ fn a_body_must_be_as_long_as_announced() {
     assert_eq!(server.stored(), ["x"]);
 }
 
+/// RFC 9110, section 14.5: a server that does not store parts must not store one as a whole.
+#[test]
+fn a_part_of_a_file_is_no_file() {
+    let server = Server::start(&[]);
+    let range = [("content-range", "bytes 3-5/6")];
+    let (status, said) = ask(server.port, &server.ca(), "PUT", "/x", &range, b"def");
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    assert!(said.contains("without content-range"), "{said}");
+    assert!(server.stored().is_empty());
+}
+
 #[test]
 fn a_file_that_is_too_long_is_refused_in_a_sentence() {
     let server = Server::start(&["--max-bytes", "1000"]);

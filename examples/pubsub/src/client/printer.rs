@@ -1,7 +1,7 @@
 //! Prints messages on a thread of its own, because a reader of standard output may be slow. Then
 //! flow control holds back the broker, and the connection continues.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Starts the thread. It prints messages as they are, or JSON.
+    /// Starts the thread. It prints messages, or JSON.
     ///
     /// # Errors
     /// The thread cannot start.
@@ -60,13 +60,12 @@ impl Printer {
             .name("print".to_owned())
             .spawn(move || {
                 let out = io::stdout();
-                let terminal = out.is_terminal();
                 let mut out = BufWriter::new(out.lock());
                 let mut print = || -> io::Result<()> {
                     while let Some(line) = waiting.blocking_recv() {
                         match json {
                             true => print_json(&mut out, &topic, line)?,
-                            false => print_message(&mut out, line, terminal)?,
+                            false => print_message(&mut out, line)?,
                         }
                         if waiting.is_empty() {
                             out.flush()?;
@@ -129,17 +128,12 @@ fn print_json(out: &mut impl Write, topic: &str, line: Line) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Prints a message and a line end. The subscriber reports missed messages on standard error.
-fn print_message(out: &mut impl Write, line: Line, terminal: bool) -> io::Result<()> {
+/// Prints a message as one line. The subscriber reports missed messages on standard error.
+///
+/// A publisher must control neither the terminal, nor how many messages a program reads from it.
+fn print_message(out: &mut impl Write, line: Line) -> io::Result<()> {
     let Line::Message { payload, .. } = line else { return Ok(()) };
-    match terminal {
-        // The publisher must not control the terminal.
-        true => writeln!(out, "{}", harmless(&String::from_utf8_lossy(&payload))),
-        false => {
-            out.write_all(&payload)?;
-            out.write_all(b"\n")
-        }
-    }
+    writeln!(out, "{}", harmless(&String::from_utf8_lossy(&payload)))
 }
 
 #[cfg(test)]
@@ -163,15 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_cannot_control_the_terminal() {
-        let print = |terminal| {
-            let mut out = Vec::new();
-            let payload = Bytes::from_static(b"a\x1b[2J");
-            let line = Line::Message { sequence: None, latency_ms: None, payload };
-            print_message(&mut out, line, terminal).unwrap();
-            out
-        };
-        assert_eq!(print(true), b"a[2J\n");
-        assert_eq!(print(false), b"a\x1b[2J\n", "a program gets every byte");
+    fn a_message_is_one_line_and_controls_no_terminal() {
+        let mut out = Vec::new();
+        let payload = Bytes::from_static(b"a\x1b[2J\nb\r\n\xe2\x80\xa8c\xff");
+        let line = Line::Message { sequence: None, latency_ms: None, payload };
+        print_message(&mut out, line).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a[2Jbc\u{fffd}\n");
     }
 }
