@@ -9,10 +9,10 @@ use pnet_packet::udp::{self, MutableUdpPacket};
 
 use crate::link::{Ecn, Frame};
 
-/// Bytes of the headers, which count on the links of every backend.
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const UDP: usize = 8;
+/// Bytes of the headers, which count on the links of every backend.
 const HEADERS: usize = ETHERNET + IPV4 + UDP;
 const TIME_TO_LIVE: u8 = 64;
 

@@ -1,7 +1,7 @@
 //! Which of the proxies that answer markers the agent asks for help, without I/O.
 //!
 //! A flow's [`Sender`] asks no address that cannot be a proxy's, and few that do not answer. An
-//! agent has a sender for each flow. So it limits the requests of all of them together.
+//! agent has a sender for each flow, and therefore also limits what all of them ask together.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
