@@ -3,6 +3,11 @@
 //! RTP and WireGuard number their packets in the clear. If a number is missing, the agent requests
 //! what the proxy forwarded between the packets before and after it, and hands the copies to the
 //! host. Receivers of such flows put packets in order by themselves.
+//!
+//! Copies have no seal, and a proxy may be anyone. So a copy reaches the host only once, in place
+//! of a number that is missing or of one of the few next ones, and only with a header and a length
+//! that its stream has shown. The next ones are those that are missing at the end of a talk spurt
+//! or of a picture, before a silence: the proxy reports that it has them.
 
 use std::mem;
 use std::time::Instant;
@@ -18,22 +23,102 @@ const STREAMS: usize = 8;
 /// This many packets in order show that these bytes are numbers.
 const ALIKE: u8 = 3;
 /// A larger step is not a loss: the sender began another numbering.
-const MOST_MISSING: i64 = 512;
-/// The number of remembered identifiers: those of half a second of video, or of many seconds of
-/// sound.
-const RECENT: usize = 1024;
+const MOST_MISSING: i64 = 512 - AHEAD.cast_signed();
+/// A copy may have a number that is higher by this than the highest that arrived.
+const AHEAD: u64 = 8;
+/// The most headers of a stream that the agent remembers: those of the codecs between which a call
+/// changes.
+const FORMS: usize = 4;
 
-/// The identifiers of the latest datagrams that arrived, original or copy.
-#[derive(Debug)]
-struct Recent(Box<[u32; RECENT]>);
+/// Which numbers of a stream the host lacks. The lowest bit stands for the number that is [`AHEAD`]
+/// of the highest that arrived, and each further bit for the one before.
+#[derive(Clone, Copy, Debug)]
+struct Lacking([u64; 8]);
 
-impl Recent {
-    /// Notes an identifier. Returns false if it is one of the latest. Of two identifiers with one
-    /// place, the later displaces the earlier. A copy may then arrive twice.
-    fn note(&mut self, identifier: u32) -> bool {
-        let index = usize::try_from(identifier).unwrap_or(0) % RECENT;
-        let place = self.0.get_mut(index);
-        place.is_some_and(|place| mem::replace(place, identifier) != identifier)
+impl Lacking {
+    /// The host lacks only what follows the highest number. It does not need earlier ones.
+    fn next_ones() -> Self {
+        let mut lacking = Self([0; 8]);
+        lacking.0[0] = (1 << AHEAD) - 1;
+        lacking
+    }
+
+    /// Notes an arrival that is higher by `step` than the highest before, at most [`MOST_MISSING`].
+    /// Returns how many numbers between the two the host lacks.
+    fn advance(&mut self, step: u64) -> u64 {
+        for _ in 0..step {
+            let mut carry = 1;
+            for word in &mut self.0 {
+                let highest = *word >> 63;
+                *word = *word << 1 | mem::replace(&mut carry, highest);
+            }
+        }
+        self.take(0);
+        (1..step).map(|age| u64::from(self.has(age.cast_signed()))).sum()
+    }
+
+    /// The place of the number that is lower than the highest by `age`: the index and the bit.
+    fn place(age: i64) -> Option<(usize, u64)> {
+        let place =
+            age.checked_add_unsigned(AHEAD).and_then(|place| usize::try_from(place).ok())?;
+        Some((place / 64, 1 << (place % 64)))
+    }
+
+    fn has(&self, age: i64) -> bool {
+        let place = Self::place(age).and_then(|(word, bit)| Some(self.0.get(word)? & bit));
+        place.is_some_and(|bit| bit != 0)
+    }
+
+    /// Whether the host lacks the number that is lower than the highest by `age`. From now on it
+    /// does not.
+    fn take(&mut self, age: i64) -> bool {
+        let lacks = self.has(age);
+        if let Some((index, bit)) = Self::place(age)
+            && let Some(word) = self.0.get_mut(index)
+        {
+            *word &= !bit;
+        }
+        lacks
+    }
+}
+
+/// What the packets of a stream look like.
+#[derive(Clone, Copy, Debug)]
+struct Forms {
+    /// The latest headers, without what changes from packet to packet. The last one comes first.
+    headers: [Option<u16>; FORMS],
+    shortest: usize,
+    longest: usize,
+}
+
+impl Forms {
+    fn of(payload: &[u8]) -> Self {
+        let mut forms =
+            Self { headers: [None; FORMS], shortest: payload.len(), longest: payload.len() };
+        forms.note(payload);
+        forms
+    }
+
+    /// The version, the flags and the payload type of RTP without the marker bit (RFC 3550, section
+    /// 5.1), or the type of a message of WireGuard.
+    fn header(payload: &[u8]) -> Option<u16> {
+        payload.first_chunk().map(|[first, second]| u16::from_be_bytes([*first, *second & 0x7f]))
+    }
+
+    fn note(&mut self, payload: &[u8]) {
+        self.shortest = self.shortest.min(payload.len());
+        self.longest = self.longest.max(payload.len());
+        let header = Self::header(payload);
+        let at = self.headers.iter().position(|known| *known == header).unwrap_or(FORMS - 1);
+        if let Some(used) = self.headers.get_mut(..=at) {
+            used.rotate_right(1);
+        }
+        self.headers[0] = header;
+    }
+
+    fn includes(&self, payload: &[u8]) -> bool {
+        (self.shortest..=self.longest).contains(&payload.len())
+            && self.headers.contains(&Self::header(payload))
     }
 }
 
@@ -47,20 +132,8 @@ struct Stream {
     alike: u8,
     /// The identifier of the packet with the highest number.
     latest: u32,
-}
-
-/// The place of a datagram in its stream, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// It has no number, or one of a stream whose order is unknown.
-    Unknown,
-    /// It is not the newest of its stream.
-    Late,
-    /// It is the newest of its stream.
-    Newest,
-    /// It is the newest. The second value counts the missing numbers between it and the datagram
-    /// with the identifier in the first.
-    Behind(u32, u64),
+    lacking: Lacking,
+    forms: Forms,
 }
 
 /// The arriving packets of a flow.
@@ -70,7 +143,6 @@ pub(super) struct Reception {
     template: Template,
     /// The one that was used last comes first.
     streams: Vec<Stream>,
-    recent: Recent,
     /// The sender's number of the next gap.
     next_gap: u64,
     /// Numbers that were missing when a higher one arrived.
@@ -87,7 +159,6 @@ impl Reception {
             kind,
             template: Template::of(arriving)?,
             streams: Vec::with_capacity(STREAMS),
-            recent: Recent(Box::new([0; RECENT])),
             next_gap: 0,
             missed: 0,
             delivered: 0,
@@ -108,52 +179,55 @@ impl Reception {
     /// numbers are missing.
     pub(super) fn on_arriving(&mut self, payload: &[u8], sender: &mut Sender, now: Instant) -> u64 {
         let Some(identifier) = identifier(payload) else { return 0 };
-        self.recent.note(identifier);
-        let (after, missing) = match self.place(payload, identifier) {
-            Place::Unknown | Place::Late => return 0,
-            Place::Newest => (None, 0),
-            Place::Behind(after, missing) => (Some(after), missing),
-        };
-        if let Some(after) = after {
-            self.next_gap += 1;
-            sender.request_copies(self.next_gap, Some(after), identifier, now);
-        }
+        let missing = self.place(payload, identifier).map_or(0, |(after, missing)| {
+            if missing > 0 {
+                self.next_gap += 1;
+                sender.request_copies(self.next_gap, Some(after), identifier, now);
+            }
+            missing
+        });
         self.missed += missing;
+        // Also one without a number, such as a packet of RTCP: it is the newest that passed the
+        // proxy.
         sender.on_progress(identifier, now);
         missing
     }
 
-    /// Notes a proxy's copy. Returns whether the host lacks it. Copies have no seal, so the agent
-    /// rejects a copy whose number is far from those that arrived.
+    /// Notes a proxy's copy. Returns whether the host lacks it.
     pub(super) fn on_copy(&mut self, copy: &[u8], sender: &mut Sender, now: Instant) -> bool {
-        let Some(identifier) = identifier(copy).filter(|_| self.expects(copy)) else {
+        let (Some(number), Some(identifier)) = (self.kind.number(copy), identifier(copy)) else {
             return false;
         };
-        if !self.recent.note(identifier) {
+        let stream = self.streams.iter_mut().find(|stream| stream.id == number.stream);
+        let Some(stream) = stream.filter(|it| it.alike >= ALIKE && it.forms.includes(copy)) else {
+            return false;
+        };
+        let step = number.step_from(stream.highest);
+        if !stream.lacking.take(step.saturating_neg()) {
             return false;
         }
-        // The sender requests by itself the datagrams that are missing between copies.
-        if self.place(copy, identifier) != Place::Late {
+        if step > 0 {
+            // The sender requests by itself the datagrams that are missing between copies.
             sender.on_progress(identifier, now);
+            if (1..step).all(|before| !stream.lacking.has(-before)) {
+                stream.latest = identifier;
+            }
         }
         true
     }
 
-    /// Whether a datagram continues a stream whose order is known.
-    fn expects(&self, payload: &[u8]) -> bool {
-        let number = self.kind.number(payload);
-        number.is_some_and(|number| {
-            let stream = self.streams.iter().find(|stream| stream.id == number.stream);
-            stream.is_some_and(|stream| {
-                let near = -MOST_MISSING..=MOST_MISSING;
-                stream.alike >= ALIKE && near.contains(&number.step_from(stream.highest))
-            })
-        })
-    }
-
-    /// Where a datagram stands in its stream.
-    fn place(&mut self, payload: &[u8], latest: u32) -> Place {
-        let Some(number) = self.kind.number(payload) else { return Place::Unknown };
+    /// Notes the number of a datagram that arrived. If it is the newest of a stream whose order is
+    /// known: the identifier of the newest before it, and how many are missing between the two.
+    fn place(&mut self, payload: &[u8], latest: u32) -> Option<(u32, u64)> {
+        let number = self.kind.number(payload)?;
+        let new = Stream {
+            id: number.stream,
+            highest: number.value.cast_signed(),
+            alike: 1,
+            latest,
+            lacking: Lacking::next_ones(),
+            forms: Forms::of(payload),
+        };
         let place = self.streams.iter().position(|stream| stream.id == number.stream);
         let Some(stream) = place.and_then(|place| {
             let used = self.streams.get_mut(..=place)?;
@@ -161,29 +235,27 @@ impl Reception {
             used.first_mut()
         }) else {
             self.streams.truncate(STREAMS - 1);
-            let highest = number.value.cast_signed();
-            self.streams.insert(0, Stream { id: number.stream, highest, alike: 1, latest });
-            return Place::Unknown;
+            self.streams.insert(0, new);
+            return None;
         };
         let step = number.step_from(stream.highest);
         if !(-MOST_MISSING..=MOST_MISSING).contains(&step) {
-            *stream = Stream { highest: number.value.cast_signed(), alike: 1, latest, ..*stream };
-            return Place::Unknown;
+            *stream = new;
+            return None;
         }
+        stream.forms.note(payload);
         if step <= 0 {
-            return Place::Late;
+            stream.lacking.take(step.saturating_neg());
+            return None;
         }
         let before = mem::replace(&mut stream.latest, latest);
         // The counters of WireGuard may pass the greatest signed number.
         stream.highest = stream.highest.wrapping_add(step);
         if stream.alike < ALIKE {
             stream.alike += 1;
-            return Place::Newest;
+            return None;
         }
-        match step.unsigned_abs() - 1 {
-            0 => Place::Newest,
-            missing => Place::Behind(before, missing),
-        }
+        Some((before, stream.lacking.advance(step.unsigned_abs())))
     }
 }
 

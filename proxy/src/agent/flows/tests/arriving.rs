@@ -1,6 +1,8 @@
 //! Arriving packets of flows.
 
 use super::*;
+use crate::agent::arriving::Reception;
+use crate::runtime::clock;
 
 /// A packet of a call. No other packet ends with the same bytes.
 pub(super) fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
@@ -215,6 +217,102 @@ fn markers_end_with_the_packets_of_the_program() {
     assert_eq!(net.agent.counts().0, 1, "the flow has not ended");
     net.send_next(flow(4000));
     assert!(pass(&mut net, 30) > before, "the search goes on");
+}
+
+/// A packet on its way to the host.
+enum Packet<'a> {
+    Arrives(&'a [u8]),
+    Copied(&'a [u8]),
+}
+
+#[test]
+fn a_copy_reaches_the_host_only_in_place_of_a_missing_packet() {
+    let mut reception = {
+        let frame = framed(0, flow(4000).reversed(), &rtp(1, 0));
+        Reception::begin(Kind::Rtp, &passing(0, &frame)).unwrap()
+    };
+    let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
+    let mut pass = |packet: Packet<'_>| match packet {
+        Packet::Arrives(packet) => reception.on_arriving(packet, &mut sender, clock()),
+        Packet::Copied(copy) => reception.on_copy(copy, &mut sender, clock()).into(),
+    };
+    let with = |number, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut packet = rtp(1, number);
+        change(&mut packet);
+        packet
+    };
+    for number in 65_500..65_530_u16 {
+        assert_eq!(pass(Packet::Arrives(&rtp(1, number))), 0);
+    }
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 4))), 10, "65,530 to 3");
+    // One of the missing is late.
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 65_532))), 0);
+    for refused in [
+        rtp(1, 65_529),
+        rtp(1, 65_532),
+        rtp(1, 4),
+        rtp(1, 13),
+        rtp(2, 65_531),
+        with(65_531, &|packet| packet.truncate(100)),
+        with(65_531, &|packet| packet.push(0)),
+        with(65_531, &|packet| packet[1] = 96),
+        with(65_531, &|packet| packet[0] = 0x90),
+        b"anything".to_vec(),
+    ] {
+        assert_eq!(pass(Packet::Copied(&refused)), 0, "{refused:?}");
+    }
+    let marked = with(65_531, &|packet| packet[1] |= 0x80);
+    assert_eq!(pass(Packet::Copied(&marked)), 1, "the marker bit differs from packet to packet");
+    // The missing ones, and the next eight, which the proxy may have.
+    for number in [65_530, 65_533, 65_534, 65_535, 0, 1, 2, 3, 5, 6, 8, 12] {
+        assert_eq!(pass(Packet::Copied(&rtp(1, number))), 1, "{number}");
+        assert_eq!(pass(Packet::Copied(&rtp(1, number))), 0, "{number} again");
+    }
+    // Copies ahead do not count as missing when a higher number arrives.
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 11))), 3, "7, 9 and 10");
+    assert_eq!(pass(Packet::Copied(&rtp(1, 12))), 0, "it was there before");
+    assert_eq!(pass(Packet::Copied(&rtp(1, 13))) + pass(Packet::Copied(&rtp(1, 9))), 2);
+    // Far behind, and wherever the numbering begins again.
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 11 + 500))), 499 - 2, "12 and 13 were copied");
+    assert_eq!(pass(Packet::Copied(&rtp(1, 10))), 1, "501 behind");
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 11 + 504))), 3);
+    assert_eq!(pass(Packet::Copied(&rtp(1, 7))), 0, "508 behind");
+    assert_eq!(pass(Packet::Arrives(&rtp(1, 30_000))), 0);
+    assert_eq!(pass(Packet::Copied(&rtp(1, 29_999))), 0);
+}
+
+#[test]
+fn a_false_proxy_fills_gaps_alone() {
+    let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+    net.loss_percent = 10;
+    let mut genuine = BTreeSet::new();
+    for number in 0..1000 {
+        let packet = rtp(1, number);
+        net.send_here(flow(4000), &packet);
+        genuine.insert(packet);
+        // The proxy claims that these passed it, too.
+        for false_one in [rtp(1, number + 300), rtp(2, number), vec![number.to_be_bytes()[1]; 500]]
+        {
+            net.proxy.keep(&flow(4000).reversed(), 0, &false_one, net.now);
+        }
+        let mut altered = rtp(1, number);
+        altered[20] ^= 1;
+        net.proxy.keep(&flow(4000).reversed(), 0, &altered, net.now);
+        net.run(4 * MS);
+    }
+    net.run(100 * MS);
+    let totals = net.agent.totals();
+    let number = |packet: &[u8]| u16::from_be_bytes([packet[2], packet[3]]);
+    let mut numbers: Vec<_> = net.received.iter().map(|packet| number(packet)).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().all(|number| *number < 1000), "{totals:?}");
+    let received = numbers.len();
+    numbers.dedup();
+    assert_eq!(numbers.len(), received, "no number arrives twice: {totals:?}");
+    assert!(totals.delivered > 50, "{totals:?}");
+    // What was not lost is genuine.
+    let altered = net.received.iter().filter(|packet| !genuine.contains(*packet)).count();
+    assert!(altered as u64 <= totals.missed, "{altered}: {totals:?}");
 }
 
 #[test]
