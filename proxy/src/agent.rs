@@ -13,10 +13,12 @@
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
 //! `program`, `cli`, `status`, `exposition` and `show` are for the operator, like those of the
-//! proxy. So is `journal`, which logs what happens to a flow.
+//! proxy. So is `journal`, which logs what happens to a flow. `claims` decides whether a proxy is
+//! believed.
 
 mod arriving;
 mod candidate;
+mod claims;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;

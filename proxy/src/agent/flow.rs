@@ -11,8 +11,9 @@ use sidekick_protocol::{
 
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
+use super::claims::{Claims, Counts};
 use super::frame::{Passing, Template};
-use super::journal::{Journal, RESTS, Withheld};
+use super::journal::{Journal, Rest, Withheld};
 use super::kind::{Classifier, Kind};
 use super::outbox::Outbox;
 use super::report::Totals;
@@ -123,8 +124,8 @@ pub(super) struct HelpedFlow {
     congested_until: Option<Instant>,
     /// Since when a queue grows before the proxy.
     full_since: Option<Instant>,
-    /// The agent pauses the help until then, after a queue grew for long.
-    rests_until: Option<Instant>,
+    /// Until when, and why, the agent pauses the help.
+    rests: Option<(Instant, Rest)>,
     /// When the latest pause ended.
     woke: Option<Instant>,
     /// The next pause.
@@ -132,6 +133,7 @@ pub(super) struct HelpedFlow {
     /// The losses at the last decision about reordering, and how many of them turned out to be
     /// late.
     judged: (u64, u64),
+    claims: Claims,
     /// A proxy reported it at least once.
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
@@ -196,9 +198,10 @@ impl HelpedFlow {
             congested_until: None,
             full_since: None,
             woke: None,
-            rests_until: None,
+            rests: None,
             rest: REST,
             judged: (0, 0),
+            claims: Claims::default(),
             was_assisted: false,
             only_arrives: candidate.only_arrives(),
             journal: Journal::begin(flow, candidate.classifier.kind),
@@ -315,7 +318,7 @@ impl HelpedFlow {
         if before != self.kind() && self.kind() == Kind::Rtp {
             self.sender.set_terms(terms(Kind::Rtp));
             // The help begins again after a pause anyway.
-            if self.rests_until.is_none() {
+            if self.rests.is_none() {
                 self.sender.start(self.flow, now);
             }
         }
@@ -334,6 +337,11 @@ impl HelpedFlow {
             self.uncounted_left -= 1;
         }
         self.next_tag += 1;
+        self.claims.on_packet(payload.len());
+        let spacing = self.sender.near_rtt().map(|near| near + near / 4);
+        if spacing.is_some_and(|spacing| self.claims.wants_poll(spacing, now)) {
+            self.sender.poll_now(now);
+        }
         Sighting::FromProgram
     }
 
@@ -344,18 +352,19 @@ impl HelpedFlow {
         self.store.clear();
         self.under_way.clear_repairs();
         (self.round_trip, self.congested_until) = (RoundTrip::Unknown, None);
-        (self.full_since, self.rests_until, self.woke, self.rest) = (None, None, None, REST);
+        (self.full_since, self.rests, self.woke, self.rest) = (None, None, None, REST);
+        self.claims.begin_again();
         self.sender.start(self.flow, now);
     }
 
     /// Whether a proxy reports it now.
     pub(super) fn is_assisted(&self) -> bool {
-        self.rests_until.is_none() && self.sender.assistance() == Assistance::Assisted
+        self.rests.is_none() && self.sender.assistance() == Assistance::Assisted
     }
 
     /// Asks a proxy for help again after a pause.
     fn wake(&mut self, now: Instant) {
-        if self.rests_until.take_if(|until| *until <= now).is_some() {
+        if self.rests.take_if(|(until, _)| *until <= now).is_some() {
             (self.full_since, self.woke) = (None, Some(now));
             self.sender.start(self.flow, now);
         }
@@ -368,13 +377,33 @@ impl HelpedFlow {
             return;
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
-        if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
-            if self.woke.is_some_and(|woke| woke + self.rest <= now) {
-                self.rest = REST;
-            }
-            self.rests_until = Some(now + self.rest);
-            self.rest = (2 * self.rest).min(LONGEST_REST);
-            self.sender.stop();
+        if self.rests.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
+            self.pause(Rest::Queue, now);
+        }
+    }
+
+    /// Pauses the help.
+    fn pause(&mut self, why: Rest, now: Instant) {
+        if self.woke.is_some_and(|woke| woke + self.rest <= now) {
+            self.rest = REST;
+        }
+        self.rests = Some((now + self.rest, why));
+        self.rest = (2 * self.rest).min(LONGEST_REST);
+        self.claims.begin_again();
+        self.sender.stop();
+    }
+
+    /// Judges whether the losses that the proxy reports are plausible.
+    fn judge_claims(&mut self, now: Instant) {
+        let stats = self.sender.stats();
+        let counts = Counts {
+            packets: self.sent + self.resent,
+            lost: self.lost,
+            polls: stats.polls,
+            answers: stats.polls_answered,
+        };
+        if !self.claims.on_losses(counts) && self.rests.is_none() {
+            self.pause(Rest::Claims, now);
         }
     }
 
@@ -438,8 +467,9 @@ impl HelpedFlow {
             totals.flows_assisted += 1;
         }
         let Self { journal, sender, .. } = self;
-        journal
-            .note(assistance, self.rests_until.is_some(), || (sender.proxy(), sender.near_rtt()));
+        journal.note(assistance, self.rests.map(|(_, why)| why), || {
+            (sender.proxy(), sender.near_rtt())
+        });
         let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
         self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
         if self.has_session {
@@ -457,6 +487,7 @@ impl HelpedFlow {
         totals.lost += count;
         if count > 0 {
             self.judge_losses();
+            self.judge_claims(now);
         }
         let withheld = self.withheld(now);
         if self.reception.is_some() {
@@ -551,6 +582,11 @@ impl HelpedFlow {
                 return;
             };
             let len = payload.len();
+            if !self.claims.spend(len) {
+                totals.withheld_late += u64::from(name == tag);
+                self.store.refund(len);
+                return;
+            }
             if outbox.push_frame(&self.template, payload) {
                 self.resent += 1;
                 totals.resent += 1;
@@ -583,8 +619,8 @@ impl HelpedFlow {
     /// States for the operator whether the flow is helped, and if not, why. `is_pinned` states
     /// whether the operator has named the proxy's key.
     pub(super) fn state(&self, is_pinned: bool, now: Instant) -> String {
-        if self.rests_until.is_some() {
-            return RESTS.to_owned();
+        if let Some((_, why)) = self.rests {
+            return why.to_string();
         }
         match (self.sender.assistance(), self.withheld(now)) {
             (Assistance::Assisted, None) => "helped".to_owned(),

@@ -447,6 +447,17 @@ impl Sender {
         }
     }
 
+    /// Polls each proxy now, beside the polls that are due by themselves. A caller that polls at
+    /// random, such as with every sixteenth packet, learns from [`Sender::stats`] how many of its
+    /// own messages are lost on the near segment: at least as many as of its packets, unless the
+    /// proxy lies about these.
+    pub fn poll_now(&mut self, now: Instant) {
+        for session in &mut self.sessions {
+            session.poll(&mut self.effects, now);
+        }
+        self.settle(now);
+    }
+
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
     /// returns its destination. Call it until it returns `None`.
     ///

@@ -34,6 +34,29 @@ fn packets_lost_on_the_near_segment_are_sent_again() {
 }
 
 #[test]
+fn a_proxy_that_reports_false_losses_is_not_believed_for_long() {
+    // Without the judgement, the agent sends as many packets again as the proxy denies, up to half.
+    for denied_percent in [10, 50] {
+        let mut net = Net::new(limits(), MS, 0);
+        net.stream(flow(4000), 100);
+        net.denied_percent = denied_percent;
+        net.stream(flow(4000), 40_000);
+        let totals = net.agent.totals();
+        assert!(totals.resent * 25 < totals.sent, "{denied_percent}: {totals:?}");
+        let [report] = &net.agent.flows(9, |_| "eth0".to_owned(), net.now)[..] else { panic!() };
+        assert!(report.state.starts_with("the proxy reports more losses"), "{report:?}");
+    }
+    // A link that loses as many packets loses polls, too.
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 100);
+    net.loss_percent = 10;
+    let missing = net.stream(flow(4000), 40_000);
+    let totals = net.agent.totals();
+    assert!(missing <= 80, "{missing}: {totals:?}");
+    assert!(totals.messages < totals.sent / 10, "{totals:?}");
+}
+
+#[test]
 fn a_flow_may_change_its_interface() {
     let mut net = Net::new(limits(), MS, 0);
     for interface in [1, 0, 1, 2] {

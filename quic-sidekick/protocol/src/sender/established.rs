@@ -363,7 +363,6 @@ impl Established {
     }
 
     /// Whether the sender waits for the epoch that it requested.
-    #[cfg(test)]
     pub(super) fn is_renewing(&self) -> bool {
         self.renewing.is_some()
     }

@@ -160,6 +160,17 @@ impl ProxySession {
         self.apply(effects, now);
     }
 
+    /// Polls the proxy at once, if the session is established.
+    pub(super) fn poll(&mut self, effects: &mut Effects, now: Instant) {
+        let (state, mut context) = self.split(effects, now);
+        if let State::Established(state) = state
+            && !state.is_renewing()
+        {
+            state.poll(&mut context);
+        }
+        self.apply(effects, now);
+    }
+
     /// Whether certainly no datagram waits. If it returns false, there may still be none.
     #[inline]
     pub(super) fn is_silent(&self) -> bool {

@@ -95,6 +95,8 @@ pub struct SenderStats {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Polls answered. Of those that were not, a part or its answer was lost on the near segment.
+    pub polls_answered: u64,
     /// Ranges of datagrams of the reverse flow that the sender requested, including repetitions.
     pub repeats_requested: u64,
     /// Copies of such datagrams that arrived.
@@ -127,6 +129,7 @@ impl std::ops::AddAssign for SenderStats {
             undecodable: self.undecodable + other.undecodable,
             epochs: self.epochs + other.epochs,
             polls: self.polls + other.polls,
+            polls_answered: self.polls_answered + other.polls_answered,
             repeats_requested: self.repeats_requested + other.repeats_requested,
             repeats_received: self.repeats_received + other.repeats_received,
             added_bytes: self.added_bytes + other.added_bytes,

@@ -73,15 +73,6 @@ impl Sender {
         self.sessions[0].apply(&mut self.effects, now);
         outcome
     }
-
-    /// Polls at once.
-    fn poll_now(&mut self, now: Instant) {
-        let (state, mut context) = self.sessions[0].split(&mut self.effects, now);
-        if let State::Established(established) = state {
-            established.poll(&mut context);
-        }
-        self.sessions[0].apply(&mut self.effects, now);
-    }
 }
 
 fn near(loss_percent: u64) -> Near {

@@ -82,6 +82,8 @@ pub(super) struct Net {
     /// first.
     pub(super) shown_on: Vec<u32>,
     pub(super) loss_percent: u64,
+    /// The share of packets that passed, and that the proxy claims it did not see.
+    pub(super) denied_percent: u64,
     /// The share of packets that the next two overtake, which leave a millisecond apart.
     pub(super) overtaken_percent: u64,
     /// The state of a Lehmer generator, which chooses the losses.
@@ -116,6 +118,7 @@ impl Net {
             local_queue: Duration::ZERO,
             shown_on: vec![0],
             loss_percent,
+            denied_percent: 0,
             overtaken_percent: 0,
             random: 9,
             in_flight: BinaryHeap::new(),
@@ -263,7 +266,9 @@ impl Net {
             Arrival::Leaving(interface, frame) => self.left(interface, &frame),
             Arrival::Data([source, destination], payload) => {
                 let flow = Flow { source, destination };
-                self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
+                if self.random / 7 % 100 >= self.denied_percent {
+                    self.proxy.observe(&flow, 0, Payload::whole(&payload), now);
+                }
                 self.passed.insert(payload);
             }
             Arrival::Here([source, destination], payload) => {

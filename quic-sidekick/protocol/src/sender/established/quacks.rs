@@ -124,6 +124,7 @@ impl Established {
         self.epoch.probe.on_quack();
         let answered = self.epoch.probe.answer(quack.token);
         if let Some(poll) = answered {
+            context.stats.polls_answered += 1;
             let time = context.now.saturating_duration_since(poll.at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
             self.epoch.steady.answered(quack.token);
