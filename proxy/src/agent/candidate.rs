@@ -20,6 +20,7 @@ pub(super) struct Candidate {
     /// The kind of arriving packets, and their number since the flow was last refused.
     pub(super) arriving: Classifier,
     pub(super) arrived: u32,
+    begun: Instant,
     pub(super) last: Instant,
     /// The flow had enough packets, but the agent had no room.
     pub(super) was_refused: bool,
@@ -38,12 +39,19 @@ impl Candidate {
             packets: 0,
             arriving: Classifier::default(),
             arrived: 0,
+            begun: now,
             last: now,
             was_refused: false,
             seen: None,
             round_trip: RoundTrip::default(),
             begins: false,
         }
+    }
+
+    /// Its packets in a second, of both directions. A short burst counts as those of a second.
+    pub(super) fn rate(&self, now: Instant) -> f64 {
+        let seconds = now.saturating_duration_since(self.begun).as_secs_f64();
+        f64::from(self.packets.saturating_add(self.arrived)) / seconds.max(1.0)
     }
 
     /// Notes a packet that leaves by an interface. Returns false if it duplicates a packet of

@@ -58,7 +58,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 31] {
     let Totals {
         captured,
         captured_bytes,
@@ -66,6 +66,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
         arrived,
         flows,
         flows_refused,
+        forgotten,
         flows_assisted,
         sent,
         lost,
@@ -109,6 +110,12 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 30] {
             "sidekick_agent_flows_refused_total",
             "Flows not helped because the agent had as many as it may.",
             flows_refused,
+        ),
+        (
+            "sidekick_agent_flows_forgotten_total",
+            "Flows forgotten before they had enough packets to be helped, because there were too \
+             many.",
+            forgotten,
         ),
         (
             "sidekick_agent_flows_assisted_total",

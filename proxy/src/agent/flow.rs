@@ -101,6 +101,9 @@ pub(super) struct HelpedFlow {
     classifier: Classifier,
     round_trip: RoundTrip,
     pub(super) last: Instant,
+    /// Its packets in a second, of both directions, smoothed, and those since the latest second.
+    pub(super) rate: f64,
+    packets: u32,
     pub(super) sender: Sender,
     /// How it leaves.
     template: Template,
@@ -184,6 +187,8 @@ impl HelpedFlow {
             classifier: candidate.classifier,
             round_trip: candidate.round_trip,
             last: now,
+            rate: candidate.rate(now),
+            packets: 0,
             sender,
             template,
             seen: candidate.left(),
@@ -228,7 +233,7 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) -> bool {
-        self.last = now;
+        self.note_packet(now);
         self.wake(now);
         if self.reception.is_none() {
             self.arriving.note(payload);
@@ -309,7 +314,7 @@ impl HelpedFlow {
         }
         self.template.update(leaving);
         self.seen = Some(now);
-        self.last = now;
+        self.note_packet(now);
         self.sent += 1;
         let before = self.kind();
         self.classifier.note(payload);
@@ -417,9 +422,15 @@ impl HelpedFlow {
         self.store.bytes()
     }
 
-    /// Drops copies that are too old for a repair.
-    pub(super) fn expire(&mut self, now: Instant) {
+    fn note_packet(&mut self, now: Instant) {
+        self.last = now;
+        self.packets = self.packets.saturating_add(1);
+    }
+
+    /// Drops copies that are too old for a repair, and measures the rate. Call it each second.
+    pub(super) fn on_second(&mut self, now: Instant) {
         self.store.expire(now);
+        self.rate = f64::midpoint(self.rate, mem::take(&mut self.packets).into());
     }
 
     /// Numbers that were missing among what arrived, and copies that were handed to the host.

@@ -24,26 +24,10 @@ use super::outbox::{Outbox, To};
 use super::report::Totals;
 
 mod counts;
+mod room;
 
-/// Most flows with too few packets to be helped.
-const CANDIDATES: usize = 4096;
-/// If there are too many flows, the agent forgets one that it leaves alone after this silence.
-const ALONE_AGE: Duration = Duration::from_secs(5);
-/// The agent examines this many flows when it makes room for another.
-const ASKED: usize = 8;
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Of the flows that may be helped, this share may be flows whose packets only arrive, but not more
-/// than [`MOST_ARRIVING`]. Strangers can begin such flows.
-const SHARE_ARRIVING: usize = 8;
-const MOST_ARRIVING: usize = 16;
-/// If the agent helps as many flows as it may, a new one replaces the one with the longest silence,
-/// which must be at least this long.
-const REPLACED: Duration = Duration::from_secs(2);
-
-/// Why the help for a flow ends if another needs its place.
-const REPLACES: &str = "another flow takes its place";
-
 /// The limits of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
@@ -83,10 +67,12 @@ pub(super) struct Agent {
     /// The log names a flow that had no room. It names no other until the help for one ends.
     was_full: bool,
     sweep_at: Option<Instant>,
-    /// The flows with too few packets and those that are left alone, the oldest first. The list may
-    /// also contain flows that are gone or helped.
+    /// The flows with too few packets and those that are left alone, the oldest first, and apart
+    /// from them those whose packets only arrive. The lists may also contain flows that are gone or
+    /// helped.
     unhelped: VecDeque<Flow>,
-    /// Before this time, no helped flow will have been silent for long enough to be replaced.
+    unhelped_arriving: VecDeque<Flow>,
+    /// Before this time, the agent does not search again for a helped flow to replace.
     replaces_at: Option<Instant>,
     /// Proxies that answers have named.
     named: Named,
@@ -205,6 +191,7 @@ impl Agent {
             local: HashSet::new(),
             sweep_at: None,
             unhelped: VecDeque::new(),
+            unhelped_arriving: VecDeque::new(),
             replaces_at: None,
             work: Work::default(),
         }
@@ -263,23 +250,30 @@ impl Agent {
             }
             Some(Entry::Candidate(candidate)) => Some(candidate),
             Some(Entry::Helped(_)) => None,
-            None => self.begin(flow, now),
+            None => self.begin(flow, false, now),
         };
         let Some(candidate) = candidate else { return false };
+        let only_arrived = candidate.only_arrives();
         if !candidate.note(leaving.interface, payload, now) {
             self.work.totals.seen_twice += 1;
             return false;
         }
+        if only_arrived {
+            self.unhelped.push_back(flow);
+        }
         self.help(flow, || Template::of(leaving), now)
     }
 
-    /// Begins to count the packets of a flow, if it may be helped.
-    fn begin(&mut self, flow: Flow, now: Instant) -> Option<&mut Candidate> {
+    /// Begins to count the packets of a flow, if it may be helped. `arrives`: its first packet
+    /// arrived.
+    fn begin(&mut self, flow: Flow, arrives: bool, now: Instant) -> Option<&mut Candidate> {
         self.sweep_at.get_or_insert(now + SWEEP);
-        if !self.limits.filter.allows(&flow) || !self.has_room(now) {
+        if !self.limits.filter.allows(&flow) || !self.has_room(arrives, now) {
             return None;
         }
-        self.unhelped.push_back(flow);
+        if arrives {
+            self.unhelped_arriving.push_back(flow);
+        }
         match self.flows.entry(flow).or_insert_with(|| Entry::Candidate(Candidate::new(now))) {
             Entry::Candidate(candidate) => Some(candidate),
             Entry::Helped(_) | Entry::LeftAlone(_) => None,
@@ -299,7 +293,7 @@ impl Agent {
         if !candidate.is_worth_it(self.limits.min_packets) {
             return false;
         }
-        if !self.makes_room(candidate.only_arrives(), now) {
+        if !self.makes_room(flow, &candidate, now) {
             // The agent tries again after as many packets.
             if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
                 (candidate.packets, candidate.arrived) = (0, 0);
@@ -340,43 +334,6 @@ impl Agent {
         true
     }
 
-    /// Makes room for a flow, and returns whether it has room. A flow whose packets only arrive
-    /// gives way to one of the host's own.
-    fn makes_room(&mut self, only_arrives: bool, now: Instant) -> bool {
-        let most = self.limits.max_flows;
-        let most_arriving = (most / SHARE_ARRIVING).clamp(1, MOST_ARRIVING);
-        if only_arrives && self.only_arriving >= most_arriving {
-            return false;
-        }
-        if self.helped < most {
-            return true;
-        }
-        if !only_arrives && self.only_arriving > 0 {
-            let arriving = self.helped().filter(|helped| helped.only_arrives);
-            let oldest = arriving.min_by_key(|helped| helped.last).map(|helped| helped.flow);
-            oldest.into_iter().for_each(|flow| self.end(flow, REPLACES, now));
-            return true;
-        }
-        self.replace(now)
-    }
-
-    /// Ends the help for the flow with the longest silence. Returns false if none has been silent
-    /// for long enough.
-    fn replace(&mut self, now: Instant) -> bool {
-        // In a flood, the agent must not search all flows for each packet.
-        if self.replaces_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        let oldest = self.helped().map(|helped| (helped.last, helped.flow));
-        let Some((last, flow)) = oldest.min_by_key(|(last, _)| *last) else { return false };
-        if now < last + REPLACED {
-            self.replaces_at = Some(last + REPLACED);
-            return false;
-        }
-        self.end(flow, REPLACES, now);
-        true
-    }
-
     /// Ends the help for a flow, for the reason `why`, and forgets it.
     fn end(&mut self, flow: Flow, why: &str, now: Instant) {
         if let Some(Entry::Helped(helped)) = self.flows.remove(&flow) {
@@ -400,27 +357,6 @@ impl Agent {
     fn pass_over(&mut self, flow: Flow, why: &str, now: Instant) {
         debug!("{} to {}: no help: {why}", flow.source, flow.destination);
         self.flows.insert(flow, Entry::LeftAlone(now));
-    }
-
-    /// Whether there is room for another flow with too few packets. If not, the agent forgets the
-    /// oldest of them: a scan of the network, or one busy host, must not keep other flows out.
-    fn has_room(&mut self, now: Instant) -> bool {
-        for _ in 0..ASKED {
-            if self.flows.len() - self.helped < CANDIDATES && self.unhelped.len() < 2 * CANDIDATES {
-                return true;
-            }
-            let Some(oldest) = self.unhelped.pop_front() else { return true };
-            match self.flows.get(&oldest) {
-                Some(Entry::LeftAlone(last)) if now < *last + ALONE_AGE => {
-                    self.unhelped.push_back(oldest);
-                }
-                Some(Entry::Candidate(_) | Entry::LeftAlone(_)) => {
-                    self.flows.remove(&oldest);
-                }
-                Some(Entry::Helped(_)) | None => {}
-            }
-        }
-        self.flows.len() - self.helped < CANDIDATES
     }
 
     /// Notes a datagram that arrives, or all datagrams of a merged frame.
@@ -462,7 +398,7 @@ impl Agent {
                     && self.local.contains(&flow.source.ip())
                     && Kind::may_be_numbered(payload) =>
                 {
-                    if let Some(candidate) = self.begin(flow, now) {
+                    if let Some(candidate) = self.begin(flow, true, now) {
                         candidate.note_arriving(payload, now);
                     }
                 }
@@ -530,7 +466,7 @@ impl Agent {
         for (flow, entry) in &mut self.flows {
             match entry {
                 Entry::Helped(helped) => {
-                    helped.expire(now);
+                    helped.on_second(now);
                     memory += helped.memory();
                     if helped.last + idle <= now {
                         ended.push(*flow);
@@ -551,8 +487,10 @@ impl Agent {
                 self.flows.remove(&flow);
             }
         }
-        let Self { unhelped, flows, .. } = self;
-        unhelped.retain(|flow| !matches!(flows.get(flow), Some(Entry::Helped(_)) | None));
+        let Self { unhelped, unhelped_arriving, flows, .. } = self;
+        for list in [unhelped, unhelped_arriving] {
+            list.retain(|flow| !matches!(flows.get(flow), Some(Entry::Helped(_)) | None));
+        }
         self.sweep_at = (!self.flows.is_empty()).then(|| now + SWEEP);
     }
 

@@ -24,6 +24,8 @@ pub struct Totals {
     pub flows: u64,
     /// Flows not helped because the agent had as many as it may.
     pub flows_refused: u64,
+    /// Flows forgotten before they had enough packets to be helped, because there were too many.
+    pub forgotten: u64,
     /// Flows that a proxy reported at least once.
     pub flows_assisted: u64,
     /// Datagrams of these flows.
@@ -105,6 +107,7 @@ impl fmt::Display for Totals {
             ("in a growing queue", self.withheld_congested),
             ("seen on two interfaces", self.seen_twice),
             ("flows refused", self.flows_refused),
+            ("flows forgotten", self.forgotten),
             ("messages malformed", self.malformed),
             ("frames malformed", self.malformed_frames),
             ("fragments", self.fragments),

@@ -3,6 +3,7 @@
 mod arriving;
 mod named;
 mod net;
+mod room;
 
 use proptest::prelude::*;
 use sidekick_protocol::MAX_DATAGRAM_LEN;
@@ -429,30 +430,6 @@ fn the_datagrams_of_a_merged_frame_are_repaired_one_by_one() {
 }
 
 #[test]
-fn a_million_flows_are_bounded() {
-    let mut net = Net::new(limits(), MS, 0);
-    for number in 0..1_000_000_u32 {
-        let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
-        let flow = Flow { source, ..flow(4000) };
-        let frame = packet(flow, &[0x40; 60]);
-        for _ in 0..1 + number % 9 {
-            net.agent.on_leaving(passing(0, &frame), net.now);
-        }
-        net.programs.insert(flow);
-        net.drain();
-        assert!(net.agent.flows.len() <= CANDIDATES + 4);
-        assert!(net.agent.work.timers.len() <= 4);
-        net.now += MS / 10;
-    }
-    assert_eq!(net.agent.counts().0, 4);
-    net.run(Duration::from_secs(40));
-    assert_eq!(net.agent.flows.len(), 0, "all were idle");
-    assert!(net.agent.work.numbers.is_empty());
-    net.run(Duration::from_secs(40));
-    assert_eq!(net.agent.poll_timeout(), None, "no timer is left");
-}
-
-#[test]
 fn a_flow_to_the_whole_network_gets_no_help() {
     let mut net = Net::new(limits(), MS, 0);
     let all = Flow { destination: ([192, 0, 2, 255], 27_036).into(), ..flow(4000) };
@@ -526,31 +503,6 @@ fn copies_are_kept_as_long_as_a_repair_is_possible() {
 }
 
 #[test]
-fn a_scan_of_the_network_keeps_no_flow_out() {
-    let mut net = Net::new(limits(), MS, 0);
-    for number in 0..20_000_u32 {
-        let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
-        let other = Flow { source, ..flow(4000) };
-        net.agent.on_leaving(passing(0, &packet(other, &[0x40; 60])), net.now);
-        // The program of each fourth one has its own sender.
-        if number % 4 == 0 {
-            let marker = packet(other, &own_marker(other, net.now));
-            net.agent.on_leaving(passing(0, &marker), net.now);
-        }
-        assert!(net.agent.flows.len() <= CANDIDATES + 4);
-        assert!(net.agent.unhelped.len() <= 2 * CANDIDATES);
-        if number > 10_000 && number % 20 == 0 {
-            net.send_next(flow(4000));
-        }
-        net.run(MS);
-    }
-    assert_eq!(net.agent.counts().1, 1);
-    // The agent still knows the flows that it leaves alone, if they have packets.
-    let alone = net.agent.flows.values().filter(|entry| matches!(entry, Entry::LeftAlone(_)));
-    assert!(alone.count() >= 5000 / 4);
-}
-
-#[test]
 fn the_port_of_the_agent_is_free_for_others() {
     let only = vec!["1-65535".parse().unwrap()];
     let filter = Filter { only, except: Vec::new() };
@@ -581,25 +533,6 @@ fn flows_without_room_are_counted() {
     }
     net.stream(flow(4000), 100);
     assert_eq!((net.agent.totals().unsent, net.agent.counts().1), (5000 - 4096, 1));
-}
-
-#[test]
-fn a_silent_flow_makes_room_for_another() {
-    let mut net = Net::new(limits(), MS, 0);
-    for port in 1..=6 {
-        net.stream(flow(port), 20);
-    }
-    assert_eq!((net.agent.counts().0, net.agent.totals().flows_refused), (4, 2));
-    // Four flows are silent, but not for long enough to be replaced.
-    let silent = net.agent.helped().map(|helped| helped.last).min().unwrap();
-    net.run(silent + REPLACED - net.now - MS);
-    net.send_next(flow(6));
-    assert!(net.agent.replaces_at.is_some());
-    net.run(2 * MS);
-    net.stream(flow(6), 20);
-    let helped = net.agent.flows(9, |_| String::new(), net.now);
-    assert!(helped.iter().any(|helped| helped.source.port() == 6), "{helped:?}");
-    assert_eq!(helped.len(), 4);
 }
 
 proptest! {
