@@ -27,7 +27,7 @@ local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
 local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, STEADY, PACE = 7, 8, 9, 10, 11, 12, 13, 14
 local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
 local MAX_WINDOW, WHOLE_SHARE, MIN_SYMBOL_LEN, MAX_SYMBOL_LEN = 64, 1024, 6, 1474
-local AT_END, MAX_OFFSET = 0xffff, 21
+local AT_END, WHOLE, MAX_OFFSET = 0xffff, 0xfffe, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
 -- Of a first handshake message, unpinned and pinned, and of a second.
 local HELLO_LEN = { [0] = 96, [1] = 112 }
@@ -430,6 +430,8 @@ local function read_terms(r, tree)
     offset, item = number(r, tree, "identifier_offset", 2)
     if offset == AT_END then
         item:append_text(" (the last four bytes)")
+    elseif offset == WHOLE then
+        item:append_text(" (a hash of the whole payload)")
     elseif offset > MAX_OFFSET then
         fail("field identifier offset", item)
     end

@@ -65,11 +65,34 @@ pub enum Position {
     /// The payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard for
     /// example.
     End,
+    /// None: the identifier is a hash of the whole payload, FNV-1a. It is for datagrams that are
+    /// not encrypted and may end alike. It costs a multiplication per byte.
+    Whole,
 }
 
 impl Position {
     /// The largest offset: an identifier must end within the first [`HEAD_LEN`] bytes.
     pub const MAX_OFFSET: u16 = 21;
+
+    /// The identifier of a copy, of which all bytes are known: the last four bytes, unless the hash
+    /// identifies datagrams (SPEC.md, section 2).
+    #[must_use]
+    pub fn of_copy(self, datagram: &[u8]) -> Option<u32> {
+        match self {
+            Self::Whole => (!datagram.is_empty()).then(|| fnv1a(datagram)),
+            Self::Offset(_) | Self::End => {
+                datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+            }
+        }
+    }
+}
+
+/// The hash of Fowler, Noll and Vo of 32 bits, in its variant 1a. Payloads that differ in one byte
+/// always have different hashes.
+fn fnv1a(bytes: &[u8]) -> u32 {
+    const OFFSET_BASIS: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    bytes.iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(PRIME))
 }
 
 /// The rule that decides whether a datagram counts, and by which identifier.
@@ -113,6 +136,7 @@ impl Identification {
                     .ok()?
             }
             Position::End => payload.tail?,
+            Position::Whole => return payload.bytes().map(fnv1a),
         };
         Some(u32::from_be_bytes(bytes))
     }
@@ -128,6 +152,7 @@ impl Identification {
         let end = match self.position {
             Position::Offset(offset) => usize::from(offset) + 4,
             Position::End => payload.len.max(4),
+            Position::Whole => payload.len,
         };
         passes && payload.head.len() < end && end <= payload.len
     }
@@ -167,6 +192,23 @@ mod tests {
             let expected = u32::from_be_bytes([o, o + 1, o + 2, o + 3]);
             assert_eq!(rule.identifier(Payload::cut(&head, 1200)), Some(expected));
         }
+    }
+
+    #[test]
+    fn a_hash_tells_datagrams_apart_that_end_alike() {
+        // Two of its authors' test values.
+        assert_eq!((fnv1a(b"a"), fnv1a(b"foobar")), (0xe40c_292c, 0xbf9c_f968));
+        let rule = Identification { position: Position::Whole, filter: Filter::All };
+        let identifier = |payload: &[u8]| rule.identifier(Payload::whole(payload));
+        let seen: std::collections::HashSet<_> = (0..1000_u16)
+            .map(|number| identifier(&[&number.to_be_bytes()[..], &[0; 100]].concat()))
+            .collect();
+        assert_eq!(seen.len(), 1000);
+        assert_eq!(identifier(b""), None);
+        assert_eq!(identifier(b"a"), Some(0xe40c_292c), "shorter than four bytes");
+        assert_eq!(Position::Whole.of_copy(b"a"), Some(0xe40c_292c));
+        let cut = Payload::cut(&[7; 25], 100);
+        assert_eq!((rule.identifier(cut), rule.is_hidden(cut)), (None, true));
     }
 
     #[test]

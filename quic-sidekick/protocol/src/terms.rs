@@ -29,7 +29,7 @@ impl Terms {
         let Identification { position, filter } = self.identification;
         let position = match position {
             Position::Offset(offset) => Position::Offset(offset.min(Position::MAX_OFFSET)),
-            Position::End => Position::End,
+            other @ (Position::End | Position::Whole) => other,
         };
         Self {
             threshold: self.threshold.max(1),

@@ -6,6 +6,7 @@
 
 use super::pacer::{self, Passed};
 use super::pool::{BLOCK, Block, Pool};
+use crate::identify::Position;
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,6 +42,8 @@ pub(super) struct Found {
 pub(super) struct Copies {
     /// The prefix of the flow's source.
     source: IpAddr,
+    /// What identifies a copy.
+    position: Position,
     /// The session's share of the pool, in blocks.
     max_blocks: usize,
     max_age: Duration,
@@ -63,6 +66,7 @@ impl Copies {
     pub(super) fn new(max_bytes: usize, max_age: Duration) -> Self {
         Self {
             source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            position: Position::End,
             max_blocks: max_bytes / BLOCK,
             max_age,
             blocks: VecDeque::new(),
@@ -75,9 +79,14 @@ impl Copies {
         }
     }
 
-    /// Sets the prefix of the flow's source, before anything is kept.
-    pub(super) fn set_source(&mut self, source: IpAddr) {
-        self.source = source;
+    /// Sets the prefix of the flow's source, and what identifies a copy, before anything is kept.
+    pub(super) fn set_flow(&mut self, source: IpAddr, position: Position) {
+        (self.source, self.position) = (source, position);
+    }
+
+    /// Whether copies are identified by their last four bytes, as parity needs it.
+    pub(super) fn end_in_identifiers(&self) -> bool {
+        self.position != Position::Whole
     }
 
     pub(super) fn set_max_age(&mut self, max_age: Duration) {
@@ -123,7 +132,7 @@ impl Copies {
         now: Instant,
         pool: &mut Pool,
     ) -> bool {
-        let Some(identifier) = identifier(datagram) else { return false };
+        let Some(identifier) = self.position.of_copy(datagram) else { return false };
         if datagram.len() > MAX_KEPT_LEN {
             return false;
         }
@@ -316,11 +325,6 @@ pub(super) fn low(position: u64) -> u32 {
     u32::try_from(position & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// The identifier of a datagram that is kept: its last four bytes.
-pub(crate) fn identifier(datagram: &[u8]) -> Option<u32> {
-    datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,7 +389,7 @@ mod tests {
                 model.is_whole = false;
             }
             if kept {
-                model.kept.push_back((identifier(&next).unwrap(), now, next));
+                model.kept.push_back((Position::End.of_copy(&next).unwrap(), now, next));
             }
             // The copies may have had room for less: never for the latest 3 blocks.
             while model.kept.len() > copies.kept.len() {
@@ -444,7 +448,7 @@ mod tests {
         let (now, mut pool) = (start(), Pool::new(16 * BLOCK));
         let mut sessions = [(); 6].map(|()| Copies::new(2 * BLOCK, MS));
         for (number, session) in (0..).zip(&mut sessions) {
-            session.set_source(IpAddr::from([10, 0, 0, number / 5]));
+            session.set_flow(IpAddr::from([10, 0, 0, number / 5]), Position::End);
         }
         let mut kept = [0; 6];
         for id in 0..500 {

@@ -328,6 +328,9 @@ impl Observer {
         let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (keeping, _) = self.table.keeping_of(index).ok_or(HandleError::NotKept)?;
         let Keeping { protection, copies, .. } = keeping;
+        if !copies.end_in_identifiers() {
+            return Err(HandleError::NotKept);
+        }
         protection.protect(terms, self.config.parity_percent.into(), copies, now);
         self.table.reschedule_at(index);
         self.stats.protects += 1;

@@ -395,7 +395,8 @@ impl Table {
         if session.keeping.is_none() {
             self.clients.add(client);
             let mut keeping = new();
-            keeping.copies.set_source(site(client));
+            let position = session.agreed.terms.identification.position;
+            keeping.copies.set_flow(site(client), position);
             session.keeping = Some(Box::new(keeping));
         }
         if self.by_flow.insert(*flow, index) != Some(index) {

@@ -116,10 +116,15 @@ impl Fetcher {
         }
     }
 
-    /// Handles a copy. Returns whether it belongs to a recent request. `retry` is how long to wait
-    /// for the next copy before the fetcher requests it again.
-    pub(super) fn on_repeat(&mut self, copy: &Repeat<'_>, retry: Duration, now: Instant) -> bool {
-        let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+    /// Handles a copy with this identifier. Returns whether it belongs to a recent request. `retry`
+    /// is how long to wait for the next copy before the fetcher requests it again.
+    pub(super) fn on_repeat(
+        &mut self,
+        copy: &Repeat<'_>,
+        identifier: Option<u32>,
+        retry: Duration,
+        now: Instant,
+    ) -> bool {
         let asked = Some((copy.number, copy.range));
         let Some(place) = self.wanted.iter().position(|wanted| wanted.asked == asked) else {
             return self.is_recent(copy.number);

@@ -267,7 +267,7 @@ fn payloads() -> Vec<Value> {
         &[
             ("threshold 0", Put(0, &[0]), "field threshold"),
             ("offset 22", Put(7, &[0, 22]), "field identifier offset"),
-            ("offset 65534", Put(7, &[0xff, 0xfe]), "field identifier offset"),
+            ("offset 65533", Put(7, &[0xff, 0xfd]), "field identifier offset"),
             ("filter 2", Put(9, &[2]), "field filter"),
             ("cut", Cut(9), "truncated"),
         ],

@@ -89,6 +89,7 @@ pub(super) fn terms_fields(terms: &Terms) -> Value {
     let offset = match terms.identification.position {
         Position::Offset(offset) => offset,
         Position::End => 0xffff,
+        Position::Whole => 0xfffe,
     };
     let filter = u8::from(terms.identification.filter == Filter::QuicShortHeader);
     json!({
@@ -361,6 +362,7 @@ pub(super) fn payloads() -> Vec<Value> {
         of_hello("terms, the default", Terms::default()),
         of_hello("terms, every 32 packets", terms(10, 32, 0, quic.position, quic.filter)),
         of_hello("terms, the last four bytes", terms(20, 0, 30_000, Position::End, Filter::All)),
+        of_hello("terms, the whole payload", terms(20, 0, 1000, Position::Whole, Filter::All)),
         of_hello("terms, the smallest", least),
         of_hello("terms, the largest", most),
         of_accept("grant, the default", accept),

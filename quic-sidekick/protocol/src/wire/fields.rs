@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// The offset that stands for the payload's last four bytes.
 const AT_END: u16 = 0xffff;
+/// The offset that stands for a hash of the whole payload.
+const WHOLE: u16 = 0xfffe;
 
 /// `value`, or an error if it is 0.
 pub(super) fn nonzero<T: PartialEq + From<u8>>(
@@ -108,6 +110,7 @@ pub(super) fn read_terms(r: &mut Reader<'_>) -> Result<Terms, ParseError> {
     let every = r.u32()?;
     let position = match r.u16()? {
         AT_END => Position::End,
+        WHOLE => Position::Whole,
         offset if offset <= Position::MAX_OFFSET => Position::Offset(offset),
         _ => return Err(ParseError::Field("identifier offset")),
     };
@@ -132,6 +135,7 @@ pub(super) fn write_terms(w: &mut Writer<'_>, terms: &Terms) -> Result<(), Buffe
     let offset = match terms.identification.position {
         Position::Offset(offset) => offset,
         Position::End => AT_END,
+        Position::Whole => WHOLE,
     };
     w.put(&offset.to_be_bytes())?;
     w.put(&[match terms.identification.filter {

@@ -250,7 +250,8 @@ impl Established {
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
         let retry = self.near_rtt.copy_timeout();
-        if !self.keeping.fetcher.on_repeat(copy, retry, context.now) {
+        let identifier = self.granted.identification.position.of_copy(copy.datagram);
+        if !self.keeping.fetcher.on_repeat(copy, identifier, retry, context.now) {
             context.stats.malformed += 1;
             return Err(HandleError::Outdated);
         }
