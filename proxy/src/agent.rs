@@ -30,6 +30,7 @@ mod frame;
 mod host;
 mod journal;
 mod kind;
+mod looks;
 mod named;
 mod outbox;
 pub(crate) mod program;

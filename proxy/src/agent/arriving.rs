@@ -12,7 +12,7 @@
 use std::mem;
 use std::time::Instant;
 
-use sidekick_protocol::Sender;
+use sidekick_protocol::{Position, Sender};
 
 use super::frame::{Passing, Template};
 use super::kind::Kind;
@@ -92,23 +92,17 @@ struct Forms {
 }
 
 impl Forms {
-    fn of(payload: &[u8]) -> Self {
+    fn of(kind: Kind, payload: &[u8]) -> Self {
         let mut forms =
             Self { headers: [None; FORMS], shortest: payload.len(), longest: payload.len() };
-        forms.note(payload);
+        forms.note(kind, payload);
         forms
     }
 
-    /// The version, the flags and the payload type of RTP without the marker bit (RFC 3550, section
-    /// 5.1), or the type of a message of WireGuard.
-    fn header(payload: &[u8]) -> Option<u16> {
-        payload.first_chunk().map(|[first, second]| u16::from_be_bytes([*first, *second & 0x7f]))
-    }
-
-    fn note(&mut self, payload: &[u8]) {
+    fn note(&mut self, kind: Kind, payload: &[u8]) {
         self.shortest = self.shortest.min(payload.len());
         self.longest = self.longest.max(payload.len());
-        let header = Self::header(payload);
+        let header = kind.header(payload);
         let at = self.headers.iter().position(|known| *known == header).unwrap_or(FORMS - 1);
         if let Some(used) = self.headers.get_mut(..=at) {
             used.rotate_right(1);
@@ -116,9 +110,9 @@ impl Forms {
         self.headers[0] = header;
     }
 
-    fn includes(&self, payload: &[u8]) -> bool {
+    fn include(&self, kind: Kind, payload: &[u8]) -> bool {
         (self.shortest..=self.longest).contains(&payload.len())
-            && self.headers.contains(&Self::header(payload))
+            && self.headers.contains(&kind.header(payload))
     }
 }
 
@@ -140,6 +134,8 @@ struct Stream {
 #[derive(Debug)]
 pub(super) struct Reception {
     kind: Kind,
+    /// By what proxies name a datagram.
+    position: Position,
     template: Template,
     /// The one that was used last comes first.
     streams: Vec<Stream>,
@@ -154,9 +150,10 @@ pub(super) struct Reception {
 impl Reception {
     /// A flow of which this datagram arrived. `None` if its packets have headers that the agent
     /// does not write.
-    pub(super) fn begin(kind: Kind, arriving: &Passing<'_>) -> Option<Self> {
+    pub(super) fn begin(kind: Kind, position: Position, arriving: &Passing<'_>) -> Option<Self> {
         Some(Self {
             kind,
+            position,
             template: Template::of(arriving)?,
             streams: Vec::with_capacity(STREAMS),
             next_gap: 0,
@@ -178,7 +175,7 @@ impl Reception {
     /// Notes a datagram that arrived, and requests the missing ones before it. Returns how many
     /// numbers are missing.
     pub(super) fn on_arriving(&mut self, payload: &[u8], sender: &mut Sender, now: Instant) -> u64 {
-        let Some(identifier) = identifier(payload) else { return 0 };
+        let Some(identifier) = self.position.of_copy(payload) else { return 0 };
         let missing = self.place(payload, identifier).map_or(0, |(after, missing)| {
             if missing > 0 {
                 self.next_gap += 1;
@@ -195,11 +192,15 @@ impl Reception {
 
     /// Notes a proxy's copy. Returns whether the host lacks it.
     pub(super) fn on_copy(&mut self, copy: &[u8], sender: &mut Sender, now: Instant) -> bool {
-        let (Some(number), Some(identifier)) = (self.kind.number(copy), identifier(copy)) else {
+        let (Some(number), Some(identifier)) =
+            (self.kind.number(copy), self.position.of_copy(copy))
+        else {
             return false;
         };
         let stream = self.streams.iter_mut().find(|stream| stream.id == number.stream);
-        let Some(stream) = stream.filter(|it| it.alike >= ALIKE && it.forms.includes(copy)) else {
+        let Some(stream) =
+            stream.filter(|it| it.alike >= ALIKE && it.forms.include(self.kind, copy))
+        else {
             return false;
         };
         let step = number.step_from(stream.highest);
@@ -226,7 +227,7 @@ impl Reception {
             alike: 1,
             latest,
             lacking: Lacking::next_ones(),
-            forms: Forms::of(payload),
+            forms: Forms::of(self.kind, payload),
         };
         let place = self.streams.iter().position(|stream| stream.id == number.stream);
         let Some(stream) = place.and_then(|place| {
@@ -243,7 +244,7 @@ impl Reception {
             *stream = new;
             return None;
         }
-        stream.forms.note(payload);
+        stream.forms.note(self.kind, payload);
         if step <= 0 {
             stream.lacking.take(step.saturating_neg());
             return None;
@@ -257,9 +258,4 @@ impl Reception {
         }
         Some((before, stream.lacking.advance(step.unsigned_abs())))
     }
-}
-
-/// The last four bytes, by which proxies name a datagram.
-fn identifier(payload: &[u8]) -> Option<u32> {
-    payload.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }

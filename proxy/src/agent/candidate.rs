@@ -29,6 +29,8 @@ pub(super) struct Candidate {
     pub(super) round_trip: RoundTrip,
     /// Its first packet certainly begins a QUIC connection.
     begins: bool,
+    /// It had enough packets, but its program may not bear what the agent sends.
+    pub(super) was_plain: bool,
 }
 
 impl Candidate {
@@ -45,6 +47,7 @@ impl Candidate {
             seen: None,
             round_trip: RoundTrip::default(),
             begins: false,
+            was_plain: false,
         }
     }
 
@@ -97,9 +100,21 @@ impl Candidate {
         let few = match self.classifier.kind {
             Kind::Quic if self.begins => 1,
             Kind::Quic => 2,
-            Kind::Rtp | Kind::WireGuard | Kind::Udp => u32::MAX,
+            _ => u32::MAX,
         };
         let numbered = self.arriving.kind.is_numbered();
         self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
+    }
+
+    /// Whether its program may read what the agent sends as data: neither its packets nor those
+    /// that arrive are encrypted, or of a protocol that bears them.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.classifier.kind.is_robust() && !self.arriving.kind.is_robust()
+    }
+
+    /// Whether its packets may end alike, in one of the directions.
+    pub(super) fn may_end_alike(&self) -> bool {
+        self.classifier.may_end_alike()
+            || self.arriving.kind.is_numbered() && self.arriving.may_end_alike()
     }
 }

@@ -101,8 +101,9 @@ struct Options {
     )]
     interfaces: Vec<String>,
 
-    /// TUN device by which this host receives copies of lost packets of calls and WireGuard, or
-    /// `off`. The agent creates it [default: sidekick0, or none if the agent cannot create it]
+    /// TUN device by which this host receives copies of lost packets that have numbers, such as
+    /// those of calls and WireGuard, or `off`. The agent creates it [default: sidekick0, or none if
+    /// the agent cannot create it]
     #[arg(long, value_name = "IF|off")]
     tun: Option<TunName>,
 
@@ -118,7 +119,8 @@ struct Options {
     proxy_key: Option<PublicKey>,
 
     /// Help only these flows, by their destination. Repeat the flag, or separate selectors by
-    /// commas, for several [default: all flows]
+    /// commas, for several [default: all flows whose packets are encrypted, or of a protocol
+    /// that bears them twice or out of order]
     #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     only: Vec<Selector>,
 

@@ -58,7 +58,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 31] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
     let Totals {
         captured,
         captured_bytes,
@@ -67,6 +67,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 31] {
         flows,
         flows_refused,
         forgotten,
+        plain,
         flows_assisted,
         sent,
         lost,
@@ -116,6 +117,11 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 31] {
             "Flows forgotten before they had enough packets to be helped, because there were too \
              many.",
             forgotten,
+        ),
+        (
+            "sidekick_agent_flows_plain_total",
+            "Flows not helped because their packets are not encrypted.",
+            plain,
         ),
         (
             "sidekick_agent_flows_assisted_total",

@@ -15,6 +15,7 @@ use super::claims::{Claims, Counts};
 use super::frame::{Passing, Template};
 use super::journal::{Journal, Rest, Withheld};
 use super::kind::{Classifier, Kind};
+use super::looks::Alike;
 use super::outbox::Outbox;
 use super::report::Totals;
 use super::round_trip::RoundTrip;
@@ -28,9 +29,9 @@ const THRESHOLD: u8 = 20;
 /// The same for calls, which get a quACK for each packet or two. Larger quACKs would be as long as
 /// the packets.
 const THRESHOLD_OF_CALLS: u8 = 4;
-/// The agent sends a repair twice for this many of a flow's first packets. The repair of a lost
-/// repair would be late, and one loss then ends slow start. Later, second copies would take
-/// bandwidth from a full far segment.
+/// The agent sends a repair twice for this many of a flow's first packets, if its sender slows
+/// down. The repair of a lost repair would be late, and one loss then ends slow start. Later,
+/// second copies would take bandwidth from a full far segment.
 const TWICE: u64 = 200;
 /// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
 const SECOND: u64 = 1 << 63;
@@ -65,9 +66,11 @@ const KEEP: Duration = Duration::from_millis(200);
 const SENDS: Duration = Duration::from_secs(30);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
-/// The identifier of any encrypted packet is the end of its authentication tag.
-const IDENTIFICATION: Identification =
-    Identification { position: Position::End, filter: Filter::All };
+/// So many packets are compared with those before them, to see whether they can be told apart. They
+/// cannot if more than a quarter of them are alike.
+const COMPARED: u32 = 64;
+/// So many ends that are alike show that packets need another identifier.
+const ENDS_ALIKE: u32 = 2;
 
 /// The first bits of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0xc0;
@@ -82,11 +85,12 @@ fn for_flow(config: SenderConfig) -> SenderConfig {
     SenderConfig { keep: None, unanswered: UNANSWERED, ..config }
 }
 
-/// The terms for a flow of this kind.
-fn terms(kind: Kind) -> Terms {
+/// The terms for a flow of this kind, whose packets have their identifier there.
+fn terms(kind: Kind, position: Position) -> Terms {
     let threshold = if kind == Kind::Rtp { THRESHOLD_OF_CALLS } else { THRESHOLD };
     let every = Some(QUACK_INTERVAL);
-    Terms { threshold, every_packets: None, every, identification: IDENTIFICATION }
+    let identification = Identification { position, filter: Filter::All };
+    Terms { threshold, every_packets: None, every, identification }
 }
 
 /// Bytes that a flow takes beside its copies, until a proxy accepts.
@@ -99,6 +103,11 @@ pub(super) fn bytes() -> u64 {
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
     classifier: Classifier,
+    /// The operator has named it, so its program bears what the agent sends.
+    is_named: bool,
+    /// Where packets have their identifier: at the end of an authentication tag, or nowhere.
+    position: Position,
+    alike: Alike,
     round_trip: RoundTrip,
     pub(super) last: Instant,
     /// Its packets in a second, of both directions, smoothed, and those since the latest second.
@@ -175,9 +184,11 @@ impl HelpedFlow {
         seed: [u8; 32],
         template: Template,
         (flow, candidate): (Flow, Candidate),
+        is_named: bool,
         now: Instant,
     ) -> Self {
-        let terms = terms(candidate.classifier.kind);
+        let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
+        let terms = terms(candidate.classifier.kind, position);
         // Most links keep the order, and the next packet may be far away in time.
         let config = SenderConfig { terms, packet_threshold: 1, ..for_flow(config) };
         let mut sender = Sender::new(config, seed);
@@ -185,6 +196,9 @@ impl HelpedFlow {
         Self {
             flow,
             classifier: candidate.classifier,
+            is_named,
+            position,
+            alike: Alike::default(),
             round_trip: candidate.round_trip,
             last: now,
             rate: candidate.rate(now),
@@ -241,11 +255,12 @@ impl HelpedFlow {
             if !kind.is_numbered() {
                 return false;
             }
-            self.reception = Reception::begin(kind, arriving).map(Box::new);
+            self.reception = Reception::begin(kind, self.position, arriving).map(Box::new);
             if self.reception.is_some() {
                 self.sender.want_copies(KEEP, now);
             }
         }
+        self.compare(payload, now);
         if let Some(reception) = &mut self.reception {
             reception.note_headers(arriving);
             totals.missed += reception.on_arriving(payload, &mut self.sender, now);
@@ -321,12 +336,9 @@ impl HelpedFlow {
         self.round_trip.on_leaving(self.kind(), payload, now);
         // A call begins with the handshake of another protocol.
         if before != self.kind() && self.kind() == Kind::Rtp {
-            self.sender.set_terms(terms(Kind::Rtp));
-            // The help begins again after a pause anyway.
-            if self.rests.is_none() {
-                self.sender.start(self.flow, now);
-            }
+            self.begin_again(now);
         }
+        self.compare(payload, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         let is_uncounted = keeps
@@ -350,13 +362,40 @@ impl HelpedFlow {
         Sighting::FromProgram
     }
 
+    /// Agrees on other terms with the proxy.
+    fn begin_again(&mut self, now: Instant) {
+        self.sender.set_terms(terms(self.kind(), self.position));
+        self.reception = None;
+        // The help begins again after a pause anyway.
+        if self.rests.is_none() {
+            self.sender.start(self.flow, now);
+        }
+    }
+
+    /// Compares a packet with those before it. If they end alike, the whole of each identifies it
+    /// from now on. If even that does not, the help pauses.
+    fn compare(&mut self, payload: &[u8], now: Instant) {
+        let Some(identifier) = self.position.of_copy(payload) else { return };
+        self.alike.note(identifier);
+        let Alike { noted, repeated, .. } = self.alike;
+        if self.position != Position::Whole && repeated >= ENDS_ALIKE {
+            (self.position, self.alike) = (Position::Whole, Alike::default());
+            self.begin_again(now);
+        } else if noted >= COMPARED {
+            self.alike = Alike::default();
+            if repeated > COMPARED / 4 && self.rests.is_none() {
+                self.pause(Rest::Alike, now);
+            }
+        }
+    }
+
     /// Continues on another interface. That path has another proxy, and earlier measurements and
     /// pauses do not apply to it.
     fn go_by(&mut self, template: Template, now: Instant) {
         self.template = template;
         self.store.clear();
         self.under_way.clear_repairs();
-        (self.round_trip, self.congested_until) = (RoundTrip::Unknown, None);
+        (self.round_trip, self.congested_until) = (RoundTrip::unknown(), None);
         (self.full_since, self.rests, self.woke, self.rest) = (None, None, None, REST);
         self.claims.begin_again();
         self.sender.start(self.flow, now);
@@ -444,12 +483,21 @@ impl HelpedFlow {
             return Some(Withheld::Congested);
         }
         let Some(near) = self.near() else { return Some(Withheld::Unmeasured) };
-        let most = match self.round_trip.get(near) {
+        (near > self.longest_near(near)).then_some(Withheld::Far)
+    }
+
+    /// The longest near RTT with which repairs are in time.
+    fn longest_near(&self, near: Duration) -> Duration {
+        match self.round_trip.get(near) {
             _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
             Some(rtt) => rtt / REPAIR_SHARE,
             None => UNKNOWN_FAR,
-        };
-        (near > most).then_some(Withheld::Far)
+        }
+    }
+
+    /// Whether its program bears packets again, or out of order.
+    fn bears_repairs(&self) -> bool {
+        self.is_named || self.kind().is_robust() || self.arriving.kind.is_robust()
     }
 
     /// The near RTT without a queue: a queue is a reason of its own.
@@ -511,9 +559,10 @@ impl HelpedFlow {
         }
         match withheld {
             None => {
+                let twice = self.kind().slows_down();
                 for tag in scratch.iter().copied() {
                     let names = [tag, tag | SECOND];
-                    let names = if tag < TWICE { &names[..] } else { &names[..1] };
+                    let names = if twice && tag < TWICE { &names[..] } else { &names[..1] };
                     self.repair(tag, names, outbox, totals, now);
                 }
             }
@@ -583,6 +632,9 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
+        if !self.bears_repairs() {
+            return;
+        }
         for name in names.iter().copied() {
             if !self.under_way.has_room(MAX_AGE, now) {
                 totals.withheld_late += u64::from(name == tag);
@@ -634,7 +686,17 @@ impl HelpedFlow {
             return why.to_string();
         }
         match (self.sender.assistance(), self.withheld(now)) {
+            (Assistance::Assisted, None) if !self.kind().is_robust() => {
+                "helped, though its receiver may not put packets in order".to_owned()
+            }
             (Assistance::Assisted, None) => "helped".to_owned(),
+            (Assistance::Assisted, Some(Withheld::Far)) => {
+                let ms = |time: Duration| time.as_secs_f64() * 1e3;
+                let near = self.near().unwrap_or_default();
+                let most = self.longest_near(near);
+                let (near, most) = (ms(near), ms(most));
+                format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)
+            }
             (Assistance::Assisted, Some(why)) => why.to_string(),
             // A proxy with another key looks like none.
             (other @ Assistance::Seeking, _) if is_pinned => {

@@ -28,6 +28,10 @@ mod room;
 
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Why the agent leaves a flow alone.
+const PLAIN: &str = "its packets are not encrypted, so its program may read markers as data, and \
+                     take packets twice: name it in only, if its program bears that";
+
 /// The limits of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
@@ -47,7 +51,7 @@ pub(super) struct Limits {
 /// The state of a flow.
 enum Entry {
     /// It has too few packets to be helped.
-    Candidate(Candidate),
+    Candidate(Box<Candidate>),
     Helped(Box<HelpedFlow>),
     /// The agent begins no help for it. The field is the time of its last packet.
     LeftAlone(Instant),
@@ -248,7 +252,7 @@ impl Agent {
                 self.pass_over(flow, SEARCHES, now);
                 return false;
             }
-            Some(Entry::Candidate(candidate)) => Some(candidate),
+            Some(Entry::Candidate(candidate)) => Some(&mut **candidate),
             Some(Entry::Helped(_)) => None,
             None => self.begin(flow, false, now),
         };
@@ -274,7 +278,11 @@ impl Agent {
         if arrives {
             self.unhelped_arriving.push_back(flow);
         }
-        match self.flows.entry(flow).or_insert_with(|| Entry::Candidate(Candidate::new(now))) {
+        match self
+            .flows
+            .entry(flow)
+            .or_insert_with(|| Entry::Candidate(Box::new(Candidate::new(now))))
+        {
             Entry::Candidate(candidate) => Some(candidate),
             Entry::Helped(_) | Entry::LeftAlone(_) => None,
         }
@@ -289,8 +297,13 @@ impl Agent {
         now: Instant,
     ) -> bool {
         let Some(Entry::Candidate(candidate)) = self.flows.get(&flow) else { return false };
-        let candidate = *candidate;
+        let candidate = **candidate;
         if !candidate.is_worth_it(self.limits.min_packets) {
+            return false;
+        }
+        let is_named = !self.limits.filter.only.is_empty();
+        if candidate.is_plain() && !is_named {
+            self.note_plain(flow);
             return false;
         }
         if !self.makes_room(flow, &candidate, now) {
@@ -326,12 +339,23 @@ impl Agent {
             let source = flow.source.ip();
             self.local.contains(&source) && proxy.is_ipv4() == source.is_ipv4()
         });
-        let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
+        let helped =
+            Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), is_named, now));
         self.work.totals.flows += 1;
         self.helped += 1;
         self.only_arriving += usize::from(helped.only_arrives);
         self.flows.insert(flow, Entry::Helped(helped));
         true
+    }
+
+    /// Notes a flow that gets no help unless the operator names it.
+    fn note_plain(&mut self, flow: Flow) {
+        if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow)
+            && !mem::replace(&mut candidate.was_plain, true)
+        {
+            self.work.totals.plain += 1;
+            debug!("{} to {}: no help: {PLAIN}", flow.source, flow.destination);
+        }
     }
 
     /// Ends the help for a flow, for the reason `why`, and forgets it.
@@ -464,19 +488,17 @@ impl Agent {
         // Allocates only if a flow ends.
         let mut ended = Vec::new();
         for (flow, entry) in &mut self.flows {
-            match entry {
+            let last = match entry {
                 Entry::Helped(helped) => {
                     helped.on_second(now);
                     memory += helped.memory();
-                    if helped.last + idle <= now {
-                        ended.push(*flow);
-                    }
+                    helped.last
                 }
-                Entry::Candidate(Candidate { last, .. }) | Entry::LeftAlone(last) => {
-                    if *last + idle <= now {
-                        ended.push(*flow);
-                    }
-                }
+                Entry::Candidate(candidate) => candidate.last,
+                Entry::LeftAlone(last) => *last,
+            };
+            if last + idle <= now {
+                ended.push(*flow);
             }
         }
         self.work.memory = memory;
@@ -539,4 +561,4 @@ fn forget_numbers(numbers: &mut HashMap<u32, Flow>, helped: &HelpedFlow) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::looks::Looks;
+
 /// The protocol of a flow, by its first packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -11,17 +13,44 @@ pub(super) enum Kind {
     Rtp,
     /// `WireGuard`.
     WireGuard,
+    /// SRT (draft-sharabayko-srt).
+    Srt,
+    /// RIST: GRE with a type of its own (VSF TR-06-2).
+    Rist,
+    /// mosh.
+    Mosh,
+    /// `OpenVPN`.
+    OpenVpn,
+    /// Another protocol that encrypts its packets.
+    Encrypted,
+    /// MPEG-TS without RTP: nothing numbers the datagrams, so receivers cannot put them in order.
+    MpegTs,
     /// Something else.
     #[default]
     Udp,
 }
 
+/// The length of a packet of a transport stream, and its first byte (ISO/IEC 13818-1).
+const TS_LEN: usize = 188;
+const TS_SYNC: u8 = 0x47;
+
 impl Kind {
-    /// The kind of a flow with this packet. One packet does not show that it is RTP.
+    /// The kind of a flow with this packet. For most kinds, one packet does not show it.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {
-            // The types of messages, and three reserved bytes.
-            [1..=4, 0, 0, 0, ..] => Self::WireGuard,
+            // The types of messages, three reserved bytes, and the length of such a message.
+            [1..=4, 0, 0, 0, ..] if is_wireguard(payload) => Self::WireGuard,
+            // An induction or a conclusion: a control packet of type 0, and version 4 or 5.
+            [0x80, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, _, _, _, _, 0, 0, 0, 4 | 5, ..]
+                if payload.len() >= 64 =>
+            {
+                Self::Srt
+            }
+            // GRE without a checksum, in version 0, and the types of RIST.
+            [first, flags, 0x88, 0xb5 | 0xb6, ..] if first & 0x8f == 0 && flags & 7 <= 1 => {
+                Self::Rist
+            }
+            [TS_SYNC, ..] if is_transport_stream(payload) => Self::MpegTs,
             // The version is not 0, and the connection ID has at most 20 bytes.
             [first, version @ ..] if first & 0xc0 == 0xc0 => match version {
                 [0, 0, 0, 0, ..] | [_, _, _, _, 21..=255, ..] => Self::Udp,
@@ -30,6 +59,17 @@ impl Kind {
             },
             _ => Self::Udp,
         }
+    }
+
+    /// Whether its receivers bear datagrams of others, and datagrams twice or out of order: they
+    /// authenticate or number what they receive.
+    pub(super) fn is_robust(self) -> bool {
+        !matches!(self, Self::Udp | Self::MpegTs)
+    }
+
+    /// Whether one loss costs its sender as much as many: it slows down.
+    pub(super) fn slows_down(self) -> bool {
+        matches!(self, Self::Quic | Self::WireGuard | Self::OpenVpn | Self::Encrypted)
     }
 
     /// Whether this packet begins a flow of this kind. The first answer then comes a round trip
@@ -53,7 +93,7 @@ impl Kind {
 
     /// Whether its packets have numbers that anyone can read.
     pub(super) fn is_numbered(self) -> bool {
-        matches!(self, Self::Rtp | Self::WireGuard)
+        matches!(self, Self::Rtp | Self::WireGuard | Self::Srt | Self::Mosh | Self::OpenVpn)
     }
 
     /// The number of a packet, if it has one that anyone can read.
@@ -73,14 +113,68 @@ impl Kind {
                 let value = u64::from_le_bytes(*rest.first_chunk()?);
                 Some(Number { stream: u32::from_be_bytes(*index), value, bits: 64 })
             }
+            // A data packet: a whole message, and the socket that receives it.
+            (Self::Srt, [s0, s1, s2, s3, flags, _, _, _, _, _, _, _, socket @ ..])
+                if s0 & 0x80 == 0 && flags >> 6 == 3 =>
+            {
+                let value = u32::from_be_bytes([*s0, *s1, *s2, *s3]).into();
+                Some(Number { stream: u32::from_be_bytes(*socket.first_chunk()?), value, bits: 31 })
+            }
+            // The direction, and the number of 63 bits.
+            (Self::Mosh, [0 | 0x80, 0, 0, 0, ..]) if payload.len() >= 24 => {
+                let number = u64::from_be_bytes(*payload.first_chunk()?);
+                let (stream, value) = (u32::from(number >> 63 != 0), number & (u64::MAX >> 1));
+                Some(Number { stream, value, bits: 63 })
+            }
+            // The operation, the peer, and the number of a data packet.
+            (Self::OpenVpn, [0x48..=0x4f, _, _, _, rest @ ..]) => {
+                let value = u32::from_be_bytes(*rest.first_chunk()?).into();
+                Some(Number {
+                    stream: u32::from_be_bytes(*payload.first_chunk()?),
+                    value,
+                    bits: 32,
+                })
+            }
             _ => None,
+        }
+    }
+
+    /// What the headers of a numbered flow's packets have in common, apart from the numbering that
+    /// they share.
+    pub(super) fn header(self, payload: &[u8]) -> Option<u16> {
+        let [first, second, ..] = payload else { return None };
+        match self {
+            // The version, the flags and the payload type, without the marker bit (RFC 3550,
+            // section 5.1).
+            Self::Rtp => Some(u16::from_be_bytes([*first, *second & 0x7f])),
+            // The position within a message, and the key.
+            Self::Srt => payload.get(4).map(|flags| u16::from(flags & 0xd8)),
+            _ => Some(u16::from_be_bytes([*first, *second])),
         }
     }
 
     /// Whether the receiver reorders packets by itself, and waits for late ones.
     pub(super) fn waits(self) -> bool {
-        self == Self::Rtp
+        matches!(self, Self::Rtp | Self::Srt | Self::Rist | Self::Mosh | Self::OpenVpn)
     }
+}
+
+/// Whether the length of a packet is that of a message of `WireGuard` with this type. Data is
+/// padded to 16 bytes, unless it then exceeds the tunnel's packets.
+fn is_wireguard(payload: &[u8]) -> bool {
+    match (payload.first(), payload.len()) {
+        (Some(1), len) => len == 148,
+        (Some(2), len) => len == 92,
+        (Some(3), len) => len == 64,
+        (Some(4), len) => len >= 32 && (len % 16 == 0 || len >= 1200),
+        _ => false,
+    }
+}
+
+/// Whether a datagram consists of packets of a transport stream.
+fn is_transport_stream(payload: &[u8]) -> bool {
+    payload.len().is_multiple_of(TS_LEN)
+        && payload.iter().step_by(TS_LEN).all(|sync| *sync == TS_SYNC)
 }
 
 /// The number of a packet.
@@ -104,34 +198,86 @@ impl Number {
     }
 }
 
-/// This many packets with the same SSRC in its place are RTP. Other protocols encrypt those bytes.
+/// This many packets with rising numbers in one place are of the kind that has them there.
 const ALIKE: u8 = 3;
+/// A larger step is no sign of a number.
+const STEP: i64 = 16;
+/// Packets that show whether a flow is encrypted.
+const EXAMINED: u32 = 8;
+
+/// The numbers that packets of a kind would have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Guess {
+    latest: Option<Number>,
+    /// Packets in order so far, at most [`ALIKE`].
+    alike: u8,
+}
+
+impl Guess {
+    /// Notes a packet's number. Returns whether enough packets have one.
+    fn note(&mut self, number: Option<Number>) -> bool {
+        // Other packets may come in between.
+        let Some(number) = number else { return false };
+        let continues = self.latest.is_some_and(|latest| {
+            let step = number.step_from(latest.value.cast_signed());
+            latest.stream == number.stream && (1..=STEP).contains(&step)
+        });
+        self.alike = if continues { (self.alike + 1).min(ALIKE) } else { 1 };
+        self.latest = Some(number);
+        self.alike >= ALIKE
+    }
+}
 
 /// Detects the kind of a flow. A call begins with STUN and DTLS on the same ports (RFC 7983).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Classifier {
     pub(super) kind: Kind,
-    ssrc: [u8; 4],
-    alike: u8,
+    /// What the packets would be as RTP, SRT, mosh and `OpenVPN`.
+    guesses: [Guess; 4],
+    looks: Looks,
 }
 
 impl Classifier {
     /// Notes a packet of the flow.
     pub(super) fn note(&mut self, payload: &[u8]) {
-        if self.kind != Kind::Udp {
+        if self.looks.packets() < EXAMINED {
+            self.looks.note(payload);
+        }
+        if !matches!(self.kind, Kind::Udp | Kind::Encrypted) {
             return;
         }
-        self.kind = Kind::of(payload);
-        // Version 2, and the SSRC of the fixed header (RFC 3550, section 5.1).
-        let header: Option<&[u8; 12]> = payload.first_chunk();
-        if let Some([first, _, _, _, _, _, _, _, ssrc @ ..]) = header
-            && first & 0xc0 == 0x80
+        let before = self.kind;
+        if self.kind == Kind::Udp {
+            self.kind = Kind::of(payload);
+        }
+        let is_examined = self.looks.packets() >= EXAMINED;
+        let is_encrypted = before == Kind::Encrypted || self.looks.are_encrypted();
+        for (kind, guess) in
+            [Kind::Rtp, Kind::Srt, Kind::Mosh, Kind::OpenVpn].into_iter().zip(&mut self.guesses)
         {
-            self.alike = if *ssrc == self.ssrc { self.alike + 1 } else { 1 };
-            self.ssrc = *ssrc;
-            if self.alike >= ALIKE {
-                self.kind = Kind::Rtp;
+            let encrypts = matches!(kind, Kind::Mosh | Kind::OpenVpn);
+            if guess.note(kind.number(payload)) && (!encrypts || is_encrypted && is_examined) {
+                self.kind = kind;
             }
+        }
+        if self.kind == Kind::Udp && is_examined && is_encrypted {
+            self.kind = Kind::Encrypted;
+        }
+        // The next packets may look different: those of a handshake often show text.
+        if self.kind != before || is_examined && self.kind == Kind::Udp {
+            self.looks = Looks::default();
+        }
+    }
+
+    /// Whether the ends of packets may be alike, so that only the whole of a packet identifies it.
+    pub(super) fn may_end_alike(&self) -> bool {
+        match self.kind {
+            Kind::Udp | Kind::MpegTs => true,
+            Kind::Rtp | Kind::Srt | Kind::Rist => {
+                let is_examined = self.looks.packets() >= EXAMINED;
+                self.looks.end_alike() || is_examined && !self.looks.are_encrypted()
+            }
+            Kind::Quic | Kind::WireGuard | Kind::Mosh | Kind::OpenVpn | Kind::Encrypted => false,
         }
     }
 }
@@ -142,6 +288,12 @@ impl fmt::Display for Kind {
             Self::Quic => "QUIC",
             Self::Rtp => "RTP",
             Self::WireGuard => "WireGuard",
+            Self::Srt => "SRT",
+            Self::Rist => "RIST",
+            Self::Mosh => "mosh",
+            Self::OpenVpn => "OpenVPN",
+            Self::Encrypted => "encrypted",
+            Self::MpegTs => "MPEG-TS",
             Self::Udp => "UDP",
         })
     }
@@ -150,6 +302,7 @@ impl fmt::Display for Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::flows::tests::encrypted;
 
     #[test]
     fn the_first_packet_shows_the_kind() {
@@ -157,7 +310,20 @@ mod tests {
         assert_eq!(Kind::of(&long), Kind::Quic);
         let negotiation = [0xc3, 0, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!(Kind::of(&negotiation), Kind::Udp);
-        assert_eq!(Kind::of(&[4, 0, 0, 0, 9, 9, 9, 9]), Kind::WireGuard);
+        for (first, len, is_wireguard) in
+            [(1, 148, true), (1, 149, false), (2, 92, true), (3, 64, true), (4, 32, true)]
+                .into_iter()
+                .chain([(4, 30, false), (4, 40, false), (4, 1448, true), (5, 64, false)])
+        {
+            let packet = [&[first, 0, 0, 0][..], &vec![9; len - 4]].concat();
+            assert_eq!(Kind::of(&packet) == Kind::WireGuard, is_wireguard, "{first} {len}");
+        }
+        let stream = |packets| [&[0x47][..], &[0xff; 187]].concat().repeat(packets);
+        assert_eq!(Kind::of(&stream(7)), Kind::MpegTs);
+        assert_eq!(Kind::of(&[&stream(6)[..], &[0; 188]].concat()), Kind::Udp);
+        let induction = [&[0x80][..], &[0; 18], &[4], &[0; 44]].concat();
+        assert_eq!(Kind::of(&induction), Kind::Srt);
+        assert_eq!(Kind::of(&[0x30, 0, 0x88, 0xb6, 0, 0, 0, 1]), Kind::Rist);
         assert_eq!(Kind::of(b"\x00\x01\x00\x08\x21\x12\xa4\x42"), Kind::Udp, "STUN");
         for len in 0..6 {
             Kind::of(&long[..len]);
@@ -198,6 +364,45 @@ mod tests {
         for len in 0..20 {
             tunnel.note(&[0x80; 20][..len]);
         }
+    }
+
+    /// The kind of a flow after so many packets.
+    fn classified(packets: impl IntoIterator<Item = Vec<u8>>) -> Kind {
+        let mut flow = Classifier::default();
+        packets.into_iter().for_each(|packet| flow.note(&packet));
+        flow.kind
+    }
+
+    #[test]
+    fn numbers_and_encryption_show_the_kind() {
+        let random = |number: u32| encrypted(number.into())[4..104].to_vec();
+        let with = |header: fn(u32) -> Vec<u8>, body: &dyn Fn(u32) -> Vec<u8>| {
+            (0..8).map(|number| [header(number), body(number)].concat()).collect::<Vec<_>>()
+        };
+        let mosh = |number: u32| [&[0; 4][..], &number.to_be_bytes()].concat();
+        let openvpn = |number: u32| [&[0x48, 0, 0, 1][..], &number.to_be_bytes()].concat();
+        let srt = |number: u32| {
+            let message = (0xc000_0000 + number).to_be_bytes();
+            [&(900 + number).to_be_bytes()[..], &message, &number.to_be_bytes(), &[7; 4]].concat()
+        };
+        let none = |_: u32| Vec::new();
+        assert_eq!(classified(with(mosh, &random)), Kind::Mosh);
+        assert_eq!(classified(with(openvpn, &random)), Kind::OpenVpn);
+        assert_eq!(classified(with(none, &random)), Kind::Encrypted);
+        assert_eq!(classified(with(srt, &|_| vec![0x47; 188])), Kind::Srt);
+        // A counter alone is no sign of these protocols.
+        let padded = |_: u32| vec![0; 100];
+        assert_eq!(classified(with(mosh, &padded)), Kind::Udp);
+        assert_eq!(classified(with(openvpn, &padded)), Kind::Udp);
+        let counter =
+            |number: u32| [&(0x80 + number).to_le_bytes()[..], &[0; 4], &[1; 4], &[0; 20]].concat();
+        assert_eq!(classified((0..60).map(counter)), Kind::Udp, "no RTP");
+        // What is not encrypted at first may be so later.
+        let text = (0..13_u32).map(|number| format!("hello {number}, how are you?").into_bytes());
+        assert_eq!(classified(text.clone()), Kind::Udp);
+        assert_eq!(classified(text.chain(with(none, &random)).chain(with(none, &random))), {
+            Kind::Encrypted
+        });
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Totals {
     pub flows_refused: u64,
     /// Flows forgotten before they had enough packets to be helped, because there were too many.
     pub forgotten: u64,
+    /// Flows not helped because their packets are not encrypted, and the operator does not name
+    /// them.
+    pub plain: u64,
     /// Flows that a proxy reported at least once.
     pub flows_assisted: u64,
     /// Datagrams of these flows.
@@ -107,6 +110,7 @@ impl fmt::Display for Totals {
             ("in a growing queue", self.withheld_congested),
             ("seen on two interfaces", self.seen_twice),
             ("flows refused", self.flows_refused),
+            ("flows not encrypted", self.plain),
             ("flows forgotten", self.forgotten),
             ("messages malformed", self.malformed),
             ("frames malformed", self.malformed_frames),
@@ -133,7 +137,8 @@ pub struct FlowReport {
     pub destination: SocketAddr,
     /// The interface by which it leaves.
     pub interface: String,
-    /// What its packets look like: `QUIC`, `RTP`, `WireGuard` or `UDP`.
+    /// What its packets look like: `QUIC`, `RTP`, `WireGuard`, `SRT`, `RIST`, `mosh`, `OpenVPN`,
+    /// `encrypted`, `MPEG-TS` or `UDP`.
     pub kind: String,
     /// Whether it is helped now, and if not, why.
     pub state: String,

@@ -1,12 +1,47 @@
-//! The whole path's round trip, as a flow's handshake shows it.
+//! The whole path's round trip, as a flow's packets show it.
+//!
+//! The handshake shows it at once. Flows that began before the agent show it by the spin bit of
+//! QUIC (RFC 9000, section 17.4), or by answers that follow a silence.
 
 use std::time::{Duration, Instant};
 
 use super::kind::Kind;
 
+/// Values of a round trip whose least counts: each may be too long, but rarely is one too short.
+const SAMPLES: usize = 4;
+/// An arrival answers the packet that ended a silence of this length, and not an earlier one.
+const SILENCE: Duration = Duration::from_millis(400);
+/// So many packets with the same spin bit come before it changes. Otherwise it is random.
+const SPIN: u32 = 8;
+
 /// Measures a flow's round trip.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum RoundTrip {
+pub(super) struct RoundTrip {
+    handshake: Handshake,
+    spin: Spin,
+    answers: Answers,
+}
+
+/// The latest values.
+#[derive(Clone, Copy, Debug, Default)]
+struct Samples([Option<Duration>; SAMPLES]);
+
+impl Samples {
+    fn note(&mut self, sample: Duration) {
+        self.0.rotate_right(1);
+        self.0[0] = Some(sample);
+    }
+
+    /// The least of them, once there are enough.
+    fn least(&self) -> Option<Duration> {
+        let known = self.0.iter().flatten();
+        (known.clone().count() == SAMPLES).then(|| known.min().copied()).flatten()
+    }
+}
+
+/// The handshake of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+enum Handshake {
     /// The flow has no packet yet.
     #[default]
     Unbegun,
@@ -18,9 +53,8 @@ pub(super) enum RoundTrip {
     Unknown,
 }
 
-impl RoundTrip {
-    /// Notes a packet that leaves, of a flow of this kind.
-    pub(super) fn on_leaving(&mut self, kind: Kind, payload: &[u8], now: Instant) {
+impl Handshake {
+    fn on_leaving(&mut self, kind: Kind, payload: &[u8], now: Instant) {
         match self {
             Self::Unbegun if kind.begins_with(payload) => {
                 *self = Self::Asked { first: now, latest: now };
@@ -31,8 +65,7 @@ impl RoundTrip {
         }
     }
 
-    /// Notes a packet that arrives.
-    pub(super) fn on_arriving(&mut self, now: Instant) {
+    fn on_arriving(&mut self, now: Instant) {
         match *self {
             Self::Unbegun => *self = Self::Unknown,
             Self::Asked { first, latest } => {
@@ -43,17 +76,101 @@ impl RoundTrip {
         }
     }
 
-    /// The round trip, if it is known, and not shorter than this part of it.
-    ///
     /// If a packet of the handshake was sent again, the answer mostly belongs to the latest one. An
     /// answer to an earlier one would make that round trip too short.
-    pub(super) fn get(self, near: Duration) -> Option<Duration> {
+    fn get(self, near: Duration) -> Option<Duration> {
         match self {
             Self::Answered { first, latest } => {
                 [latest, first].into_iter().find(|time| *time >= near)
             }
             Self::Unbegun | Self::Asked { .. } | Self::Unknown => None,
         }
+    }
+}
+
+/// The spin bit of leaving packets, which changes once in a round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spin {
+    bit: bool,
+    /// Packets with this bit, and when the first of them left, if the bit changed then.
+    packets: u32,
+    since: Option<Instant>,
+    samples: Samples,
+}
+
+impl Spin {
+    fn on_leaving(&mut self, payload: &[u8], now: Instant) {
+        // Short headers alone have it (RFC 9000, section 17.3.1).
+        let Some(first) = payload.first().filter(|first| **first & 0xc0 == 0x40) else { return };
+        let bit = first & 0x20 != 0;
+        if bit == self.bit {
+            self.packets = self.packets.saturating_add(1);
+            return;
+        }
+        if self.packets < SPIN {
+            self.samples = Samples::default();
+        } else if let Some(since) = self.since {
+            self.samples.note(now.saturating_duration_since(since));
+        }
+        (self.bit, self.packets, self.since) = (bit, 1, Some(now));
+    }
+}
+
+/// Answers that follow a silence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    /// When the latest packet passed, in either direction.
+    latest: Option<Instant>,
+    /// When a packet left that ended a silence.
+    asked: Option<Instant>,
+    samples: Samples,
+}
+
+impl Answers {
+    fn on_leaving(&mut self, now: Instant) {
+        if self.latest.replace(now).is_some_and(|latest| latest + SILENCE <= now) {
+            self.asked = Some(now);
+        }
+    }
+
+    fn on_arriving(&mut self, now: Instant) {
+        self.latest = Some(now);
+        if let Some(asked) = self.asked.take() {
+            let time = now.saturating_duration_since(asked);
+            if time < SILENCE {
+                self.samples.note(time);
+            }
+        }
+    }
+}
+
+impl RoundTrip {
+    /// That of a flow whose handshake went another way.
+    pub(super) fn unknown() -> Self {
+        Self { handshake: Handshake::Unknown, ..Self::default() }
+    }
+
+    /// Notes a packet that leaves, of a flow of this kind.
+    pub(super) fn on_leaving(&mut self, kind: Kind, payload: &[u8], now: Instant) {
+        self.handshake.on_leaving(kind, payload, now);
+        if matches!(kind, Kind::Quic | Kind::Encrypted) {
+            self.spin.on_leaving(payload, now);
+        }
+        self.answers.on_leaving(now);
+    }
+
+    /// Notes a packet that arrives.
+    pub(super) fn on_arriving(&mut self, now: Instant) {
+        self.handshake.on_arriving(now);
+        self.answers.on_arriving(now);
+    }
+
+    /// The round trip, if it is known, and not shorter than this part of it.
+    pub(super) fn get(&self, near: Duration) -> Option<Duration> {
+        self.handshake.get(near).or_else(|| {
+            let samples = [self.spin.samples.least(), self.answers.samples.least()];
+            samples.into_iter().flatten().filter(|time| *time >= near).min()
+        })
     }
 }
 
@@ -98,6 +215,45 @@ mod tests {
             (&[], 2, None),
         ] {
             assert_eq!(shown(packets, near * MS), rtt.map(|rtt| rtt * MS), "{packets:?}");
+        }
+    }
+
+    /// A connection whose handshake the agent did not see: the bit changes each `period`
+    /// milliseconds, and a packet leaves each `spacing`.
+    fn spinning(period: u32, spacing: u32, random: bool) -> Option<Duration> {
+        let (mut trip, begun) = (RoundTrip::default(), clock());
+        for number in 0..4000_u32 {
+            let at = number * spacing;
+            let bit = if random { number * number / 7 % 2 } else { at / period % 2 };
+            let first = if bit == 0 { 0x41 } else { 0x61 };
+            trip.on_leaving(Kind::Encrypted, &[first, 9], begun + at * MS);
+        }
+        trip.get(2 * MS)
+    }
+
+    #[test]
+    fn the_spin_bit_shows_the_round_trip() {
+        assert_eq!(spinning(80, 2, false), Some(80 * MS));
+        assert_eq!(spinning(50, 5, false), Some(50 * MS));
+        assert_eq!(spinning(50, 10, false), None, "too few packets to tell it from chance");
+        assert_eq!(spinning(80, 2, true), None, "a random bit");
+        assert_eq!(spinning(u32::MAX, 2, false), None, "a constant bit");
+    }
+
+    #[test]
+    fn answers_after_a_silence_show_the_round_trip() {
+        let (mut trip, begun) = (RoundTrip::default(), clock());
+        for round in 0..6_u32 {
+            let at = begun + round * 1000 * MS;
+            // A question, its answer with some delay of the peer, and packets in between.
+            trip.on_leaving(Kind::Encrypted, &[1], at);
+            trip.on_leaving(Kind::Encrypted, &[1], at + 20 * MS);
+            trip.on_arriving(at + (60 + round) * MS);
+            trip.on_arriving(at + 61 * MS);
+            trip.on_leaving(Kind::Encrypted, &[1], at + 90 * MS);
+            trip.on_arriving(at + 91 * MS);
+            let known = (round >= 4).then_some((60 + round - 3) * MS);
+            assert_eq!(trip.get(2 * MS), known, "{round}");
         }
     }
 }

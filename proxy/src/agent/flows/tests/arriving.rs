@@ -1,5 +1,7 @@
 //! Arriving packets of flows.
 
+use sidekick_protocol::Position;
+
 use super::*;
 use crate::agent::arriving::Reception;
 use crate::runtime::clock;
@@ -16,7 +18,7 @@ pub(super) fn rtp(ssrc: u8, sequence: u16) -> Vec<u8> {
 pub(super) fn tunnelled(counter: u16) -> Vec<u8> {
     let counter = u64::from(counter);
     let tag = counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    [&[4, 0, 0, 0, 9, 9, 9, 9][..], &counter.to_le_bytes(), &[7; 900], &tag.to_be_bytes()].concat()
+    [&[4, 0, 0, 0, 9, 9, 9, 9][..], &counter.to_le_bytes(), &[7; 904], &tag.to_be_bytes()].concat()
 }
 
 impl Net {
@@ -199,7 +201,7 @@ enum Packet<'a> {
 fn a_copy_reaches_the_host_only_in_place_of_a_missing_packet() {
     let mut reception = {
         let frame = framed(0, flow(4000).reversed(), &rtp(1, 0));
-        Reception::begin(Kind::Rtp, &passing(0, &frame)).unwrap()
+        Reception::begin(Kind::Rtp, Position::End, &passing(0, &frame)).unwrap()
     };
     let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
     let mut pass = |packet: Packet<'_>| match packet {
@@ -301,7 +303,7 @@ fn numbers_may_pass_the_greatest_signed_one() {
     let packet = |counter: u64| {
         let tag = counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let head = [4, 0, 0, 0, 9, 9, 9, 9];
-        [&head[..], &counter.to_le_bytes(), &[7; 900], &tag.to_be_bytes()].concat()
+        [&head[..], &counter.to_le_bytes(), &[7; 904], &tag.to_be_bytes()].concat()
     };
     let mut net = Net::call(flow(4000), limits(), tunnelled);
     net.loss_percent = 10;

@@ -17,7 +17,7 @@ impl Net {
     fn asked_if_named(mut self, flow: Flow, proxy: &str) -> Vec<SocketAddr> {
         let mut asked = Vec::new();
         for number in 0..2000_u64 {
-            let frame = packet(flow, &[&[0x40; 200][..], &number.to_be_bytes()].concat());
+            let frame = packet(flow, &encrypted(number));
             let datagram = parse(Link::Ip, &frame, frame.len()).unwrap();
             let (link, each) = (Link::Ip, None);
             let leaving = Passing { interface: 0, link, datagram, each, frame: &frame };

@@ -18,6 +18,21 @@ pub(super) fn flow(port: u16) -> Flow {
     Flow { source: source.into(), destination: destination.into() }
 }
 
+/// A payload that looks encrypted, behind a short header of QUIC.
+pub(in crate::agent) fn encrypted(number: u64) -> Vec<u8> {
+    let mut state = number << 32;
+    let words = (0..25).flat_map(|_| {
+        // The generator SplitMix64 of Steele, Lea and Flood.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ word >> 31).to_be_bytes()
+    });
+    let mut payload: Vec<u8> = words.collect();
+    payload[0] = 0x40;
+    payload
+}
+
 /// A packet of the flow, as a capture shows it.
 pub(super) fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (flow.source, flow.destination) else {
@@ -174,12 +189,10 @@ impl Net {
         self.launch(self.queue + extra, Arrival::Data(ends, payload.to_vec()));
     }
 
-    /// A datagram of the flow, different from all others.
+    /// A datagram of the flow that looks encrypted, different from all others.
     pub(super) fn send_next(&mut self, flow: Flow) -> Vec<u8> {
         self.next += 1;
-        let mut payload = vec![0x40; 200];
-        payload[192..]
-            .copy_from_slice(&self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        let payload = encrypted(self.next);
         self.send(flow, &payload);
         payload
     }

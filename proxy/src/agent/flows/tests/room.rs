@@ -4,13 +4,20 @@ use super::arriving::{pinned, rtp, tunnelled};
 use super::*;
 use crate::agent::flows::room::{CANDIDATES, CANDIDATES_ARRIVING};
 
+/// A data message of `WireGuard`.
+const DATA: [u8; 64] = {
+    let mut data = [9; 64];
+    (data[0], data[1], data[2], data[3]) = (4, 0, 0, 0);
+    data
+};
+
 #[test]
 fn a_million_flows_are_bounded() {
     let mut net = Net::new(limits(), MS, 0);
     for number in 0..1_000_000_u32 {
         let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
         let flow = Flow { source, ..flow(4000) };
-        let frame = packet(flow, &[0x40; 60]);
+        let frame = packet(flow, &DATA);
         for _ in 0..1 + number % 9 {
             net.agent.on_leaving(passing(0, &frame), net.now);
         }
@@ -34,7 +41,7 @@ fn a_scan_of_the_network_keeps_no_flow_out() {
     for number in 0..20_000_u32 {
         let source = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
         let other = Flow { source, ..flow(4000) };
-        net.agent.on_leaving(passing(0, &packet(other, &[0x40; 60])), net.now);
+        net.agent.on_leaving(passing(0, &packet(other, &DATA)), net.now);
         // The program of each fourth one has its own sender.
         if number % 4 == 0 {
             let marker = packet(other, &own_marker(other, net.now));
@@ -148,7 +155,7 @@ fn a_host_that_scans_the_network_keeps_no_other_out() {
     for number in 0..40_000_u32 {
         let to = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + number), 4000));
         let scan = Flow { source: flow(1).source, destination: to };
-        net.agent.on_leaving(passing(0, &packet(scan, &[0x40; 60])), net.now);
+        net.agent.on_leaving(passing(0, &packet(scan, &DATA)), net.now);
         if number % 5000 == 0 {
             net.send_next(slow);
         }
