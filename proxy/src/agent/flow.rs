@@ -67,8 +67,8 @@ const SENDS: Duration = Duration::from_secs(30);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
 /// So many packets are compared with those before them, to see whether they can be told apart. They
-/// cannot if more than a quarter of them are alike.
-const COMPARED: u32 = 64;
+/// cannot if more than half of them are alike.
+const COMPARED: u32 = 16;
 /// So many ends that are alike show that packets need another identifier.
 const ENDS_ALIKE: u32 = 2;
 
@@ -107,7 +107,10 @@ pub(super) struct HelpedFlow {
     is_named: bool,
     /// Where packets have their identifier: at the end of an authentication tag, or nowhere.
     position: Position,
-    alike: Alike,
+    /// Packets that leave, and packets that arrive.
+    alike: [Alike; 2],
+    /// Many packets that leave are the same, so no report can tell which of them arrived.
+    are_the_same: bool,
     round_trip: RoundTrip,
     pub(super) last: Instant,
     /// Its packets in a second, of both directions, smoothed, and those since the latest second.
@@ -198,7 +201,8 @@ impl HelpedFlow {
             classifier: candidate.classifier,
             is_named,
             position,
-            alike: Alike::default(),
+            alike: Default::default(),
+            are_the_same: false,
             round_trip: candidate.round_trip,
             last: now,
             rate: candidate.rate(now),
@@ -260,7 +264,7 @@ impl HelpedFlow {
                 self.sender.want_copies(KEEP, now);
             }
         }
-        self.compare(payload, now);
+        self.compare(1, payload, now);
         if let Some(reception) = &mut self.reception {
             reception.note_headers(arriving);
             totals.missed += reception.on_arriving(payload, &mut self.sender, now);
@@ -338,7 +342,7 @@ impl HelpedFlow {
         if before != self.kind() && self.kind() == Kind::Rtp {
             self.begin_again(now);
         }
-        self.compare(payload, now);
+        self.compare(0, payload, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
         let is_uncounted = keeps
@@ -372,20 +376,22 @@ impl HelpedFlow {
         }
     }
 
-    /// Compares a packet with those before it. If they end alike, the whole of each identifies it
-    /// from now on. If even that does not, the help pauses.
-    fn compare(&mut self, payload: &[u8], now: Instant) {
-        let Some(identifier) = self.position.of_copy(payload) else { return };
-        self.alike.note(identifier);
-        let Alike { noted, repeated, .. } = self.alike;
-        if self.position != Position::Whole && repeated >= ENDS_ALIKE {
-            (self.position, self.alike) = (Position::Whole, Alike::default());
+    /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike, the
+    /// whole of each identifies it from now on.
+    fn compare(&mut self, direction: usize, payload: &[u8], now: Instant) {
+        if let Some(identifier) = self.position.of_copy(payload)
+            && let Some(alike) = self.alike.get_mut(direction)
+        {
+            alike.note(identifier);
+        }
+        let [leaving, arriving] = self.alike;
+        if self.position != Position::Whole && leaving.repeated.max(arriving.repeated) >= ENDS_ALIKE
+        {
+            (self.position, self.alike) = (Position::Whole, Default::default());
             self.begin_again(now);
-        } else if noted >= COMPARED {
-            self.alike = Alike::default();
-            if repeated > COMPARED / 4 && self.rests.is_none() {
-                self.pause(Rest::Alike, now);
-            }
+        } else if leaving.noted >= COMPARED {
+            self.are_the_same = leaving.repeated > COMPARED / 2;
+            self.alike = Default::default();
         }
     }
 
@@ -686,6 +692,9 @@ impl HelpedFlow {
             return why.to_string();
         }
         match (self.sender.assistance(), self.withheld(now)) {
+            (Assistance::Assisted, None) if self.are_the_same => {
+                "its packets cannot be told apart".to_owned()
+            }
             (Assistance::Assisted, None) if !self.kind().is_robust() => {
                 "helped, though its receiver may not put packets in order".to_owned()
             }

@@ -15,8 +15,6 @@ pub(super) enum Rest {
     Queue,
     /// The proxy reports losses that are not plausible.
     Claims,
-    /// Many packets are the same, so no report can tell which of them arrived.
-    Alike,
 }
 
 impl fmt::Display for Rest {
@@ -27,7 +25,6 @@ impl fmt::Display for Rest {
                 "the proxy reports more losses than the agent's own messages suffer: without help \
                  for a while"
             }
-            Self::Alike => "its packets cannot be told apart: without help for a while",
         })
     }
 }

@@ -51,10 +51,9 @@ impl Kind {
                 Self::Rist
             }
             [TS_SYNC, ..] if is_transport_stream(payload) => Self::MpegTs,
-            // The version is not 0, and the connection ID has at most 20 bytes.
-            [first, version @ ..] if first & 0xc0 == 0xc0 => match version {
-                [0, 0, 0, 0, ..] | [_, _, _, _, 21..=255, ..] => Self::Udp,
-                [_, _, _, _, _, ..] => Self::Quic,
+            // A long header, and a connection ID of at most 20 bytes.
+            [first, version @ ..] if first & 0xc0 == 0xc0 => match version.split_first_chunk() {
+                Some((version, [0..=20, ..])) if is_version(*version) => Self::Quic,
                 _ => Self::Udp,
             },
             _ => Self::Udp,
@@ -157,6 +156,15 @@ impl Kind {
     pub(super) fn waits(self) -> bool {
         matches!(self, Self::Rtp | Self::Srt | Self::Rist | Self::Mosh | Self::OpenVpn)
     }
+}
+
+/// Whether this is a version of QUIC that is in use: 1 or 2 (RFC 9369), a draft, one of Google's or
+/// Facebook's, or one that servers must ignore (RFC 9000, section 15). Encrypted packets of other
+/// protocols may begin like a long header.
+fn is_version(version: [u8; 4]) -> bool {
+    matches!(version, [0, 0, 0, 1] | [0x6b, 0x33, 0x43, 0xcf])
+        || matches!(version, [0xff, 0, 0, _] | [b'Q' | b'T', b'0', _, _] | [0xfa, 0xce, 0xb0, _])
+        || version.iter().all(|byte| byte & 0x0f == 0x0a)
 }
 
 /// Whether the length of a packet is that of a message of `WireGuard` with this type. Data is

@@ -2,6 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
+#[path = "random.rs"]
+mod random;
+
+use random::next;
+
 /// Bytes of each frame that the capture kept.
 pub const CUT: usize = 128;
 /// Bytes of each frame on the wire.
@@ -9,15 +14,6 @@ pub const LEN: u16 = 14 + 20 + 8 + 1200;
 
 /// Ethernet frames of QUIC-like datagrams over IPv4, one after the other.
 pub struct Frames(Vec<[u8; CUT]>);
-
-/// A generator of pseudo-random numbers (Vigna's SplitMix64).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
 
 impl Frames {
     /// This many frames of this many flows in random order, which depends only on the seed.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
+#[path = "random.rs"]
+mod random;
+
 /// Bytes of a frame.
 pub const LEN: usize = 14 + 20 + 8 + 1400;
 
@@ -20,14 +23,7 @@ impl LongFrames {
             frame[26..34].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 7]);
             let len = u16::try_from(LEN - 34).unwrap_or(0).to_be_bytes();
             frame[34..42].copy_from_slice(&[0x0f, 0xa0, 0x01, 0xbb, len[0], len[1], 0, 0]);
-            // The end looks encrypted, by the generator SplitMix64 of Steele, Lea and Flood.
-            let mut state = seed << 48 | number << 16;
-            for bytes in frame[LEN - 64..].chunks_exact_mut(8) {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-                bytes.copy_from_slice(&(word ^ word >> 31).to_be_bytes());
-            }
+            random::fill(&mut frame[LEN - 64..], seed << 16 | number);
             frame
         };
         Self((0..frames as u64).map(frame).collect())

@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/random.rs"]
+mod random;
 
 mod agent;
 mod agent_arriving;

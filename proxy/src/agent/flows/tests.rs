@@ -101,7 +101,6 @@ fn packets_that_are_the_same_get_no_help() {
     }
     let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
     assert!(report.state.starts_with("its packets cannot be told apart"), "{report:?}");
-    assert!(net.agent.totals().resent < 10);
 }
 
 #[test]
@@ -237,7 +236,6 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
     let mut net = Net::new(limits(), MS, 100);
     net.send(flow(4000), &initial(1));
     net.run(500 * MS);
-    assert!(net.agent.totals().resent < 10);
 }
 
 /// If the operator names the proxy, the agent asks it at once, and does not wait for its answer.

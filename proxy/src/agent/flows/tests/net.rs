@@ -1,5 +1,8 @@
 //! A network of an agent and a proxy, in virtual time.
 
+#[path = "../../../../tests/common/random.rs"]
+mod random;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -20,16 +23,8 @@ pub(super) fn flow(port: u16) -> Flow {
 
 /// A payload that looks encrypted, behind a short header of QUIC.
 pub(in crate::agent) fn encrypted(number: u64) -> Vec<u8> {
-    let mut state = number << 32;
-    let words = (0..25).flat_map(|_| {
-        // The generator SplitMix64 of Steele, Lea and Flood.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31).to_be_bytes()
-    });
-    let mut payload: Vec<u8> = words.collect();
-    payload[0] = 0x40;
+    let mut payload = vec![0x40; 200];
+    random::fill(&mut payload[1..], number);
     payload
 }
 
