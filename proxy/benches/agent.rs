@@ -11,6 +11,8 @@
 mod figures;
 #[path = "../tests/common/long_frames.rs"]
 mod long_frames;
+#[path = "../tests/common/random.rs"]
+mod random;
 
 use figures::Figures;
 use long_frames::LongFrames;

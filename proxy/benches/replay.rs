@@ -17,6 +17,8 @@ mod figures;
 
 #[path = "../tests/common/frames.rs"]
 mod frames;
+#[path = "../tests/common/random.rs"]
+mod random;
 
 use figures::Figures;
 use frames::{Frames, LEN};

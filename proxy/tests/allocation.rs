@@ -8,6 +8,8 @@ mod allocator;
 mod frames;
 #[path = "common/long_frames.rs"]
 mod long_frames;
+#[path = "common/random.rs"]
+mod random;
 
 use allocator::requests_during;
 use frames::Frames;

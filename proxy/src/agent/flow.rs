@@ -33,6 +33,11 @@ const THRESHOLD_OF_CALLS: u8 = 4;
 /// down. The repair of a lost repair would be late, and one loss then ends slow start. Later,
 /// second copies would take bandwidth from a full far segment.
 const TWICE: u64 = 200;
+/// Packets without a loss before the agent asks for fewer quACKs, of a flow whose sender slows down
+/// after losses: enough for the beginning of its slow start.
+const SLOW_START: u32 = 64;
+/// The same for other flows.
+const FEW: u32 = 8;
 /// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
 const SECOND: u64 = 1 << 63;
 /// A sender declares a packet lost that is late by more than this part of the round trip. Loss
@@ -91,6 +96,12 @@ fn terms(kind: Kind, position: Position) -> Terms {
     let every = Some(QUACK_INTERVAL);
     let identification = Identification { position, filter: Filter::All };
     Terms { threshold, every_packets: None, every, identification }
+}
+
+/// Packets of a flow of this kind that must arrive without a loss before the agent asks for fewer
+/// quACKs.
+fn frugal_after(kind: Kind) -> u32 {
+    if kind.slows_down() { SLOW_START } else { FEW }
 }
 
 /// Bytes that a flow takes beside its copies, until a proxy accepts.
@@ -193,7 +204,8 @@ impl HelpedFlow {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
         let terms = terms(candidate.classifier.kind, position);
         // Most links keep the order, and the next packet may be far away in time.
-        let config = SenderConfig { terms, packet_threshold: 1, ..for_flow(config) };
+        let frugal = Some(frugal_after(candidate.classifier.kind));
+        let config = SenderConfig { terms, packet_threshold: 1, frugal, ..for_flow(config) };
         let mut sender = Sender::new(config, seed);
         sender.start(flow, now);
         Self {
@@ -369,6 +381,7 @@ impl HelpedFlow {
     /// Agrees on other terms with the proxy.
     fn begin_again(&mut self, now: Instant) {
         self.sender.set_terms(terms(self.kind(), self.position));
+        self.sender.set_frugal(Some(frugal_after(self.kind())));
         self.reception = None;
         // The help begins again after a pause anyway.
         if self.rests.is_none() {
@@ -376,8 +389,8 @@ impl HelpedFlow {
         }
     }
 
-    /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike, the
-    /// whole of each identifies it from now on.
+    /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike,
+    /// the whole of each identifies it from now on.
     fn compare(&mut self, direction: usize, payload: &[u8], now: Instant) {
         if let Some(identifier) = self.position.of_copy(payload)
             && let Some(alike) = self.alike.get_mut(direction)
@@ -614,6 +627,7 @@ impl HelpedFlow {
             self.judged = (stats.early_lost, stats.turned_up);
             if turned_up > lost / 4 {
                 self.sender.set_packet_threshold(REORDERED);
+                self.sender.set_frugal(None);
             }
         }
     }

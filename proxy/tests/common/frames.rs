@@ -2,10 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
-#[path = "random.rs"]
-mod random;
-
-use random::next;
+use super::random::next;
 
 /// Bytes of each frame that the capture kept.
 pub const CUT: usize = 128;

@@ -2,8 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
-#[path = "random.rs"]
-mod random;
+use super::random;
 
 /// Bytes of a frame.
 pub const LEN: usize = 14 + 20 + 8 + 1400;

@@ -165,6 +165,7 @@ impl World {
             packet_threshold: 1 + u32::from(settings >> 1 & 3),
             steady: (settings % 3 == 2).then(|| Duration::from_millis(1 << (settings % 11))),
             sparse: (settings % 7 != 6).then(|| Duration::from_millis(1 << (settings % 9))),
+            frugal: (settings % 4 == 1).then_some(u32::from(settings)),
             keep: (settings % 5 != 4).then(|| Duration::from_millis(1 << (settings % 13))),
             ..SenderConfig::default()
         };

@@ -153,6 +153,13 @@ impl Sender {
         self.sessions.iter_mut().for_each(|session| session.set_steady(interval));
     }
 
+    /// Sets [`SenderConfig::frugal`]. `None` suits a path that reorders packets: few reports show
+    /// whether one is lost or late.
+    pub fn set_frugal(&mut self, packets: Option<u32>) {
+        self.config.frugal = packets;
+        self.sessions.iter_mut().for_each(|session| session.set_frugal(packets));
+    }
+
     /// Sets [`SenderConfig::sparse`], for example because the path's round-trip time changed. It
     /// applies from the next quACK on.
     pub fn set_sparse(&mut self, longest: Option<Duration>) {

@@ -434,7 +434,9 @@ impl Established {
         }
         self.on_keeping_timeout(context);
         self.on_parity_timeout(now);
-        if due(self.probe_at(context.config)) || due(self.keep_alive_at()) || due(self.measure_at())
+        if due(self.probe_at(context.config))
+            || due(self.keep_alive_at())
+            || due(self.measure_at(context.config))
         {
             self.poll(context);
         }

@@ -326,6 +326,16 @@ impl ProxySession {
         self.config.steady = interval;
     }
 
+    /// Sets [`SenderConfig::frugal`].
+    pub(super) fn set_frugal(&mut self, packets: Option<u32>) {
+        self.config.frugal = packets;
+        if let State::Established(state) = &mut self.state
+            && packets.is_none()
+        {
+            state.return_to_terms();
+        }
+    }
+
     /// Sets [`SenderConfig::sparse`].
     pub(super) fn set_sparse(&mut self, longest: Option<Duration>) {
         self.config.sparse = longest;

@@ -23,7 +23,7 @@ pub(super) fn tunnelled(counter: u16) -> Vec<u8> {
 
 impl Net {
     /// The flow's other end sends a datagram, which passes the proxy.
-    fn send_here(&mut self, flow: Flow, payload: &[u8]) {
+    pub(super) fn send_here(&mut self, flow: Flow, payload: &[u8]) {
         let Flow { source, destination } = flow.reversed();
         self.proxy.keep(&flow.reversed(), 0, payload, self.now);
         self.launch(self.queue, Arrival::Here([source, destination], payload.to_vec()));
@@ -31,7 +31,7 @@ impl Net {
     }
 
     /// A flow in both directions, until a proxy keeps copies of what arrives.
-    fn call(flow: Flow, limits: Limits, packet: impl Fn(u16) -> Vec<u8>) -> Self {
+    pub(super) fn call(flow: Flow, limits: Limits, packet: impl Fn(u16) -> Vec<u8>) -> Self {
         let mut net = Net::new(limits, MS, 0);
         net.agent.set_local(&HashSet::from([flow.source.ip()]));
         for number in 65_436..=u16::MAX {
@@ -45,7 +45,11 @@ impl Net {
     }
 
     /// The other end sends this many datagrams at this interval. Returns how many did not arrive.
-    fn stream_here(&mut self, packets: impl Iterator<Item = Vec<u8>>, interval: Duration) -> usize {
+    pub(super) fn stream_here(
+        &mut self,
+        packets: impl Iterator<Item = Vec<u8>>,
+        interval: Duration,
+    ) -> usize {
         let mut sent = Vec::new();
         for packet in packets {
             self.send_here(flow(4000), &packet);

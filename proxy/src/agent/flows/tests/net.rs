@@ -103,6 +103,8 @@ pub(super) struct Net {
     /// Payloads that passed the proxy.
     pub(super) passed: BTreeSet<Vec<u8>>,
     pub(super) next: u64,
+    /// Messages of the proxy.
+    pub(super) answers: u64,
     /// Payloads that this host got, in order.
     pub(super) received: Vec<Vec<u8>>,
     /// Flows of the programs.
@@ -135,6 +137,7 @@ impl Net {
             order: 0,
             passed: BTreeSet::new(),
             next: 0,
+            answers: 0,
             received: Vec::new(),
             programs: HashSet::new(),
         }
@@ -232,6 +235,7 @@ impl Net {
         let mut out = [0; MAX_DATAGRAM_LEN];
         while let Some(transmit) = self.proxy.poll_transmit(&mut out) {
             let message = out[..transmit.size].to_vec();
+            self.answers += 1;
             let arrival = match transmit.route {
                 Route::Path { source, .. } => {
                     Arrival::AlongPath([source, transmit.destination], message)

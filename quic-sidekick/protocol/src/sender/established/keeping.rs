@@ -29,6 +29,13 @@ const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
 /// Where datagrams are far apart, the sender measures the near RTT once in this many of them.
 const MEASURED: u32 = 8;
+/// The same for a frugal sender that has lacked no datagram for some time: at first the shortest of
+/// these, and after each datagram that it lacks then, twice as long, up to the longest.
+const MEASURE_RARELY: Duration = Duration::from_secs(3);
+const LACKED: Duration = Duration::from_secs(10);
+const LACKED_LONGEST: Duration = Duration::from_secs(320);
+/// Behind such a time, this many samples must show that no queue grows before copies are requested.
+const SAMPLES: u32 = 3;
 /// With parity, the sender ignores TAILs this soon after a datagram. Parity of the
 /// last datagrams arrives sooner than copies.
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
@@ -66,6 +73,11 @@ pub(in crate::sender) struct Keeping {
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
+    /// For a frugal sender: when it last lacked a datagram, for how long it then measures often,
+    /// and how many samples must come before it requests copies.
+    lacked: Option<Instant>,
+    lacks_for: Duration,
+    samples_left: u32,
     spacing: Spacing,
     pub(in crate::sender) protection: ReceivedParity,
 }
@@ -77,12 +89,19 @@ impl Keeping {
             Agreement::Asked { again, .. } => Some(again),
             _ => None,
         };
-        earlier(keep, self.fetcher.poll_timeout())
+        // Requests wait for samples.
+        let fetch = self.fetcher.poll_timeout().filter(|_| self.samples_left == 0);
+        earlier(keep, fetch)
     }
 
     /// When to measure the near RTT again. `last` is the time of the latest sample or poll.
-    pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
+    /// `rarely`: only rarely while no datagram lacks.
+    pub(super) fn measure_at(&self, last: Instant, rarely: bool) -> Option<Instant> {
         let (latest, _) = self.latest?;
+        if rarely && !self.lacks(latest) {
+            let at = last + MEASURE_RARELY;
+            return (self.is_kept() && at <= latest + ACTIVE).then_some(at);
+        }
         let few = self.spacing.least_above(MEASURE / MEASURED) * MEASURED;
         let at = last + MEASURE.max(few);
         (self.is_kept() && at <= latest + ACTIVE.max(few)).then_some(at)
@@ -91,6 +110,28 @@ impl Keeping {
     /// When the newest datagram of the reverse flow arrived.
     pub(super) fn latest_at(&self) -> Option<Instant> {
         self.latest.map(|(at, _)| at)
+    }
+
+    /// Whether a datagram lacked not long before.
+    fn lacks(&self, now: Instant) -> bool {
+        self.lacked.is_some_and(|lacked| now < lacked + self.lacks_for)
+    }
+
+    /// Notes for a frugal sender that a datagram lacks. Returns whether that is the first for some
+    /// time.
+    fn note_lacking(&mut self, now: Instant) -> bool {
+        let is_first = !self.lacks(now);
+        if is_first {
+            self.lacks_for = (2 * self.lacks_for).clamp(LACKED, LACKED_LONGEST);
+            self.samples_left = SAMPLES;
+        }
+        self.lacked = Some(now);
+        is_first
+    }
+
+    /// Whether requests wait for samples of the near RTT.
+    pub(super) fn awaits_samples(&self) -> bool {
+        self.samples_left > 0
     }
 
     fn is_kept(&self) -> bool {
@@ -208,14 +249,31 @@ impl Established {
 
     /// Requests the datagrams in a gap of the reverse flow.
     pub(in crate::sender) fn want(&mut self, gap: u64, range: Range, context: &mut Context<'_>) {
+        self.note_lacking(context);
         self.keeping.fetcher.want(Some(gap), range, context.now);
         self.request(context.stats, context.now);
+    }
+
+    /// Notes that a datagram lacks. A frugal sender begins to measure.
+    fn note_lacking(&mut self, context: &mut Context<'_>) {
+        if context.config.frugal.is_some() && self.keeping.note_lacking(context.now) {
+            self.poll(context);
+        }
+    }
+
+    /// Notes a sample of the near RTT. It may be the last one before copies are requested.
+    pub(super) fn note_sample(&mut self, context: &mut Context<'_>) {
+        if let Some(left) = self.keeping.samples_left.checked_sub(1) {
+            self.keeping.samples_left = left;
+            self.request(context.stats, context.now);
+        }
     }
 
     /// Queues the requests that are due.
     fn request(&mut self, stats: &mut SenderStats, now: Instant) {
         let retry = self.near_rtt.copy_timeout();
-        while self.keeping.requests.len() + 1 < MAX_REQUESTS
+        while self.keeping.samples_left == 0
+            && self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
             self.last_message_at = now;
@@ -281,6 +339,7 @@ impl Established {
             is_calm || at + scale(spaced, 3, 2) <= context.now
         });
         if self.fetches() && is_due && latest != Some(last) {
+            self.note_lacking(context);
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }

@@ -24,6 +24,11 @@ const MOST_PACKETS: u16 = 16;
 /// An interval has at most this many packets for each sum of a quACK. Then a quACK still has enough
 /// sums if the path suddenly loses several percent.
 const PACKETS_PER_SUM: u32 = 16;
+/// A frugal sender asks for one quACK in so many packets, and for one in this time. It does so
+/// after so many packets without a loss, but for the first time.
+const FRUGAL_SHARE: u32 = 128;
+const FRUGAL_LONGEST: Duration = Duration::from_secs(2);
+const FRUGAL_PACKETS: u32 = 256;
 /// At intervals up to this one, the sender waits for each quACK instead of polling.
 const LEAST: Duration = Duration::from_millis(1);
 /// The most requests in an epoch without an answer. A proxy that does not support PACE drops it.
@@ -38,6 +43,12 @@ struct Schedule {
 
 impl Schedule {
     const TERMS: Self = Self { every: Duration::ZERO, every_packets: 0 };
+
+    /// One quACK in this time, or that of the terms if that is longer.
+    fn at_least(terms: &Terms, every: Duration) -> Self {
+        let longer = terms.every.filter(|of_terms| *of_terms < every);
+        longer.map_or(Self::TERMS, |_| Self { every, every_packets: 0 })
+    }
 
     /// A schedule with fewer quACKs than the terms specify, but at least one per `longest`. Returns
     /// that of the terms if it would save too little.
@@ -114,6 +125,18 @@ impl Established {
         self.granted.every.map(|every| every.max(longest))
     }
 
+    /// Requests the quACKs of the terms again.
+    pub(in crate::sender) fn return_to_terms(&mut self) {
+        self.pacing.return_to_terms();
+    }
+
+    /// Whether a frugal sender lets packets pass without polls, because none was lost lately.
+    pub(super) fn is_frugal(&self, config: &SenderConfig) -> bool {
+        config.frugal.is_some()
+            && self.pacing.wanted != Schedule::TERMS
+            && self.pacing.agreed == Some(self.pacing.wanted)
+    }
+
     /// When to request fewer quACKs, or those of the terms again.
     pub(super) fn pace_at(&self) -> Option<Instant> {
         let pacing = &self.pacing;
@@ -157,6 +180,17 @@ impl Established {
         let pacing = &mut self.pacing;
         let (since, from) = *pacing.quiet.get_or_insert((now, count));
         let (time, packets) = (now.saturating_duration_since(since), count.wrapping_sub(from));
+        if let Some(first) = config.frugal {
+            let every = scale(time, FRUGAL_SHARE, packets).min(FRUGAL_LONGEST);
+            let is_frugal = pacing.wanted != Schedule::TERMS;
+            let enough = if pacing.lapses == 0 { first } else { FRUGAL_PACKETS << pacing.lapses };
+            // A small change is not worth a request.
+            let differs = every > 2 * pacing.wanted.every || pacing.wanted.every > 2 * every;
+            if (is_frugal || packets >= enough.max(1)) && differs {
+                pacing.wanted = Schedule::at_least(&self.granted, every);
+            }
+            return;
+        }
         let enough = PACKETS_PER_SUM * u32::from(self.granted.threshold);
         let longest = longest.min(scale(time, enough, packets));
         if pacing.wanted != Schedule::TERMS {

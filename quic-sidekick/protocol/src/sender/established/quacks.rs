@@ -127,6 +127,7 @@ impl Established {
             context.stats.polls_answered += 1;
             let time = context.now.saturating_duration_since(poll.at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
+            self.note_sample(context);
             self.epoch.steady.answered(quack.token);
             self.pacing.answered(quack.token);
         }

@@ -24,7 +24,7 @@ impl Established {
             self.probe_at(config),
             self.silent_at(config),
             self.keep_alive_at(),
-            self.measure_at(),
+            self.measure_at(config),
             self.steady_at(config),
             self.pace_at(),
             self.keeping.next_timeout(),
@@ -62,7 +62,8 @@ impl Established {
         let briefly = timeout.min(SOON);
         let scheduled = self.granted.every.filter(|every| *every <= briefly).unwrap_or_default();
         let soon = self.poll_delay().unwrap_or(scheduled + wait);
-        let tail = self.awaited_since().map(|sent| sent + soon.min(scheduled + wait));
+        let awaited = self.awaited_since().filter(|_| !self.is_frugal(config));
+        let tail = awaited.map(|sent| sent + soon.min(scheduled + wait));
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());
@@ -100,9 +101,13 @@ impl Established {
     }
 
     /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
-    pub(super) fn measure_at(&self) -> Option<Instant> {
+    pub(super) fn measure_at(&self, config: &SenderConfig) -> Option<Instant> {
         self.near_rtt.smoothed()?;
-        self.keeping.measure_at(self.near_rtt.sampled().max(self.epoch.probe.last_polled)?)
+        let last = self.near_rtt.sampled().max(self.epoch.probe.last_polled)?;
+        if self.keeping.awaits_samples() {
+            return Some(last + self.near_rtt.probe_timeout());
+        }
+        self.keeping.measure_at(last, config.frugal.is_some())
     }
 
     /// When to poll so that the proxy keeps the session.

@@ -112,6 +112,35 @@ fn quacks_stay_frequent_at_one_percent_loss() {
     }
 }
 
+#[test]
+fn few_messages_accompany_a_frugal_senders_packets() {
+    let terms = Terms { every: Some(MS), ..Terms::default() };
+    let config = SenderConfig { terms, frugal: Some(8), packet_threshold: 1, ..configured() };
+    for (spacing, most) in [(MS, 20), (20 * MS, 20), (200 * MS, 400)] {
+        let mut s = Simulation::new(config.clone(), ObserverConfig::default(), NEAR, 1);
+        s.store = Some(Store::new(1 << 20, Duration::from_secs(1)));
+        s.stream(100, spacing);
+        let count = |s: &Simulation| {
+            let stats = s.sender.stats();
+            stats.polls + stats.quacks_received
+        };
+        let before = count(&s);
+        s.stream(1000, spacing);
+        let quiet = count(&s) - before;
+        assert!(quiet <= most, "{spacing:?}: {quiet} for 1000 packets");
+        // The first loss shows late, and the others in time to be repaired.
+        let from = s.send(Some(true));
+        s.run(spacing);
+        s.stream(400, spacing);
+        s.near.loss_percent = 2;
+        s.stream(400, spacing);
+        s.near.loss_percent = 0;
+        s.stream(400, spacing);
+        assert_eq!(s.overlooked(from), NONE, "{spacing:?}");
+        assert!(count(&s) - before > 400, "{spacing:?}: reports came often");
+    }
+}
+
 /// The network may drop the request for the terms.
 #[test]
 fn the_return_to_the_terms_is_repeated_until_its_answer() {
