@@ -25,6 +25,7 @@ pub(crate) use limits::Limits;
 use crate::cli::BrokerCli;
 use crate::mqtt::ALPN as MQTT;
 use crate::topic::Start;
+use crate::topic::publishers::{JoinError, NumberError};
 use topics::Topics;
 
 /// The application protocols. A client that offers both gets HTTP/3.
@@ -125,7 +126,9 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Topics(#[from] topics::TooManyTopics),
     #[error(transparent)]
-    Publishers(#[from] crate::topic::TooManyPublishers),
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Message(#[from] NumberError),
     #[error("your connection already has {0} {1}: use another connection")]
     Connection(u32, &'static str),
     #[error("only GET subscribes to a topic, and POST publishes")]
@@ -141,11 +144,12 @@ impl Refusal {
     fn status(&self) -> ::http::StatusCode {
         use ::http::StatusCode;
         match self {
-            Self::Name(_) | Self::Number(_) => StatusCode::BAD_REQUEST,
+            Self::Name(_) | Self::Number(_) | Self::Message(_) => StatusCode::BAD_REQUEST,
+            Self::Join(JoinError::Taken) => StatusCode::FORBIDDEN,
             Self::Full(h3_server::quota::Full::Client(..)) | Self::Connection(..) => {
                 StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Full(_) | Self::Topics(_) | Self::Publishers(_) => {
+            Self::Full(_) | Self::Topics(_) | Self::Join(JoinError::Full(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -157,10 +161,14 @@ impl Refusal {
     pub(crate) fn code(&self) -> ReasonCode {
         match self {
             Self::Name(_) => ReasonCode::TopicNameInvalid,
-            Self::Full(_) | Self::Connection(..) | Self::Topics(_) | Self::Publishers(_) => {
-                ReasonCode::QuotaExceeded
+            Self::Join(JoinError::Taken) => ReasonCode::NotAuthorized,
+            Self::Full(_)
+            | Self::Connection(..)
+            | Self::Topics(_)
+            | Self::Join(JoinError::Full(_)) => ReasonCode::QuotaExceeded,
+            Self::Method | Self::Path | Self::Number(_) | Self::Message(_) => {
+                ReasonCode::ImplementationSpecificError
             }
-            Self::Method | Self::Path | Self::Number(_) => ReasonCode::ImplementationSpecificError,
         }
     }
 }

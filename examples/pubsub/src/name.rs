@@ -92,13 +92,35 @@ impl PublisherName {
 
     /// A random name, which no other publisher has.
     pub(crate) fn random() -> anyhow::Result<Self> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()))
+        Ok(Self(Secret::random()?.text().into()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The secret of a publisher, by which its name is its own at any address.
+#[derive(Clone, Copy)]
+pub(crate) struct Secret(u128);
+
+impl Secret {
+    /// A new secret.
+    pub(crate) fn random() -> anyhow::Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(u128::from_be_bytes(bytes)))
+    }
+
+    /// The secret for the broker.
+    pub(crate) fn text(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::topic::publishers::MOST_REPEATED;
+
 /// The most messages that wait for their acknowledgement, and their bytes.
-const MESSAGES: usize = 1000;
+const MESSAGES: usize = MOST_REPEATED;
 const BYTES: usize = 4 << 20;
 
 /// A message on its way to the broker.

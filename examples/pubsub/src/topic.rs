@@ -1,13 +1,14 @@
 //! One topic: its history, its last value, what each publisher has published, and the positions of
 //! subscribers. It does no I/O, and its memory is bounded.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use thiserror::Error;
 
 use crate::name::PublisherName;
+use publishers::{JoinError, NumberError, Owner, Publishers};
 
+pub(crate) mod publishers;
 #[cfg(test)]
 mod tests;
 
@@ -32,14 +33,9 @@ pub(crate) struct Bounds {
     pub(crate) messages: usize,
     /// Bytes of history, with [`OVERHEAD`] for each message. The latest message always stays.
     pub(crate) bytes: usize,
-    /// Publishers whose repeated messages the topic recognises.
-    pub(crate) publishers: usize,
+    /// Publishers with a name, which the topic recognises.
+    pub(crate) publishers: publishers::Most,
 }
-
-/// The topic remembers as many publishers as it may, and all of them are connected.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the topic already has {0} publishers: try again later")]
-pub(crate) struct TooManyPublishers(usize);
 
 /// Where a subscriber begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,16 +73,6 @@ pub(crate) enum Item {
     Missed(u64),
 }
 
-#[derive(Debug)]
-struct Publisher {
-    /// The greatest of the publisher's own numbers that the topic has.
-    latest: u64,
-    /// Its connections.
-    present: u32,
-    /// When it last came or left, by a counter.
-    seen: u64,
-}
-
 /// A topic.
 #[derive(Debug)]
 pub(crate) struct Topic {
@@ -96,8 +82,7 @@ pub(crate) struct Topic {
     history: VecDeque<Message>,
     bytes: usize,
     last: Option<Message>,
-    publishers: HashMap<PublisherName, Publisher>,
-    turn: u64,
+    publishers: Publishers,
 }
 
 impl Topic {
@@ -108,8 +93,7 @@ impl Topic {
             history: VecDeque::new(),
             bytes: 0,
             last: None,
-            publishers: HashMap::new(),
-            turn: 0,
+            publishers: Publishers::new(bounds.publishers),
         }
     }
 
@@ -118,40 +102,18 @@ impl Topic {
         self.next == 1
     }
 
-    /// Adds a publisher. The topic remembers the publisher's numbers until it leaves, and then as
-    /// long as there is room.
-    pub(crate) fn join(&mut self, name: &PublisherName) -> Result<(), TooManyPublishers> {
-        self.turn += 1;
-        if !self.publishers.contains_key(name) {
-            if self.publishers.len() >= self.bounds.publishers {
-                let gone = self.publishers.iter().filter(|(_, publisher)| publisher.present == 0);
-                let oldest = gone.min_by_key(|(_, publisher)| publisher.seen);
-                let oldest = oldest.map(|(name, _)| name.clone());
-                let oldest = oldest.ok_or(TooManyPublishers(self.bounds.publishers))?;
-                self.publishers.remove(&oldest);
-            }
-            self.publishers
-                .insert(name.clone(), Publisher { latest: 0, present: 0, seen: self.turn });
-        }
-        if let Some(publisher) = self.publishers.get_mut(name) {
-            publisher.present += 1;
-            publisher.seen = self.turn;
-        }
-        Ok(())
+    /// Adds a publisher; see [`Publishers::join`].
+    pub(crate) fn join(&mut self, name: &PublisherName, owner: Owner) -> Result<(), JoinError> {
+        self.publishers.join(name, owner)
     }
 
     /// Notes that a publisher leaves.
     pub(crate) fn leave(&mut self, name: &PublisherName) {
-        self.turn += 1;
-        if let Some(publisher) = self.publishers.get_mut(name) {
-            publisher.present = publisher.present.saturating_sub(1);
-            publisher.seen = self.turn;
-        }
+        self.publishers.leave(name);
     }
 
     /// Adds a message. `from` is a publisher that was added before, and the publisher's own number
-    /// of the message. Returns whether the message is new. A publisher's numbers increase, so a
-    /// number that is not above the latest is a repetition.
+    /// of the message. Returns whether the message is new; see [`Publishers::note`].
     ///
     /// A `retained` message becomes the topic's last value. An empty one removes that.
     pub(crate) fn publish(
@@ -160,14 +122,11 @@ impl Topic {
         time: u64,
         payload: Bytes,
         retained: bool,
-    ) -> bool {
+    ) -> Result<bool, NumberError> {
         if let Some((name, own)) = from
-            && let Some(publisher) = self.publishers.get_mut(name)
+            && !self.publishers.note(name, own, time, &payload)?
         {
-            if own <= publisher.latest {
-                return false;
-            }
-            publisher.latest = own;
+            return Ok(false);
         }
         let message = Message { sequence: self.next, time, payload };
         self.next += 1;
@@ -181,7 +140,7 @@ impl Topic {
         {
             self.bytes -= self.history.pop_front().as_ref().map_or(0, cost);
         }
-        true
+        Ok(true)
     }
 
     /// The position of a new subscriber.

@@ -17,11 +17,14 @@ use super::{Broker, PATIENCE, Refusal, start};
 use crate::frame::{Frame, Frames};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::Item;
+use crate::topic::publishers::Owner;
 
 /// The header of an answer with the broker's life, to which the numbers of messages belong.
 pub(crate) const INSTANCE: &str = "pubsub-instance";
 /// The header of an answer to a subscriber with the number of its first message.
 pub(crate) const FIRST: &str = "pubsub-first";
+/// The header of a publisher's request with the secret of its name.
+pub(crate) const SECRET: &str = "pubsub-secret";
 /// The most bytes of frames that the broker sends at a time.
 const CHUNK: usize = 16 * 1024;
 /// A frame of a type that every client skips.
@@ -45,7 +48,9 @@ pub(crate) async fn serve(
         (_, None, _) => Err(Refusal::Path),
         (_, Some(Err(name)), _) => Err(name.into()),
         (&Method::POST, Some(Ok(topic)), Ok(query)) => {
-            publisher(&broker, client, &topic, query).map(Ok)
+            let secret = request.headers().get(SECRET).map(HeaderValue::as_bytes);
+            let owner = broker.topics.owner(client, secret);
+            publisher(&broker, client, &topic, query.publisher.zip(Some(owner))).map(Ok)
         }
         (&Method::GET, Some(Ok(topic)), Ok(query)) => {
             subscriber(&broker, client, &topic, &query).map(Err)
@@ -100,10 +105,14 @@ fn publisher(
     broker: &Broker,
     client: Client,
     topic: &TopicName,
-    query: Query,
+    name: Option<(PublisherName, Owner)>,
 ) -> Result<Publisher, Refusal> {
     let place = broker.publishers.take(client)?;
-    broker.topics.publisher(topic, query.publisher, place)
+    let mut publisher = broker.topics.publisher(topic, place)?;
+    if let Some((name, owner)) = name {
+        publisher.take_name(name, owner)?;
+    }
+    Ok(publisher)
 }
 
 fn subscriber(
@@ -171,7 +180,9 @@ fn take(frames: &mut Frames, publisher: &Publisher) -> (Option<u64>, Option<Stri
     loop {
         match frames.next() {
             Ok(Some(Frame::Message { sequence, time, payload })) => {
-                publisher.publish(Some(sequence), time, payload, true);
+                if let Err(error) = publisher.publish(Some(sequence), time, payload, true) {
+                    return (latest, Some(error.to_string()));
+                }
                 latest = Some(sequence);
             }
             Ok(Some(_)) => return (latest, Some("a publisher only sends messages".to_owned())),

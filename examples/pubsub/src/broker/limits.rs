@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use clap::Args;
 
+use crate::topic::publishers::Most;
 use crate::topic::{Bounds, OVERHEAD};
 
 /// The smallest window of a connection, in bytes.
@@ -24,8 +25,8 @@ pub(crate) struct Limits {
     /// Bytes of messages that a topic keeps, with 96 more for each
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) history_bytes: u32,
-    /// Publishers that a topic may have at once, and recognises if they repeat messages after a
-    /// reconnection
+    /// Publishers with a name that a topic may have at once, and recognises if they repeat messages
+    /// after a reconnection
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) known_publishers: u32,
     /// Simultaneous connections; the broker refuses further ones in the handshake
@@ -37,8 +38,9 @@ pub(crate) struct Limits {
     /// Simultaneous subscriptions
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_subscribers: u32,
-    /// Simultaneous connections, publishers, and subscriptions of one client: below
-    /// --known-publishers, or one client could keep all others from publishing to a topic
+    /// Simultaneous connections, publishers, and subscriptions of one client, and its names in a
+    /// topic: below --known-publishers, or one client could keep all others from publishing to a
+    /// topic
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_per_client: u32,
     /// Simultaneous requests of a connection of HTTP/3, and topics of one of MQTT
@@ -66,7 +68,10 @@ impl Limits {
         Bounds {
             messages: self.history_messages as usize,
             bytes: self.history_bytes as usize,
-            publishers: self.known_publishers as usize,
+            publishers: Most {
+                all: self.known_publishers as usize,
+                of_client: self.max_per_client as usize,
+            },
         }
     }
 

@@ -28,7 +28,10 @@ fn one_client_leaves_room_for_other_publishers_of_a_topic() {
     let topic = TopicName::new("t").unwrap();
     let join = |client| {
         let place = broker.publishers.take(client)?;
-        broker.topics.publisher(&topic, Some(PublisherName::random().unwrap()), place)
+        let mut publisher = broker.topics.publisher(&topic, place)?;
+        let owner = broker.topics.owner(client, None);
+        publisher.take_name(PublisherName::random().unwrap(), owner)?;
+        Ok::<_, Refusal>(publisher)
     };
     let mut greedy = Vec::new();
     let refusal = loop {

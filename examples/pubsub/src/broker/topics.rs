@@ -1,16 +1,18 @@
 //! The topics of a broker, and the handles of their publishers and subscribers.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use h3_server::quota::Place;
+use h3_server::quota::{Client, Place};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::name::{PublisherName, TopicName};
-use crate::topic::{Bounds, Cursor, Item, Start, TooManyPublishers, Topic};
+use crate::topic::publishers::{JoinError, NumberError, Owner};
+use crate::topic::{Bounds, Cursor, Item, Start, Topic};
 
 /// The broker has as many topics as it may.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) struct Topics {
     bounds: Bounds,
     most: usize,
     instance: u64,
+    /// Of the hashes of secrets.
+    key: RandomState,
     table: Mutex<HashMap<TopicName, Arc<Shared>>>,
 }
 
@@ -52,12 +56,19 @@ impl Topics {
         let mut instance = [0; 4];
         getrandom::fill(&mut instance)?;
         let instance = u32::from_be_bytes(instance).into();
-        Ok(Self { bounds, most: most as usize, instance, table: Mutex::default() })
+        let (most, key) = (most as usize, RandomState::new());
+        Ok(Self { bounds, most, instance, key, table: Mutex::default() })
     }
 
     /// A random number of this broker's life. The next life numbers messages from 1 again.
     pub(crate) fn instance(&self) -> u64 {
         self.instance
+    }
+
+    /// The owner of the names that this client uses with this secret. An empty secret is none.
+    pub(crate) fn owner(&self, client: Client, secret: Option<&[u8]>) -> Owner {
+        let secret = secret.filter(|secret| !secret.is_empty());
+        Owner { client, secret: secret.map(|secret| self.key.hash_one(secret)) }
     }
 
     /// The topic of this name, which may be new.
@@ -78,18 +89,13 @@ impl Topics {
         }
     }
 
-    /// A publisher of a topic. With a name, the topic recognises repeated messages.
+    /// A publisher of a topic, without a name.
     pub(crate) fn publisher(
         &self,
         topic: &TopicName,
-        name: Option<PublisherName>,
         place: Place,
-    ) -> Result<Publisher, super::Refusal> {
-        let topic = self.open(topic)?;
-        if let Some(name) = &name {
-            topic.topic().join(name).map_err(|full: TooManyPublishers| full)?;
-        }
-        Ok(Publisher { topic, name, _place: place })
+    ) -> Result<Publisher, TooManyTopics> {
+        Ok(Publisher { topic: self.open(topic)?, name: None, _place: place })
     }
 
     /// A subscriber of a topic.
@@ -116,12 +122,28 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
+    /// Takes a name, by which the topic recognises repeated messages. A second one has no effect.
+    pub(crate) fn take_name(&mut self, name: PublisherName, owner: Owner) -> Result<(), JoinError> {
+        if self.name.is_none() {
+            self.topic.topic().join(&name, owner)?;
+            self.name = Some(name);
+        }
+        Ok(())
+    }
+
     /// Publishes a message, unless it is a repetition; see [`Topic::publish`].
-    pub(crate) fn publish(&self, own: Option<u64>, time: u64, payload: Bytes, retained: bool) {
+    pub(crate) fn publish(
+        &self,
+        own: Option<u64>,
+        time: u64,
+        payload: Bytes,
+        retained: bool,
+    ) -> Result<(), NumberError> {
         let from = self.name.as_ref().zip(own);
-        if self.topic.topic().publish(from, time, payload, retained) {
+        if self.topic.topic().publish(from, time, payload, retained)? {
             self.topic.news.send_replace(());
         }
+        Ok(())
     }
 }
 
@@ -168,9 +190,11 @@ impl Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h3_server::quota::{Client, Quota};
+    use crate::topic::publishers::Most;
+    use h3_server::quota::Quota;
 
-    const BOUNDS: Bounds = Bounds { messages: 10, bytes: 10_000, publishers: 10 };
+    const BOUNDS: Bounds =
+        Bounds { messages: 10, bytes: 10_000, publishers: Most { all: 10, of_client: 10 } };
 
     fn place() -> Place {
         Quota::new("places", 1, 1).take(Client::of([127, 0, 0, 1].into())).unwrap()
@@ -181,8 +205,8 @@ mod tests {
         let topics = Topics::new(BOUNDS, 2).unwrap();
         let name = |text| TopicName::new(text).unwrap();
         let waits = topics.subscriber(&name("waits"), Start::Last, place()).unwrap();
-        let publisher = topics.publisher(&name("used"), None, place()).unwrap();
-        publisher.publish(None, 0, Bytes::from_static(b"x"), true);
+        let publisher = topics.publisher(&name("used"), place()).unwrap();
+        publisher.publish(None, 0, Bytes::from_static(b"x"), true).unwrap();
         drop(publisher);
         assert_eq!(topics.open(&name("new")).unwrap_err(), TooManyTopics(2));
         drop(waits);
@@ -198,8 +222,8 @@ mod tests {
         let topics = Topics::new(BOUNDS, 2).unwrap();
         let topic = TopicName::new("t").unwrap();
         let mut subscriber = topics.subscriber(&topic, Start::Last, place()).unwrap();
-        let publisher = topics.publisher(&topic, None, place()).unwrap();
-        publisher.publish(None, 0, Bytes::from_static(b"x"), true);
+        let publisher = topics.publisher(&topic, place()).unwrap();
+        publisher.publish(None, 0, Bytes::from_static(b"x"), true).unwrap();
         subscriber.wait().await;
         assert!(matches!(subscriber.read(), Some(Item::Message(_))));
         assert_eq!(subscriber.read(), None);

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::frame::{Frame, Frames};
 use crate::mqtt::client::Client as Mqtt;
+use crate::name::Secret;
 use crate::outbox::Outgoing;
 
 /// The longest message that a client accepts or sends, in bytes. Brokers allow fewer by default.
@@ -17,6 +18,15 @@ pub(crate) struct Place {
     pub(crate) from: Option<u64>,
     /// The life of the broker to which the number belongs.
     pub(crate) instance: Option<u64>,
+}
+
+/// The role of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// A publisher whose name belongs to this secret.
+    Publisher(Secret),
+    /// A subscriber that begins at this position.
+    Subscriber(Place),
 }
 
 /// An event of a connection.

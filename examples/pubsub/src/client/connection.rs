@@ -11,9 +11,9 @@ use h3_client::words::sentence;
 use tokio::sync::oneshot;
 
 use super::Stopped;
-use super::codec::{Codec, Event, LONGEST_MESSAGE, Place, Refused};
+use super::codec::{Codec, Event, LONGEST_MESSAGE, Place, Refused, Role};
 use super::pipe::{self, Received, Receiver, Sender};
-use crate::broker::http::{FIRST, INSTANCE};
+use crate::broker::http::{FIRST, INSTANCE, SECRET};
 use crate::cli::{Client, Protocol};
 use crate::frame::Frames;
 use crate::mqtt::client::Client as Mqtt;
@@ -22,14 +22,6 @@ use crate::outbox::Outgoing;
 
 /// The most unsent bytes to which the client still adds a message.
 const ENOUGH: usize = 16 * 1024;
-
-/// The role of the client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Role {
-    Publisher,
-    /// A subscriber that begins at this position.
-    Subscriber(Place),
-}
 
 /// A connection, and its unsent bytes.
 pub(crate) struct Connection {
@@ -56,16 +48,12 @@ impl Connection {
             anyhow::Ok(match client.protocol {
                 Protocol::Http3 => {
                     let headers = headers(plan, topic, name, role);
-                    let publishes = matches!(role, Role::Publisher);
+                    let publishes = matches!(role, Role::Publisher(_));
                     let codec = Codec::Http(Frames::new(LONGEST_MESSAGE));
                     (codec, pipe::http(plan, headers, publishes).await?)
                 }
                 Protocol::Mqtt => {
-                    let place = match role {
-                        Role::Publisher => None,
-                        Role::Subscriber(place) => Some(place),
-                    };
-                    let codec = Codec::Mqtt(Mqtt::new(topic, name, place, &mut out));
+                    let codec = Codec::Mqtt(Mqtt::new(topic, name, role, &mut out));
                     (codec, pipe::mqtt(plan).await?)
                 }
             })
@@ -179,7 +167,7 @@ fn headers(plan: &Plan, topic: &TopicName, name: &PublisherName, role: Role) -> 
     let mut plan = plan.clone();
     plan.target.path = topic.path();
     let (method, fields) = match role {
-        Role::Publisher => ("POST", vec![("publisher", name.as_str().to_owned())]),
+        Role::Publisher(_) => ("POST", vec![("publisher", name.as_str().to_owned())]),
         Role::Subscriber(place) => {
             let fields = [("from", place.from), ("instance", place.instance)];
             let number = |(name, value): (_, Option<u64>)| Some((name, value?.to_string()));
@@ -191,5 +179,9 @@ fn headers(plan: &Plan, topic: &TopicName, name: &PublisherName, role: Role) -> 
             url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         plan.target.path = format!("{}?{query}", plan.target.path);
     }
-    exchange::headers(&plan, method)
+    let mut headers = exchange::headers(&plan, method);
+    if let Role::Publisher(secret) = role {
+        headers.push(Header::new(SECRET.as_bytes(), secret.text().as_bytes()));
+    }
+    headers
 }

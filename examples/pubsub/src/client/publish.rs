@@ -10,13 +10,13 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::codec::{Event, Refused};
-use super::connection::{Connection, Role};
+use super::codec::{Event, Refused, Role};
+use super::connection::Connection;
 use super::patience::Patience;
 use super::source::Next;
 use super::{Latencies, Percentiles, Stopped, latency, wall_clock};
 use crate::cli::{PROGRAM, Publish};
-use crate::name::PublisherName;
+use crate::name::{PublisherName, Secret};
 use crate::outbox::Outbox;
 
 /// The report of a publisher.
@@ -39,6 +39,7 @@ struct Report<'a> {
 struct Publisher<'a> {
     publish: &'a Publish,
     name: PublisherName,
+    secret: Secret,
     messages: mpsc::Receiver<Next>,
     /// Whether there may be more of them.
     more: bool,
@@ -53,6 +54,7 @@ pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> an
     let mut publisher = Publisher {
         publish: &publish,
         name: PublisherName::random()?,
+        secret: Secret::random()?,
         messages: publish.source.clone().begin()?,
         more: true,
         outbox: Outbox::new(),
@@ -98,7 +100,8 @@ impl Publisher<'_> {
     async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
         self.outbox.reconnected();
         let client = &self.publish.client;
-        let connection = Connection::open(client, &self.name, Role::Publisher, stop).await?;
+        let role = Role::Publisher(self.secret);
+        let connection = Connection::open(client, &self.name, role, stop).await?;
         self.patience.found();
         connection.carry(async |connection| self.exchange(connection).await, stop).await
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::codec::{Event, Place, Refused};
-use super::connection::{Connection, Role};
+use super::codec::{Event, Place, Refused, Role};
+use super::connection::Connection;
 use super::patience::Patience;
 use super::printer::{Line, Printer};
 use super::publish::{details, messages};

@@ -14,7 +14,7 @@ use mqtt5_protocol::{
 };
 
 use super::{FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
-use crate::client::codec::{Event, LONGEST_MESSAGE, Place, Refused};
+use crate::client::codec::{Event, LONGEST_MESSAGE, Place, Refused, Role};
 use crate::name::{PublisherName, TopicName};
 use crate::outbox::Outgoing;
 
@@ -35,19 +35,22 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client for one topic. Appends its first packets to `out`: MQTT allows it to continue
-    /// before the broker has answered. A subscriber begins at `place`; a publisher has none.
+    /// before the broker has answered.
     pub(crate) fn new(
         topic: &TopicName,
         name: &PublisherName,
-        place: Option<Place>,
+        role: Role,
         out: &mut BytesMut,
     ) -> Self {
-        let options = ConnectOptions::new(name.as_str())
+        let mut options = ConnectOptions::new(name.as_str())
             .with_clean_start(true)
             // QUIC has its own keep-alive.
             .with_keep_alive(std::time::Duration::ZERO);
+        if let Role::Publisher(secret) = role {
+            options = options.with_credentials(name.as_str(), secret.text());
+        }
         write(&ConnectPacket::new(options), out);
-        if let Some(place) = place {
+        if let Role::Subscriber(place) = role {
             let mut packet =
                 SubscribePacket::new(SUBSCRIPTION).add_filter(topic.as_str(), QoS::AtLeastOnce);
             for (name, value) in [(FROM, place.from), (INSTANCE, place.instance)] {

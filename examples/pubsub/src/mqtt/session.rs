@@ -26,6 +26,7 @@ use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, numbe
 use crate::broker::topics::{Publisher, Subscriber};
 use crate::broker::{Broker, Refusal, start};
 use crate::name::{PublisherName, TopicName};
+use crate::topic::publishers::Owner;
 use crate::topic::{Item, Message, Start};
 
 #[cfg(test)]
@@ -47,6 +48,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 struct Connected {
     name: PublisherName,
+    /// To whom the name belongs: the password is its secret.
+    owner: Owner,
     /// The longest time without a packet.
     patience: Option<Duration>,
     receive_maximum: usize,
@@ -141,7 +144,7 @@ impl<'a> Session<'a> {
         };
         match packet {
             Packet::Publish(publish) => {
-                let name = connected.name.clone();
+                let name = (connected.name.clone(), connected.owner);
                 self.publish(publish, name, out)
             }
             Packet::PubAck(acknowledged) => match self.in_flight.front() {
@@ -222,6 +225,7 @@ impl<'a> Session<'a> {
         let half = Duration::from_secs(connect.keep_alive.into()) / 2;
         self.connected = Some(Connected {
             name,
+            owner: self.broker.topics.owner(self.client, connect.password.as_deref()),
             // MQTT 5, section 3.1.2.10.
             patience: (!half.is_zero()).then_some(3 * half),
             receive_maximum: properties
@@ -237,7 +241,7 @@ impl<'a> Session<'a> {
     fn publish(
         &mut self,
         publish: PublishPacket,
-        name: PublisherName,
+        name: (PublisherName, Owner),
         out: &mut BytesMut,
     ) -> Result<(), End> {
         let wrong = if publish.qos == QoS::ExactlyOnce {
@@ -256,29 +260,43 @@ impl<'a> Session<'a> {
         }
         let own = number(&publish.properties, SEQUENCE);
         let time = number(&publish.properties, TIME).unwrap_or(0);
-        let done = self.publisher(&publish.topic_name, name).map(|publisher| {
-            publisher.publish(own, time, publish.payload, publish.retain);
+        // Without a number, the name means nothing.
+        let name = own.map(|_| name);
+        let done = self.publisher(&publish.topic_name, name).and_then(|publisher| {
+            Ok(publisher.publish(own, time, publish.payload, publish.retain)?)
         });
-        if let Some(id) = publish.packet_id {
-            let packet = match done {
-                Ok(()) => PubAckPacket::new(id),
-                Err(refusal) => PubAckPacket::new_with_reason(id, refusal.code())
-                    .with_reason_string(refusal.to_string()),
-            };
-            write(&packet, out);
+        match (publish.packet_id, done) {
+            (None, Ok(())) => {}
+            (Some(id), Ok(())) => write(&PubAckPacket::new(id), out),
+            (Some(id), Err(refusal)) => {
+                let packet = PubAckPacket::new_with_reason(id, refusal.code());
+                write(&packet.with_reason_string(refusal.to_string()), out);
+            }
+            // By QoS 0, only the end of the connection tells the client.
+            (None, Err(refusal)) => {
+                return Err(self.refuse(refusal.code(), refusal.to_string(), out));
+            }
         }
         Ok(())
     }
 
-    fn publisher(&mut self, topic: &str, name: PublisherName) -> Result<&Publisher, Refusal> {
+    fn publisher(
+        &mut self,
+        topic: &str,
+        name: Option<(PublisherName, Owner)>,
+    ) -> Result<&Publisher, Refusal> {
         let topic = TopicName::new(topic)?;
         if !self.publishers.contains_key(&topic) {
             self.check_number(self.publishers.len(), "topics to publish to")?;
             let place = self.broker.publishers.take(self.client)?;
-            let publisher = self.broker.topics.publisher(&topic, Some(name), place)?;
+            let publisher = self.broker.topics.publisher(&topic, place)?;
             self.publishers.insert(topic.clone(), publisher);
         }
-        self.publishers.get(&topic).ok_or(Refusal::Path)
+        let publisher = self.publishers.get_mut(&topic).ok_or(Refusal::Path)?;
+        if let Some((name, owner)) = name {
+            publisher.take_name(name, owner)?;
+        }
+        Ok(publisher)
     }
 
     fn check_number(&self, present: usize, what: &'static str) -> Result<(), Refusal> {

@@ -1,12 +1,21 @@
 //! A topic against a model that forgets nothing.
 
 use super::*;
+use h3_server::quota::Client;
 use proptest::prelude::*;
 
-const BOUNDS: Bounds = Bounds { messages: 5, bytes: 5 * OVERHEAD + 40, publishers: 2 };
+const BOUNDS: Bounds = Bounds {
+    messages: 5,
+    bytes: 5 * OVERHEAD + 40,
+    publishers: publishers::Most { all: 2, of_client: 2 },
+};
 
 fn name(text: &str) -> PublisherName {
     PublisherName::new(text).unwrap()
+}
+
+fn owner() -> Owner {
+    Owner { client: Client::of([192, 0, 2, 1].into()), secret: None }
 }
 
 /// All that a subscriber can read now.
@@ -73,7 +82,7 @@ proptest! {
         let mut topic = Topic::new(BOUNDS);
         let names = [name("one"), name("other")];
         for name in &names {
-            topic.join(name).unwrap();
+            topic.join(name, owner()).unwrap();
         }
         let mut published: Vec<Message> = Vec::new();
         let mut last = None;
@@ -85,8 +94,9 @@ proptest! {
                     let payload = Bytes::from(vec![7; len]);
                     let from = Some((&names[publisher], own));
                     let new = topic.publish(from, time, payload.clone(), retained);
-                    prop_assert_eq!(new, own > latest[publisher]);
-                    if !new { continue }
+                    // None has the time of another, so none is a repetition.
+                    prop_assert_eq!(new.ok(), (own > latest[publisher]).then_some(true));
+                    if own <= latest[publisher] { continue }
                     latest[publisher] = own;
                     let sequence = published.len() as u64 + 1;
                     published.push(Message { sequence, time, payload });
@@ -135,7 +145,7 @@ fn a_late_subscriber_learns_how_many_messages_are_gone() {
     let mut topic = Topic::new(BOUNDS);
     let mut cursor = topic.cursor(Start::Next);
     for n in 0..8_u8 {
-        assert!(topic.publish(None, 0, Bytes::from(vec![n]), true));
+        topic.publish(None, 0, Bytes::from(vec![n]), true).unwrap();
     }
     let items = all(&topic, &mut cursor);
     assert_eq!(items.first(), Some(&Item::Missed(3)));
@@ -146,11 +156,11 @@ fn a_late_subscriber_learns_how_many_messages_are_gone() {
 #[test]
 fn an_empty_message_removes_the_last_value() {
     let mut topic = Topic::new(BOUNDS);
-    topic.publish(None, 0, Bytes::from_static(b"on"), true);
-    topic.publish(None, 0, Bytes::from_static(b"not retained"), false);
+    topic.publish(None, 0, Bytes::from_static(b"on"), true).unwrap();
+    topic.publish(None, 0, Bytes::from_static(b"not retained"), false).unwrap();
     let kept = topic.cursor(Start::Last).value.unwrap();
     assert_eq!((kept.sequence, &kept.payload[..]), (1, &b"on"[..]));
-    topic.publish(None, 0, Bytes::new(), true);
+    topic.publish(None, 0, Bytes::new(), true).unwrap();
     assert!(topic.cursor(Start::Last).value.is_none());
 }
 
@@ -158,18 +168,20 @@ fn an_empty_message_removes_the_last_value() {
 fn a_connected_publisher_is_never_forgotten() {
     let mut topic = Topic::new(BOUNDS);
     let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
-    topic.join(&stays).unwrap();
-    topic.join(&leaves).unwrap();
-    assert!(topic.publish(Some((&stays, 9)), 0, Bytes::new(), true));
-    assert_eq!(topic.join(&comes), Err(TooManyPublishers(2)));
+    let publish =
+        |topic: &mut Topic, own| topic.publish(Some((&stays, own)), 0, Bytes::new(), true);
+    topic.join(&stays, owner()).unwrap();
+    topic.join(&leaves, owner()).unwrap();
+    assert_eq!(publish(&mut topic, 9), Ok(true));
+    assert_eq!(topic.join(&comes, owner()), Err(JoinError::Full(2)));
     topic.leave(&leaves);
-    topic.join(&comes).unwrap();
+    topic.join(&comes, owner()).unwrap();
     topic.leave(&comes);
-    topic.join(&leaves).unwrap();
-    assert!(!topic.publish(Some((&stays, 9)), 0, Bytes::new(), true), "a repetition");
-    assert!(topic.publish(Some((&stays, 10)), 0, Bytes::new(), true));
+    topic.join(&leaves, owner()).unwrap();
+    assert_eq!(publish(&mut topic, 9), Ok(false), "a repetition");
+    assert_eq!(publish(&mut topic, 10), Ok(true));
     // It left and came while there was room.
     topic.leave(&stays);
-    topic.join(&stays).unwrap();
-    assert!(!topic.publish(Some((&stays, 10)), 0, Bytes::new(), true));
+    topic.join(&stays, owner()).unwrap();
+    assert_eq!(publish(&mut topic, 10), Ok(false));
 }

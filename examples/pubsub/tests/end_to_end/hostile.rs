@@ -40,6 +40,44 @@ fn malformed_bodies_are_refused_after_their_valid_messages() {
     }
 }
 
+/// The body of a request that publishes `ok` with this number.
+fn message(number: u8) -> &'static [u8] {
+    let mut frame = b"\x00\x0b\x00\x00\x00\x00\x00\x00\x00\x00\x00ok".to_vec();
+    frame[2] = number;
+    frame.leak()
+}
+
+/// The same with the greatest number, 2^62 - 1.
+const GREATEST: &[u8] = b"\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\
+                          \x00\x00\x00\x00\x00\x00\x00\x00ok";
+
+#[test]
+fn a_stranger_cannot_silence_a_publisher() {
+    let broker = Broker::start(&[]);
+    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
+    let post = |secret: &[_], body| {
+        let path = "/topics/t?publisher=p";
+        http_peer::ask(broker.port, &broker.ca(), "POST", path, secret, body)
+    };
+    let secret = [("pubsub-secret", "of p")];
+    assert_eq!(post(&secret, message(1)), (StatusCode::OK, "\u{2}\u{1}\u{1}".to_owned()));
+    for other in [&[][..], &[("pubsub-secret", "a guess")]] {
+        let (status, text) = post(other, GREATEST);
+        assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
+        assert!(text.contains("belongs to another client"), "{text}");
+    }
+    // Its own mistakes are refused, too.
+    let (_, text) = post(&secret, GREATEST);
+    assert!(text.starts_with('\u{3}') && text.contains("more than 1000000 above 1"), "{text}");
+    assert_eq!(post(&secret, message(3)).1, "\u{2}\u{1}\u{3}");
+    let (_, text) = post(&secret, message(2));
+    assert!(text.starts_with('\u{3}') && text.contains("message 2 is neither new"), "{text}");
+    assert_eq!(post(&secret, message(1)).1, "\u{2}\u{1}\u{1}", "a repetition");
+    assert_eq!(subscriber.messages(2), numbered(1, &["ok", "ok"]));
+    broker.publish("http3", "t", &["next"]);
+    assert_eq!(subscriber.messages(1), numbered(3, &["next"]));
+}
+
 #[test]
 fn wrong_requests_get_a_status_and_a_sentence() {
     let broker = Broker::start(&[]);

@@ -101,6 +101,72 @@ fn a_repeated_message_is_acknowledged_and_dropped() {
     assert_eq!(delivered(&mut subscriber).len(), 1);
 }
 
+/// The reason code of the only answer, a PUBACK.
+fn acknowledgement(session: &mut Session<'_>, message: &PublishPacket) -> ReasonCode {
+    let (ended, sent) = answers(session, &bytes(message));
+    assert_eq!(ended, Ok(()));
+    let [Packet::PubAck(acknowledged)] = sent.as_slice() else { panic!("{sent:?}") };
+    acknowledged.reason_code
+}
+
+#[test]
+fn a_message_that_is_dropped_is_not_acknowledged() {
+    let broker = broker(&[]);
+    let mut subscriber = connected(&broker, ConnectOptions::new("s"));
+    answers(&mut subscriber, &bytes(&subscribe("t"))).0.unwrap();
+    let mut publisher = connected(&broker, ConnectOptions::new("p"));
+    let numbered = |payload: &str, number: u64| {
+        publish("t", payload, 1).with_user_property(SEQUENCE.to_owned(), number.to_string())
+    };
+    let (wrong, fine) = (ReasonCode::ImplementationSpecificError, ReasonCode::Success);
+    for (payload, number, code) in [
+        ("first", 1, fine),
+        ("a jump", u64::MAX, wrong),
+        ("another content", 1, wrong),
+        ("next", 3, fine),
+        ("it was in a gap", 2, wrong),
+        ("first", 1, fine),
+    ] {
+        let message = numbered(payload, number);
+        assert_eq!(acknowledgement(&mut publisher, &message), code, "{payload}");
+    }
+    let payloads: Vec<_> =
+        delivered(&mut subscriber).into_iter().map(|message| message.payload).collect();
+    assert_eq!(payloads, [&b"first"[..], b"next"]);
+}
+
+#[test]
+fn an_identifier_belongs_to_its_first_password_or_address() {
+    let broker = broker(&[]);
+    let with = |password: &str| ConnectOptions::new("p").with_credentials("user", password);
+    let message = publish("t", "x", 1).with_user_property(SEQUENCE.to_owned(), "1".to_owned());
+    let mut publisher = connected(&broker, with("secret"));
+    assert_eq!(acknowledgement(&mut publisher, &message), ReasonCode::Success);
+    drop(publisher);
+    for options in [with("guess"), ConnectOptions::new("p")] {
+        let mut stranger = connected(&broker, options);
+        assert_eq!(acknowledgement(&mut stranger, &message), ReasonCode::NotAuthorized);
+        // Without an acknowledgement, only the end of the connection tells it.
+        let silent = PublishPacket::new("t", b"x".to_vec(), QoS::AtMostOnce)
+            .with_user_property(SEQUENCE.to_owned(), "2".to_owned());
+        let (ended, sent) = answers(&mut stranger, &bytes(&silent));
+        assert!(matches!(ended, Err(End::Refused(_))), "{ended:?}");
+        let [Packet::Disconnect(end)] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!(end.reason_code, ReasonCode::NotAuthorized);
+    }
+    // The publisher itself may move.
+    let mut session = Session::new(&broker, client(2));
+    answers(&mut session, &bytes(&ConnectPacket::new(with("secret")))).0.unwrap();
+    assert_eq!(acknowledgement(&mut session, &message), ReasonCode::Success);
+    // Without a password its address counts, and without numbers nothing does.
+    let mut owner = connected(&broker, ConnectOptions::new("q"));
+    assert_eq!(acknowledgement(&mut owner, &message), ReasonCode::Success);
+    let mut session = Session::new(&broker, client(2));
+    answers(&mut session, &bytes(&ConnectPacket::new(ConnectOptions::new("q")))).0.unwrap();
+    assert_eq!(acknowledgement(&mut session, &publish("t", "y", 1)), ReasonCode::Success);
+    assert_eq!(acknowledgement(&mut session, &message), ReasonCode::NotAuthorized);
+}
+
 #[test]
 fn the_client_limits_messages_in_flight() {
     let broker = broker(&[]);
@@ -300,15 +366,16 @@ fn topics_and_subscriptions_of_a_connection_are_limited() {
 
 #[test]
 fn both_ends_of_these_files_understand_each_other() {
-    use crate::client::codec::{Event, Place};
-    use crate::name::{PublisherName, TopicName};
+    use crate::client::codec::{Event, Place, Role};
+    use crate::name::{PublisherName, Secret, TopicName};
     use crate::outbox::Outbox;
 
     let broker = broker(&[]);
     let topic = TopicName::new("a/b").unwrap();
     let (mut to_broker, mut to_client) = (BytesMut::new(), BytesMut::new());
-    let mut publisher =
-        MqttClient::new(&topic, &PublisherName::new("p").unwrap(), None, &mut to_broker);
+    let name = PublisherName::new("p").unwrap();
+    let role = Role::Publisher(Secret::random().unwrap());
+    let mut publisher = MqttClient::new(&topic, &name, role, &mut to_broker);
     let mut outbox = Outbox::new();
     for n in 0..3_u8 {
         outbox.push(Bytes::from(vec![n]), 1000 + u64::from(n), h3_client::now());
@@ -324,7 +391,7 @@ fn both_ends_of_these_files_understand_each_other() {
     let (mut to_broker, mut to_client) = (BytesMut::new(), BytesMut::new());
     let place = Place { from: Some(2), instance: Some(broker.topics.instance()) };
     let name = PublisherName::new("s").unwrap();
-    let mut subscriber = MqttClient::new(&topic, &name, Some(place), &mut to_broker);
+    let mut subscriber = MqttClient::new(&topic, &name, Role::Subscriber(place), &mut to_broker);
     let mut at_broker = session(&broker);
     at_broker.receive(&to_broker, &mut to_client).unwrap();
     at_broker.deliver(&mut to_client, usize::MAX);
