@@ -7,6 +7,7 @@
 //! the status of another process.
 
 pub(crate) mod ask;
+mod connections;
 pub(crate) mod exposition;
 pub(crate) mod interface;
 pub(crate) mod listener;
