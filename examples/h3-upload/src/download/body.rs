@@ -62,6 +62,7 @@ fn receive(
     announced: Option<u64>,
     activity: &Activity,
 ) -> Done {
+    let limit = writer.limit();
     let mut hash = Sha256::new();
     let mut bytes = 0;
     loop {
@@ -83,6 +84,7 @@ fn receive(
                 "the server sent only {bytes} of {announced} bytes: download the file again"
             );
         }
+        limit.check_arrived(bytes)?;
         hash.update(&piece);
         activity.writing(|| writer.write(&piece))?;
         activity.set_bytes(bytes);
@@ -103,7 +105,8 @@ mod tests {
     fn received(pieces: &[&[u8]], ends: bool, announced: Option<u64>) -> (Done, Vec<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let output = Output { place: Place::File(path.clone()), replace: false };
+        let place = Place::File(path.clone());
+        let output = Output { place, replace: false, max_bytes: None };
         let Begun::Open(writer, part) = output.begin().unwrap() else { panic!("a new file") };
         let mut frames: VecDeque<_> = pieces
             .iter()

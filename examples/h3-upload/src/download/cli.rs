@@ -33,6 +33,9 @@ pub(crate) struct Cli {
     /// Replace the file if it exists
     #[arg(long, short)]
     force: bool,
+    /// Refuse a longer file. In any case the program refuses a file for which the disk has no room
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
     #[command(flatten)]
     options: Options,
 }
@@ -58,7 +61,7 @@ impl Cli {
                 "--qlog and the download name the same file: rename one of them"
             );
         }
-        Ok((Output { place, replace: self.force }, plan))
+        Ok((Output { place, replace: self.force, max_bytes: self.max_bytes }, plan))
     }
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `../client/` | what it shares with `h3-upload`: options, connection, help, report |
 //! | `cli.rs` | the command line |
+//! | `limit.rs` | how long the file may be |
 //! | `name.rs` | the file's name, from the URL |
 //! | `output.rs` | the file, which has its name only once it is complete |
 //! | `queue.rs` | what has arrived and is not written yet |
@@ -18,6 +19,7 @@
 mod body;
 mod cli;
 mod digest;
+mod limit;
 mod name;
 mod output;
 mod queue;

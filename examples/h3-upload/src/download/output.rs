@@ -10,6 +10,8 @@ use anyhow::{Context as _, anyhow, ensure};
 use h3_client::paths::{descriptor, directory};
 use tempfile::TempPath;
 
+use crate::limit::Limit;
+
 /// The beginning and the end of an unfinished file's name. It is hidden.
 const TEMPORARY: &str = ".h3-download-";
 const PART: &str = ".part";
@@ -22,6 +24,8 @@ pub(crate) struct Output {
     pub(crate) place: Place,
     /// Whether to replace an existing file.
     pub(crate) replace: bool,
+    /// The longest file that the user accepts.
+    pub(crate) max_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +81,7 @@ impl Output {
             return Err(anyhow!("it is a directory, so name a file in it").context(cannot()));
         }
         if descriptor(path).is_some() || found.is_some_and(|found| !found.is_file()) {
-            return Ok(Begun::Existing(Existing { path: path.clone() }));
+            return Ok(Begun::Existing(Existing { path: path.clone(), max: self.max_bytes }));
         }
         // A link to nowhere exists, too.
         ensure!(
@@ -100,7 +104,7 @@ impl Output {
     }
 
     fn writer(&self, file: File, stored: bool) -> Writer {
-        Writer { file, stored, name: self.name() }
+        Writer { limit: Limit::of(&file, self.max_bytes), file, stored, name: self.name() }
     }
 }
 
@@ -112,6 +116,7 @@ fn cannot_write(name: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Existing {
     path: PathBuf,
+    max: Option<u64>,
 }
 
 impl Existing {
@@ -121,7 +126,8 @@ impl Existing {
         // A descriptor's file may have content, which stays.
         let file = OpenOptions::new().append(true).open(&self.path);
         let file = file.with_context(|| cannot_write(&name))?;
-        Ok((Writer { file, stored: false, name }, Part(None)))
+        let limit = Limit::of(&file, self.max);
+        Ok((Writer { file, stored: false, name, limit }, Part(None)))
     }
 }
 
@@ -132,9 +138,15 @@ pub(crate) struct Writer {
     /// Whether it has to reach a disk.
     stored: bool,
     name: String,
+    limit: Limit,
 }
 
 impl Writer {
+    /// How long the file may be.
+    pub(crate) fn limit(&self) -> Limit {
+        self.limit
+    }
+
     pub(crate) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.file.write_all(bytes).with_context(|| cannot_write(&self.name))
     }
@@ -184,7 +196,7 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     fn output(path: &Path, replace: bool) -> Output {
-        Output { place: Place::File(path.to_owned()), replace }
+        Output { place: Place::File(path.to_owned()), replace, max_bytes: None }
     }
 
     fn begin(path: &Path, replace: bool) -> anyhow::Result<(Writer, Part)> {

@@ -105,6 +105,9 @@ async fn request(
     let Answer { headers, body } = head;
     ensure_plain(&headers)?;
     let announced = length(&headers)?;
+    if let Some(announced) = announced {
+        writer.limit().check_announced(announced)?;
+    }
     let progress = Progress::new(plan, announced);
     let body = Body { pieces: body, announced };
     let writing = body::spawn(writer, body, Arc::clone(&activity))?;
@@ -225,7 +228,8 @@ mod tests {
     #[test]
     fn a_file_that_is_begun_during_an_interrupt_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let output = Output { place: Place::File(dir.path().join("x")), replace: false };
+        let place = Place::File(dir.path().join("x"));
+        let output = Output { place, replace: false, max_bytes: None };
         for _ in 0..20 {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let (stop, mut stopped) = oneshot::channel();

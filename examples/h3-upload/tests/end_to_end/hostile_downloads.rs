@@ -1,7 +1,7 @@
 //! Hostile and odd servers of downloads: the client accepts a file only if it is whole, and ends in
 //! bounded time and memory.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -16,6 +16,7 @@ use crate::raw::{self, DATA, H3_NO_ERROR, answer, frame, integer, serve};
 /// The client's output for a server that runs `act` on the request, and the content of the file. A
 /// client that fails will complain with `words`.
 fn download<F>(
+    options: &[&str],
     words: &str,
     act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
 ) -> (Output, Option<Vec<u8>>)
@@ -25,7 +26,8 @@ where
     let server = serve_request(plain(), act);
     let scratch = tempdir().unwrap();
     let mut command = client(env!("CARGO_BIN_EXE_h3-download"), scratch.path(), words);
-    let output = command.arg(format!("https://127.0.0.1:{}/x", server.port)).output().unwrap();
+    command.args(options).arg(format!("https://127.0.0.1:{}/x", server.port));
+    let output = command.output().unwrap();
     let file = std::fs::read(scratch.path().join("x")).ok();
     assert_eq!(names(scratch.path()).len(), usize::from(file.is_some()), "a part is left");
     (output, file)
@@ -33,7 +35,12 @@ where
 
 /// As [`download`], for a server that sends these bytes and ends the stream.
 fn download_of(words: &str, bytes: Vec<u8>) -> (Output, Option<Vec<u8>>) {
-    download(words, move |_, control, mut send, _| {
+    download_with(&[], words, bytes)
+}
+
+/// The same with these options of the client.
+fn download_with(options: &[&str], words: &str, bytes: Vec<u8>) -> (Output, Option<Vec<u8>>) {
+    download(options, words, move |_, control, mut send, _| {
         let bytes = bytes.clone();
         async move {
             let _open = control;
@@ -100,6 +107,42 @@ fn other_content_than_announced() {
     assert_refused(answer(b"200", &[("content-length", "3")]), "only 0 of 3 bytes");
 }
 
+/// A server that does not announce the length, and one that announces a short file.
+#[test]
+fn a_file_that_outgrows_the_limit() {
+    for fields in [&[][..], &[("content-length", "2")]] {
+        let (output, file) = download_with(&["--max-bytes", "2"], "--max-bytes", abc(fields));
+        let words = if fields.is_empty() { "longer than --max-bytes 2" } else { "2 bytes" };
+        assert_complains(&output, words);
+        assert_eq!(file, None);
+    }
+    let (output, file) = download_with(&["--max-bytes", "3"], SUCCESS, abc(&[]));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(file.as_deref(), Some(&b"abc"[..]));
+    // No disk has so much room.
+    assert_refused(abc(&[("content-length", "1000000000000000000")]), "its disk has room for");
+}
+
+/// A server that does not announce the length cannot fill the disk either.
+#[test]
+fn a_file_that_outgrows_the_disk() {
+    let server = serve_request(plain(), |_, control, mut send, _| async move {
+        let _open = control;
+        send.write_all(&[answer(b"200", &[]), frame(DATA, &vec![7; 2_000_000])].concat()).await?;
+        std::future::pending().await
+    });
+    let scratch = tempdir().unwrap();
+    let mut shell = Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
+    shell.arg(
+        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
+    );
+    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), "--quiet", "--insecure"]);
+    shell.arg(format!("https://127.0.0.1:{}/x", server.port)).current_dir(scratch.path());
+    // `ls` prints nothing.
+    assert_complains(&shell.output().unwrap(), "bytes for which its disk had room");
+}
+
 #[test]
 fn answers_without_the_file() {
     for (status, fields, words) in [
@@ -142,7 +185,7 @@ fn bodies_that_break_off() {
         let begun = [answer(b"200", fields), frame(DATA, b"abc")].concat();
         for (end, words) in endings {
             let begun = begun.clone();
-            let (output, file) = download(words, move |quic, control, mut send, _| {
+            let (output, file) = download(&[], words, move |quic, control, mut send, _| {
                 let begun = begun.clone();
                 async move {
                     let _open = control;
@@ -175,7 +218,7 @@ fn a_body_that_ends_within_a_frame() {
 /// A server may close its connection as soon as the client has the file.
 #[test]
 fn a_server_that_leaves_after_the_file() {
-    let (output, file) = download(SUCCESS, |quic, control, mut send, _| async move {
+    let (output, file) = download(&[], SUCCESS, |quic, control, mut send, _| async move {
         let _open = control;
         send.write_all(&abc(&[("content-length", "3")])).await?;
         send.finish()?;
@@ -200,7 +243,7 @@ fn bodies_that_do_not_end() {
         (answer(b"404", &[]), frame(DATA, &[b'x'; 1000]), false, "too long"),
         (answer(b"404", &[]), frame(DATA, b"x"), true, UNFINISHED),
     ] {
-        let (output, file) = download(words, move |_, control, mut send, receive| {
+        let (output, file) = download(&[], words, move |_, control, mut send, receive| {
             let (begin, more) = (begin.clone(), more.clone());
             async move {
                 let _open = (control, receive);

@@ -129,7 +129,7 @@ fn full_disks() {
     std::fs::write(server.dir().join("x"), bytes(3_000_000)).unwrap();
     let output = server.download("/x", scratch.path()).args(["-o", "/dev/full"]).output().unwrap();
     assert_complains(&output, "No space left on device");
-    // A file system of 1 MB, in a namespace of its own.
+    // A file system of 1 MB, in a namespace of its own, of which a part stays free.
     let mut shell = Command::new("unshare");
     shell.args(["--map-root-user", "--mount", "sh", "-c"]);
     shell.arg(
@@ -138,7 +138,22 @@ fn full_disks() {
     shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), &server.url("/x"), "--quiet"]);
     shell.arg("--cafile").arg(server.ca()).current_dir(scratch.path());
     // `ls` prints nothing.
-    assert_complains(&shell.output().unwrap(), "No space left on device");
+    assert_complains(&shell.output().unwrap(), "the file has 3000000 bytes, and its disk has room");
+}
+
+#[test]
+fn files_beyond_the_users_limit() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(3001)).unwrap();
+    for place in ["x", "-"] {
+        let mut command = server.download("/x", scratch.path());
+        let output = command.args(["--max-bytes", "3000", "-o", place]).output().unwrap();
+        assert_complains(&output, "the file has 3001 bytes, and --max-bytes is 3000");
+    }
+    assert!(names(scratch.path()).is_empty());
+    let mut command = server.download("/x", scratch.path());
+    assert!(command.args(["--max-bytes", "3001"]).output().unwrap().status.success());
 }
 
 #[test]
