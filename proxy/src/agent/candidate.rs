@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     /// Its first packet certainly begins a QUIC connection.
     begins: bool,
     /// It had enough packets, but its program may not bear what the agent sends.
-    pub(super) was_plain: bool,
+    pub(super) was_left: bool,
 }
 
 impl Candidate {
@@ -47,7 +47,7 @@ impl Candidate {
             seen: None,
             round_trip: RoundTrip::default(),
             begins: false,
-            was_plain: false,
+            was_left: false,
         }
     }
 
@@ -78,6 +78,11 @@ impl Candidate {
     /// Whether packets only arrive. The host may not have asked for them.
     pub(super) fn only_arrives(&self) -> bool {
         self.seen.is_none()
+    }
+
+    /// The interface by which its last packet left.
+    pub(super) fn interface(&self) -> Option<u32> {
+        self.seen.map(|(interface, _)| interface)
     }
 
     /// When its last packet left.

@@ -243,6 +243,7 @@ pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileE
     remarks.extend(foreign_addresses(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());
+    remarks.extend(config.groups());
     remarks.extend(config.no_copies());
     remarks.extend(config.other_device(Path::new("/sys/class/net")));
     Ok((config, remarks))

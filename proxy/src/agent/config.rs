@@ -192,6 +192,13 @@ impl AgentConfig {
         Some(format!("{both} is both in only and in except: the agent does not help these flows"))
     }
 
+    /// A sentence if `only` names nothing but groups, which the agent never helps.
+    #[must_use]
+    pub fn groups(&self) -> Option<String> {
+        let group = self.only.iter().find(|selector| selector.is_group())?;
+        Some(format!("only: {group} is multicast or broadcast, and the agent helps no such flow"))
+    }
+
     /// A sentence if there is no memory for copies of what leaves.
     #[must_use]
     pub fn no_copies(&self) -> Option<String> {

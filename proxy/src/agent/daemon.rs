@@ -137,6 +137,10 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
              of the two, of a VLAN and its parent the VLAN"
         );
     }
+    let (class, settings) = (Path::new("/sys/class/net"), Path::new("/proc/sys/net/bridge"));
+    if let Some(sentence) = host::filtered_bridge(class, settings, &config.interfaces) {
+        warn!("{sentence}");
+    }
     if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }

@@ -67,7 +67,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
         flows,
         flows_refused,
         forgotten,
-        plain,
+        left,
         flows_assisted,
         sent,
         lost,
@@ -119,9 +119,9 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
             forgotten,
         ),
         (
-            "sidekick_agent_flows_plain_total",
-            "Flows not helped because their packets are not encrypted.",
-            plain,
+            "sidekick_agent_flows_left_total",
+            "Flows not helped because their programs may not bear it.",
+            left,
         ),
         (
             "sidekick_agent_flows_assisted_total",

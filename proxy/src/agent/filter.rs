@@ -14,15 +14,18 @@ use crate::packet_info::is_unicast;
 /// multicast DNS, and the messages to Sidekick proxies.
 pub const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
 
-/// A part of all flows, by the address and the port of the destination.
+/// A part of all flows, by the address and the port of the destination or of the source.
 ///
 /// As text it is `PORT`, `PORT-PORT`, `ADDR`, `ADDR/PREFIX`, or an address with ports behind it:
-/// `ADDR:PORT`, `ADDR/PREFIX:PORT-PORT`, `[V6]:PORT`, `[V6]/PREFIX:PORT-PORT`.
+/// `ADDR:PORT`, `ADDR/PREFIX:PORT-PORT`, `[V6]:PORT`, `[V6]/PREFIX:PORT-PORT`. With `from=` before
+/// it, it is about the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// The network of the destination, or `None` for all.
+    /// It is about the source.
+    of_source: bool,
+    /// The network of that end, or `None` for all.
     network: Option<Network>,
-    /// The least and the greatest port of the destination, or `None` for all. From 1 on.
+    /// The least and the greatest port of that end, or `None` for all. From 1 on.
     ports: Option<(u16, u16)>,
 }
 
@@ -42,7 +45,8 @@ pub enum NotASelector {
     /// The text has none of the notations.
     #[error(
         "expected a port like 443, ports like 5000-5999, an address like 192.0.2.1, a network like \
-         10.0.0.0/8, or ports behind one, like 10.0.0.0/8:443 or [2001:db8::]/32:443"
+         10.0.0.0/8, or ports behind one, like 10.0.0.0/8:443 or [2001:db8::]/32:443; from= before \
+         it means the source"
     )]
     Notation,
     /// The first port is greater than the last, or 0.
@@ -99,15 +103,24 @@ impl Selector {
     /// ([`Flow::canonical`]).
     #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
-        self.network.is_none_or(|network| network.contains(flow.destination.ip()))
-            && self
-                .ports
-                .is_none_or(|(first, last)| (first..=last).contains(&flow.destination.port()))
+        let end = if self.of_source { flow.source } else { flow.destination };
+        self.network.is_none_or(|network| network.contains(end.ip()))
+            && self.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port()))
     }
 
-    /// Whether this selector names ports, and matches the flow.
+    /// Whether this selector names ports of the destination, and matches the flow.
     fn names_port(&self, flow: &Flow) -> bool {
-        self.ports.is_some() && self.matches(flow)
+        !self.of_source && self.ports.is_some() && self.matches(flow)
+    }
+
+    /// Whether it names only addresses of many receivers.
+    pub(super) fn is_group(&self) -> bool {
+        self.network.is_some_and(|network| {
+            let first = network.address;
+            let all = if first.is_ipv4() { 4 } else { 8 };
+            first.is_multicast() && network.prefix >= all
+                || first == IpAddr::V4(Ipv4Addr::BROADCAST)
+        })
     }
 }
 
@@ -138,8 +151,13 @@ impl FromStr for Selector {
     fn from_str(text: &str) -> Result<Self, NotASelector> {
         use NotASelector::Notation;
 
+        if let Some(source) = text.strip_prefix("from=") {
+            let selector: Self = source.parse()?;
+            let of_source = !selector.of_source;
+            return if of_source { Ok(Self { of_source, ..selector }) } else { Err(Notation) };
+        }
         if !text.contains(['.', ':', '[', '/']) {
-            return Ok(Self { network: None, ports: Some(ports(text)?) });
+            return Ok(Self { of_source: false, network: None, ports: Some(ports(text)?) });
         }
         // The address, and what is behind it.
         let (address, rest) = match text.strip_prefix('[') {
@@ -163,8 +181,11 @@ impl FromStr for Selector {
             None => (rest, None),
         };
         let bits = Network::bits(address);
-        let selector =
-            |network: Network| Self { network: Some(network.canonical()), ports: of_ports };
+        let selector = |network: Network| Self {
+            of_source: false,
+            network: Some(network.canonical()),
+            ports: of_ports,
+        };
         let prefix = match prefix.strip_prefix('/') {
             None if prefix.is_empty() => bits,
             None => return Err(Notation),
@@ -185,6 +206,9 @@ impl FromStr for Selector {
 impl fmt::Display for Selector {
     /// In the shortest notation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.of_source {
+            f.write_str("from=")?;
+        }
         if let Some(Network { address, prefix }) = self.network {
             match address {
                 IpAddr::V6(v6) if self.ports.is_some() => write!(f, "[{v6}]")?,
@@ -288,6 +312,39 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_may_be_selected_by_its_source() {
+        let flow = to("192.0.2.1:443");
+        for (text, matches) in [
+            ("from=10.0.0.2", true),
+            ("from=10.0.0.0/8:4000", true),
+            ("from=4000", true),
+            ("from=443", false),
+            ("from=192.0.2.1", false),
+        ] {
+            assert_eq!(selector(text).matches(&flow), matches, "{text}");
+        }
+        // A port of the source does not name DNS.
+        let only = vec![selector("from=4000")];
+        assert!(!Filter { only, except: Vec::new() }.allows(&to("192.0.2.1:53")));
+    }
+
+    #[test]
+    fn groups_are_recognised() {
+        for (text, is_group) in [
+            ("239.0.0.0/8", true),
+            ("224.0.0.0/4:5004", true),
+            ("ff02::fb", true),
+            ("255.255.255.255", true),
+            ("0.0.0.0/0", false),
+            ("224.0.0.0/3", false),
+            ("::/0", false),
+            ("443", false),
+        ] {
+            assert_eq!(selector(text).is_group(), is_group, "{text}");
+        }
+    }
+
+    #[test]
     fn an_error_names_the_right_notation() {
         let says = |text: &str| text.parse::<Selector>().unwrap_err().to_string();
         for text in [
@@ -312,9 +369,14 @@ mod tests {
             "/8",
             ":443",
             "fe80::1%eth0",
+            "from=",
+            "from=from=443",
         ] {
             assert!(says(text).starts_with("expected a port like 443, ports like"), "{text}");
-            assert!(says(text).ends_with("10.0.0.0/8:443 or [2001:db8::]/32:443"), "{text}");
+            assert!(
+                says(text).ends_with("[2001:db8::]/32:443; from= before it means the source"),
+                "{text}"
+            );
         }
         for text in ["0", "0-5", "9-8", "65536", "1-65536", "192.0.2.1:0", "99999999999"] {
             let said = "expected ports from 1 to 65535, the smaller one first, like 5000-5999";
@@ -388,11 +450,11 @@ mod tests {
         let ports = proptest::option::of(
             (1..=u16::MAX, 1..=u16::MAX).prop_map(|(one, other)| (one.min(other), one.max(other))),
         );
-        (network, ports)
-            .prop_filter("it selects something", |(network, ports)| {
+        (any::<bool>(), network, ports)
+            .prop_filter("it selects something", |(_, network, ports)| {
                 network.is_some() || ports.is_some()
             })
-            .prop_map(|(network, ports)| Selector { network, ports })
+            .prop_map(|(of_source, network, ports)| Selector { of_source, network, ports })
     }
 
     proptest! {
@@ -418,6 +480,7 @@ mod tests {
             let mask = u128::MAX.checked_shr(shared).unwrap_or(0);
             let address = network & !mask | other & mask;
             let selector = Selector {
+                of_source: false,
                 network: Some(Network::of(Ipv6Addr::from_bits(network).into(), prefix)),
                 ports: None,
             };

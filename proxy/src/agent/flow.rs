@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Route, Sender,
-    SenderConfig, Store, Terms,
+    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Reason, Route,
+    Sender, SenderConfig, Store, Terms,
 };
 
 use super::arriving::Reception;
@@ -699,9 +699,36 @@ impl HelpedFlow {
         self.sender.set_fetching(false);
     }
 
-    /// States for the operator whether the flow is helped, and if not, why. `is_pinned` states
-    /// whether the operator has named the proxy's key.
-    pub(super) fn state(&self, is_pinned: bool, now: Instant) -> String {
+    /// The longest near RTT with which repairs are in time, once the near RTT is measured.
+    pub(super) fn near_most(&self) -> Option<Duration> {
+        self.near().map(|near| self.longest_near(near))
+    }
+
+    /// States for the operator whether what arrives is helped, and if not, why. `takes` states
+    /// whether the host takes copies, and `is_local` whether it is the flow's source.
+    pub(super) fn arrivals(&self, takes: bool, is_local: bool, now: Instant) -> String {
+        let why = match &self.reception {
+            _ if !takes => "no TUN device",
+            None if self.arriving.kind.is_numbered() => "other headers, or terms change",
+            None => "no numbers",
+            Some(_) if self.rests.is_some() => "a pause",
+            Some(_) if self.sender.is_kept() => match self.withheld(now) {
+                None => "helped",
+                Some(Withheld::Congested) => "a queue grows",
+                Some(Withheld::Far) => "too far",
+                Some(Withheld::Unmeasured) => "not measured yet",
+            },
+            // A proxy keeps copies only for the address that it sees.
+            Some(_) if !is_local => "not to this host",
+            Some(_) => "no copies at a proxy",
+        };
+        why.to_owned()
+    }
+
+    /// States for the operator whether what leaves is helped, and if not, why. `is_pinned` states
+    /// whether the operator has named the proxy's key, and `strays` whether answers came along
+    /// another path.
+    pub(super) fn state(&self, is_pinned: bool, strays: bool, now: Instant) -> String {
         if let Some((_, why)) = self.rests {
             return why.to_string();
         }
@@ -724,6 +751,9 @@ impl HelpedFlow {
             // A proxy with another key looks like none.
             (other @ Assistance::Seeking, _) if is_pinned => {
                 format!("{other}, or its key is not that of proxy-key")
+            }
+            (other @ Assistance::Unassisted(Reason::NotFound), _) if strays => {
+                format!("{other}, but answers arrive with other addresses: see the manual")
             }
             (other, _) => other.to_string(),
         }

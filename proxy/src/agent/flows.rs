@@ -28,7 +28,12 @@ mod room;
 
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How long the agent asks a proxy for flows whose paths it does not search, after that proxy last
+/// reported another flow.
+const KNOWN: Duration = Duration::from_secs(600);
+
 /// Why the agent leaves a flow alone.
+const UNKNOWN: &str = "its program reports markers as errors, and no proxy is known: set proxy";
 const PLAIN: &str = "its packets are not encrypted, so its program may read markers as data, and \
                      take packets twice: name it in only, if its program bears that";
 
@@ -80,6 +85,11 @@ pub(super) struct Agent {
     replaces_at: Option<Instant>,
     /// Proxies that answers have named.
     named: Named,
+    /// The latest proxy that reported a flow of the host's own, by interface and by version of IP,
+    /// and when.
+    known: HashMap<(u32, bool), (SocketAddr, Instant)>,
+    /// When an answer arrived along the path of no flow.
+    stray: Option<Instant>,
     /// The machine's addresses.
     local: HashSet<IpAddr>,
     work: Work,
@@ -192,6 +202,8 @@ impl Agent {
             only_arriving: 0,
             was_full: false,
             named: Named::default(),
+            known: HashMap::new(),
+            stray: None,
             local: HashSet::new(),
             sweep_at: None,
             unhelped: VecDeque::new(),
@@ -303,8 +315,17 @@ impl Agent {
         }
         let is_named = !self.limits.filter.only.is_empty();
         if candidate.is_plain() && !is_named {
-            self.note_plain(flow);
+            self.leave_for_now(flow, PLAIN);
             return false;
+        }
+        let is_local = self.local.contains(&flow.source.ip());
+        let mut proxy = self.limits.sender.proxy;
+        if proxy.is_none() && candidate.classifier.kind.reports_strangers() {
+            proxy = candidate.interface().and_then(|interface| self.known(interface, flow, now));
+            if proxy.is_none() || !is_local {
+                self.leave_for_now(flow, UNKNOWN);
+                return false;
+            }
         }
         if !self.makes_room(flow, &candidate, now) {
             // The agent tries again after as many packets.
@@ -335,10 +356,7 @@ impl Agent {
         let mut config = self.limits.sender.clone();
         // Without a proof from the path, a proxy serves only flows with the requester's address. So
         // a router searches the path of each flow that it forwards unchanged.
-        config.proxy = config.proxy.filter(|proxy| {
-            let source = flow.source.ip();
-            self.local.contains(&source) && proxy.is_ipv4() == source.is_ipv4()
-        });
+        config.proxy = proxy.filter(|proxy| is_local && proxy.is_ipv4() == flow.source.is_ipv4());
         let helped =
             Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), is_named, now));
         self.work.totals.flows += 1;
@@ -348,13 +366,19 @@ impl Agent {
         true
     }
 
-    /// Notes a flow that gets no help unless the operator names it.
-    fn note_plain(&mut self, flow: Flow) {
+    /// The proxy that last reported another flow of the host's own by this interface.
+    fn known(&self, interface: u32, flow: Flow, now: Instant) -> Option<SocketAddr> {
+        let (proxy, seen) = self.known.get(&(interface, flow.source.is_ipv4()))?;
+        (now < *seen + KNOWN).then_some(*proxy)
+    }
+
+    /// Notes a flow that gets no help for the reason `why`, as long as that lasts.
+    fn leave_for_now(&mut self, flow: Flow, why: &str) {
         if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow)
-            && !mem::replace(&mut candidate.was_plain, true)
+            && !mem::replace(&mut candidate.was_left, true)
         {
-            self.work.totals.plain += 1;
-            debug!("{} to {}: no help: {PLAIN}", flow.source, flow.destination);
+            self.work.totals.left += 1;
+            debug!("{} to {}: no help: {why}", flow.source, flow.destination);
         }
     }
 
@@ -417,6 +441,10 @@ impl Agent {
                 // A receiver may send nothing. Anyone can send such packets, and a proxy that
                 // anyone runs may claim to have copies. So of flows that only arrive, the agent
                 // helps those to this host whose proxy the operator knows.
+                None if Sender::is_answer(payload) => {
+                    self.stray = Some(now);
+                    continue;
+                }
                 None if self.limits.delivers
                     && self.limits.sender.key.is_some()
                     && self.local.contains(&flow.source.ip())
@@ -453,6 +481,13 @@ impl Agent {
             }
         }
         self.work.settle(helped, now);
+        if helped.is_assisted()
+            && self.local.contains(&helped.flow.source.ip())
+            && let Some((proxy, _)) = helped.sender.proxy()
+        {
+            let version = helped.flow.source.is_ipv4();
+            self.known.insert((helped.interface(), version), (proxy, now));
+        }
     }
 
     /// When [`Agent::on_timeout`] is due.

@@ -63,10 +63,48 @@ pub(super) fn stacked<'a>(class: &Path, names: &'a [String]) -> Vec<(&'a str, &'
     pairs
 }
 
+/// A sentence if the kernel hands packets of a bridge to iptables, where the address translation of
+/// this host changes the answers of proxies. `class` is a directory like `/sys/class/net`, and
+/// `settings` one like `/proc/sys/net/bridge`.
+pub(super) fn filtered_bridge(class: &Path, settings: &Path, names: &[String]) -> Option<String> {
+    let bridged = names.iter().find(|name| {
+        let of = class.join(name);
+        of.join("bridge").exists() || of.join("brport").exists()
+    })?;
+    let setting = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"]
+        .into_iter()
+        .find(|it| fs::read_to_string(settings.join(it)).is_ok_and(|value| value.trim() == "1"))?;
+    Some(format!(
+        "net.bridge.{setting} = 1: if this host translates addresses, packets of {bridged} show \
+         them changed, and the agent does not recognise the answers of proxies: set it to 0"
+    ))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bridge_whose_packets_pass_iptables_is_named() {
+        let (class, settings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(class.path().join("br0/bridge")).unwrap();
+        fs::create_dir_all(class.path().join("eth0/brport")).unwrap();
+        fs::create_dir_all(class.path().join("eth1")).unwrap();
+        let said = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            filtered_bridge(class.path(), settings.path(), &names)
+        };
+        assert_eq!(said(&["br0"]), None, "no such setting");
+        fs::write(settings.path().join("bridge-nf-call-iptables"), "1\n").unwrap();
+        assert_eq!(said(&["eth1"]), None);
+        for name in ["br0", "eth0"] {
+            let said = said(&["eth1", name]).unwrap();
+            assert!(said.contains(name) && said.contains("bridge-nf-call-iptables = 1"), "{said}");
+        }
+        fs::write(settings.path().join("bridge-nf-call-iptables"), "0\n").unwrap();
+        assert_eq!(said(&["br0"]), None);
+    }
 
     #[test]
     fn devices_below_each_other_are_found() {

@@ -66,6 +66,11 @@ impl Kind {
         !matches!(self, Self::Udp | Self::MpegTs)
     }
 
+    /// Whether its program tells people of each datagram that is not its own.
+    pub(super) fn reports_strangers(self) -> bool {
+        matches!(self, Self::Mosh | Self::OpenVpn)
+    }
+
     /// Whether one loss costs its sender as much as many: it slows down.
     pub(super) fn slows_down(self) -> bool {
         matches!(self, Self::Quic | Self::WireGuard | Self::OpenVpn | Self::Encrypted)
@@ -92,7 +97,7 @@ impl Kind {
 
     /// Whether its packets have numbers that anyone can read.
     pub(super) fn is_numbered(self) -> bool {
-        matches!(self, Self::Rtp | Self::WireGuard | Self::Srt | Self::Mosh | Self::OpenVpn)
+        matches!(self, Self::Rtp | Self::WireGuard | Self::Srt)
     }
 
     /// The number of a packet, if it has one that anyone can read.

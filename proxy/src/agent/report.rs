@@ -26,9 +26,9 @@ pub struct Totals {
     pub flows_refused: u64,
     /// Flows forgotten before they had enough packets to be helped, because there were too many.
     pub forgotten: u64,
-    /// Flows not helped because their packets are not encrypted, and the operator does not name
-    /// them.
-    pub plain: u64,
+    /// Flows not helped because their programs may not bear it: their packets are not encrypted,
+    /// and the operator does not name them, or markers would be errors to them.
+    pub left: u64,
     /// Flows that a proxy reported at least once.
     pub flows_assisted: u64,
     /// Datagrams of these flows.
@@ -110,7 +110,7 @@ impl fmt::Display for Totals {
             ("in a growing queue", self.withheld_congested),
             ("seen on two interfaces", self.seen_twice),
             ("flows refused", self.flows_refused),
-            ("flows not encrypted", self.plain),
+            ("flows that may not bear it", self.left),
             ("flows forgotten", self.forgotten),
             ("messages malformed", self.malformed),
             ("frames malformed", self.malformed_frames),
@@ -140,8 +140,10 @@ pub struct FlowReport {
     /// What its packets look like: `QUIC`, `RTP`, `WireGuard`, `SRT`, `RIST`, `mosh`, `OpenVPN`,
     /// `encrypted`, `MPEG-TS` or `UDP`.
     pub kind: String,
-    /// Whether it is helped now, and if not, why.
+    /// Whether what leaves is helped now, and if not, why.
     pub state: String,
+    /// Whether what arrives is helped now, and if not, why.
+    pub arrivals: String,
     /// Whether a proxy reports it now.
     pub assisted: bool,
     /// The proxy's address, if there is one.
@@ -150,6 +152,8 @@ pub struct FlowReport {
     pub proxy_key: Option<String>,
     /// The near segment's round-trip time in milliseconds, once measured.
     pub near_rtt_ms: Option<f64>,
+    /// The longest near round-trip time in milliseconds with which a repair is in time.
+    pub near_rtt_most_ms: Option<f64>,
     /// The whole path's round-trip time in milliseconds, if the flow showed it.
     pub rtt_ms: Option<f64>,
     /// Datagrams since help began.

@@ -18,6 +18,9 @@ pub(super) fn show(status: &AgentStatus) -> String {
         let _ = writeln!(text, "{name:<12}{value}");
     };
     say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
+    if let Some(silence) = status.silence() {
+        say("interface", silence);
+    }
     say("totals", report.totals.to_string());
     say(
         "flows",
@@ -31,7 +34,7 @@ pub(super) fn show(status: &AgentStatus) -> String {
     let most = Size::bytes(status.memory_max);
     say("copies", format!("{held}, {most} at most"));
     let arrivals = match &report.tun {
-        Some(name) => format!("helped by way of {name}"),
+        Some(name) => format!("copies by way of {name}, of flows that the last column names"),
         None if report.tun_off => "not helped: turned off (tun = \"off\")".to_owned(),
         None => "not helped: there is no TUN device".to_owned(),
     };
@@ -53,10 +56,11 @@ pub(super) fn show(status: &AgentStatus) -> String {
             "missed",
             "delivered",
             "packet",
-            "state",
+            "leaving",
+            "arriving",
         ];
         text += "\n";
-        text += &table(&headings, "llllrrrrrrrrl", report.flows.iter().map(row));
+        text += &table(&headings, "llllrrrrrrrrll", report.flows.iter().map(row));
         let more = report.flows_open.saturating_sub(report.flows.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more flows (--all shows them)");
@@ -92,6 +96,7 @@ fn row(flow: &FlowReport) -> Vec<String> {
         flow.delivered.to_string(),
         format!("{:.1}s ago", flow.last_packet_ago),
         flow.state.clone(),
+        flow.arrivals.clone(),
     ]
 }
 
@@ -99,6 +104,17 @@ fn row(flow: &FlowReport) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::agent::status::tests::example;
+
+    #[test]
+    fn a_silent_interface_is_named() {
+        let mut status = example();
+        status.report.totals.captured = 0;
+        for (uptime, is_named) in [(59, false), (60, true)] {
+            status.uptime = uptime;
+            let named = show(&status).contains("interface   no UDP packet has left by wlan0, ");
+            assert_eq!(named, is_named, "{uptime}");
+        }
+    }
 
     #[test]
     fn columns_are_aligned() {
@@ -110,7 +126,7 @@ health      ok
 totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2
 flows       3 open, 2 with a proxy, 256 at most
 copies      64K, 32M at most
-arrivals    helped by way of sidekick0
+arrivals    copies by way of sidekick0, of flows that the last column names
 
 interface  backend  state  captured  dropped
 wlan0      ring     up          900        0
@@ -119,9 +135,9 @@ a\"b\\c      -        gone          0        0
 proxy              public key
 198.51.100.1:5252  abababababababababababababababababababababababababababababababab
 
-destination        source         kind  proxy              near RTT      RTT  sent  lost  resent  missed  delivered    packet  state
-192.0.2.1:443      10.0.0.2:4000  QUIC  198.51.100.1:5252    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped
-[2001:db8::1]:443  [fd00::2]:9    UDP   -                         -        -     0     0       0       0          0  2.5s ago  far?[2J
+destination        source         kind  proxy              near RTT      RTT  sent  lost  resent  missed  delivered    packet  leaving  arriving
+192.0.2.1:443      10.0.0.2:4000  QUIC  198.51.100.1:5252    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped   no numbers
+[2001:db8::1]:443  [fd00::2]:9    UDP   -                         -        -     0     0       0       0          0  2.5s ago  far?[2J  no numbers
 and 1 more flows (--all shows them)
 ";
         assert_eq!(show(&status), expected);

@@ -35,6 +35,24 @@ pub struct AgentStatus {
     pub report: Report,
 }
 
+/// After so many seconds without a captured packet, the interface may be the wrong one.
+const SILENT: u64 = 60;
+
+impl AgentStatus {
+    /// A sentence if nothing leaves by the interfaces. An idle host is no fault, so this is none.
+    pub(super) fn silence(&self) -> Option<String> {
+        let is_silent = self.uptime >= SILENT && self.report.totals.captured == 0;
+        is_silent.then(|| {
+            let names: Vec<_> = self.report.interfaces.iter().map(|it| it.name.as_str()).collect();
+            format!(
+                "no UDP packet has left by {} yet: `ip route get ADDRESS` names the interface \
+                 towards a destination",
+                names.join(", ")
+            )
+        })
+    }
+}
+
 impl ProgramStatus for AgentStatus {
     const PROGRAM: Program = Program {
         name: AGENT,
@@ -154,10 +172,12 @@ pub(crate) mod tests {
             interface: "wlan0".to_owned(),
             kind: "QUIC".to_owned(),
             state: "helped".to_owned(),
+            arrivals: "no numbers".to_owned(),
             assisted: true,
             proxy: "198.51.100.1:5252".parse().ok(),
             proxy_key: Some("ab".repeat(32)),
             near_rtt_ms: Some(3.21),
+            near_rtt_most_ms: Some(5.125),
             rtt_ms: Some(41.0),
             sent: 700,
             lost: 30,

@@ -7,6 +7,9 @@ use super::super::flow::HelpedFlow;
 use super::super::report::{FlowReport, Totals};
 use super::{Agent, Entry};
 
+/// How long the state of flows without a proxy mentions answers along other paths.
+const STRAYS: Duration = Duration::from_secs(300);
+
 impl Agent {
     /// The totals now.
     pub(in super::super) fn totals(&self) -> Totals {
@@ -45,17 +48,24 @@ impl Agent {
             helped.select_nth_unstable_by_key(most, |helped| Reverse(helped.sent));
             helped.truncate(most);
         }
+        let strays = self.stray.is_some_and(|at| now < at + STRAYS);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let described = helped.into_iter().map(|helped| FlowReport {
             source: helped.flow.source,
             destination: helped.flow.destination,
             interface: name(helped.interface()),
             kind: helped.kind().to_string(),
-            state: helped.state(self.limits.sender.key.is_some(), now),
+            state: helped.state(self.limits.sender.key.is_some(), strays, now),
+            arrivals: helped.arrivals(
+                self.limits.delivers,
+                self.local.contains(&helped.flow.source.ip()),
+                now,
+            ),
             assisted: helped.is_assisted(),
             proxy: helped.sender.proxy().map(|(address, _)| address),
             proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),
             near_rtt_ms: helped.sender.near_rtt().map(ms),
+            near_rtt_most_ms: helped.near_most().map(ms),
             rtt_ms: helped.rtt().map(ms),
             sent: helped.sent,
             lost: helped.lost,

@@ -52,7 +52,7 @@ fn a_program_that_reads_markers_as_data_gets_none() {
         net.run(100 * MS);
         let totals = net.agent.totals();
         assert_eq!(totals.markers > 0, is_helped, "{totals:?}");
-        assert_eq!((totals.resent > 0, totals.plain), (is_helped, u64::from(!is_helped)));
+        assert_eq!((totals.resent > 0, totals.left), (is_helped, u64::from(!is_helped)));
         let missing = (0..1000).filter(|number| !net.passed.contains(&metric(*number))).count();
         assert_eq!(missing < 20, is_helped, "{missing}: {totals:?}");
         if is_helped {
@@ -62,6 +62,36 @@ fn a_program_that_reads_markers_as_data_gets_none() {
             assert!(totals.resent <= totals.lost, "{totals:?}");
         }
     }
+}
+
+/// Its users see an error message for each datagram that is not its own.
+#[test]
+fn mosh_gets_no_marker() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    let keys = |number: u64| [&number.to_be_bytes()[..], &encrypted(number)[1..60]].concat();
+    let mut number = 0;
+    let mut typed = |net: &mut Net, count: u64| {
+        let sent: Vec<_> = (number..number + count).map(keys).collect();
+        number += count;
+        for payload in &sent {
+            net.send(flow(4000), payload);
+            net.run(50 * MS);
+        }
+        sent.iter().filter(|payload| !net.passed.contains(*payload)).count()
+    };
+    typed(&mut net, 100);
+    let totals = net.agent.totals();
+    assert_eq!((totals.markers, totals.flows, totals.left), (0, 0, 1), "{totals:?}");
+    // Another flow finds the proxy.
+    net.stream(flow(4001), 100);
+    let markers = net.agent.totals().markers;
+    typed(&mut net, 100);
+    net.loss_percent = 5;
+    let missing = typed(&mut net, 1000);
+    let totals = net.agent.totals();
+    assert!(missing <= 5, "{missing}: {totals:?}");
+    assert_eq!((totals.markers, totals.flows), (markers, 2), "{totals:?}");
 }
 
 #[test]

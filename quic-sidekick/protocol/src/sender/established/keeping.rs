@@ -338,7 +338,9 @@ impl Established {
             let is_calm = self.near_rtt.overtaking_by_jitter().is_none_or(|time| time <= CALM);
             is_calm || at + scale(spaced, 3, 2) <= context.now
         });
-        if self.fetches() && is_due && latest != Some(last) {
+        // A frugal sender asks for nothing that came before its flow had a datagram.
+        let has_begun = latest.is_some() || context.config.frugal.is_none();
+        if self.fetches() && is_due && has_begun && latest != Some(last) {
             self.note_lacking(context);
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
