@@ -33,8 +33,9 @@ pub struct HostNetwork {
 pub struct Egress {
     /// The daemon's number of the captured interface.
     pub interface: u32,
-    /// The kernel's index of the interface by which answers leave.
-    pub index: u32,
+    /// The kernel's index of the interface by which answers leave. `None`: as the table of routes
+    /// says.
+    pub index: Option<u32>,
 }
 
 /// An interface, or a bridge or bond on top of it.
@@ -80,9 +81,20 @@ fn sends_for_its_ports(master: &Path) -> bool {
 }
 
 /// The kernel's index of the interface by which the machine answers packets of this interface: the
-/// bridge or bond on top of it, or itself.
+/// bridge or bond on top of it, or itself. `None` if that has no address: below a session of PPPoE,
+/// the table of routes names the session's own interface.
 pub(crate) fn egress_index(interface: &NetworkInterface) -> Option<u32> {
-    Some(stack(interface).last()?.index)
+    let index = stack(interface).last()?.index;
+    let is_on_top = index == interface.index;
+    (!is_on_top || interface.ips.iter().any(|network| !is_link_local(network.ip())))
+        .then_some(index)
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
 }
 
 /// Reads the machine's interfaces. `listen` is the address of the proxy's port.
@@ -99,9 +111,8 @@ fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
         || config.numbered_interfaces().filter_map(|(number, name)| Some((number, named(name)?)));
     let loopback =
         captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
-    let egress = captured().filter_map(|(number, interface)| {
-        Some(Egress { interface: number, index: egress_index(interface)? })
-    });
+    let egress = captured()
+        .map(|(number, interface)| Egress { interface: number, index: egress_index(interface) });
     HostNetwork {
         addresses: Addresses {
             announced: announced(config, listen, &interfaces),
@@ -239,10 +250,6 @@ impl OwnAddresses {
         own_senders: bool,
     ) -> Option<String> {
         let ip = announced.ip();
-        let is_link_local = match ip {
-            IpAddr::V4(ip) => ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
         // An IPv6 socket that listens on all addresses also receives IPv4.
         let hears_ip = if listen.ip().is_unspecified() {
             listen.is_ipv6() || ip.is_ipv4()
@@ -252,7 +259,7 @@ impl OwnAddresses {
         let is_heard = hears_ip && announced.port() == listen.port();
         let why = if ip.is_loopback() && !own_senders {
             format!("only this machine reaches {ip}: name an address that senders reach")
-        } else if is_link_local {
+        } else if is_link_local(ip) {
             format!("agents ask no proxy at the link-local address {ip}: name another")
         } else if !self.contains(ip) {
             let later = if is_heard { "once it is, or " } else { "" };

@@ -94,15 +94,16 @@ impl Outbox {
             Route::Path { source, interface } => (Some(source), interface),
         };
         // If the interface is gone, the answer has no other way.
-        let interface = interface.map(|number| self.egress(number)).transpose()?;
+        let interface = interface.map(|number| self.egress(number)).transpose()?.flatten();
         match (source, raw) {
             (Some(source), Some(raw)) => raw.send(message, source, destination, interface),
             _ => port.send(message, destination, PacketInfo { source: source_ip, interface }),
         }
     }
 
-    /// The kernel's index of the interface by which answers leave.
-    fn egress(&self, interface: u32) -> io::Result<u32> {
+    /// The kernel's index of the interface by which answers leave, if the table of routes does not
+    /// decide.
+    fn egress(&self, interface: u32) -> io::Result<Option<u32>> {
         let egress = self.egress.iter().find(|egress| egress.interface == interface);
         Ok(egress.ok_or(Errno::ENODEV)?.index)
     }

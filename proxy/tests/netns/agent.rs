@@ -11,6 +11,7 @@ use crate::common::{
     Daemon, PATIENCE, agent, await_interface, datagram, fails, in_namespace, proxy, run, status,
     status_until, until,
 };
+use crate::random;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde_json::Value;

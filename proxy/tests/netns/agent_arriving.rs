@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ def tap(name):
     fcntl.ioctl(fd, 0x400454ca, struct.pack("16sH14x", name, 0x0002 | 0x1000))
     return fd
 def is_lost(frame):
+    if frame[12:14] == b"\x88\x64":
+        frame = frame[8:20] + b"\x08\x00" + frame[22:]
     udp = 14 + (20 if frame[12:14] == b"\x08\x00" else 40)
     if len(frame) < udp + 12 or frame[udp + 2:udp + 4] != (4000).to_bytes(2, "big"):
         return False
@@ -40,6 +42,51 @@ while True:
             except OSError:
                 pass
 "#;
+
+/// One end of a session of PPPoE on an Ethernet interface, with a TUN device for its packets. The
+/// arguments name both, and the last bytes of the hardware addresses of this end and the other.
+const PPPOE: &str = r#"
+import fcntl, os, select, socket, struct, sys
+interface, device, own, other = sys.argv[1:]
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH14x", device.encode(), 0x0001 | 0x1000))
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8864))
+link.bind((interface, 0x8864))
+hardware = lambda last: b"\x02\x00\x00\x00\x00" + bytes([int(last)])
+print("ready", flush=True)
+while True:
+    for ready in select.select([tun, link], [], [])[0]:
+        if ready == tun:
+            packet = os.read(tun, 4096)
+            if packet[0] >> 4 != 4:
+                continue
+            header = struct.pack(">BBHHH", 0x11, 0, 1, len(packet) + 2, 0x21)
+            link.send(hardware(other) + hardware(own) + b"\x88\x64" + header + packet)
+        else:
+            frame, (_, _, kind, _, _) = link.recvfrom(4096)
+            if kind == socket.PACKET_HOST and frame[20:22] == b"\x00\x21":
+                os.write(tun, frame[22:20 + int.from_bytes(frame[18:20], "big")])
+"#;
+
+/// Begins a session of PPPoE on an interface. Its device has this address.
+fn pppoe(interface: &str, device: &str, ends: [&str; 2], address: &str) -> Child {
+    run(&format!("ip link set {interface} address 02:00:00:00:00:0{}", ends[0]));
+    run(&format!("ip link set {interface} up"));
+    let mut command = Command::new("python3");
+    command.args(["-c", PPPOE, interface, device]).args(ends).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    run(&format!("ip address add {} dev {device}", prefix(address)));
+    run(&format!("ip link set {device} up"));
+    child
+}
+
+/// What is below IP between the agent's host and the proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Below {
+    Ethernet,
+    Pppoe,
+}
 
 /// A packet of a call. No other packet ends with the same bytes.
 fn rtp(number: u16) -> Vec<u8> {
@@ -60,8 +107,9 @@ fn prefix(ip: &str) -> String {
 fn host(
     [ours, theirs]: [&'static str; 2],
     filter: &'static str,
+    below: Below,
     arguments: &'static str,
-) -> (UdpSocket, Daemon) {
+) -> (UdpSocket, Daemon, Option<Child>) {
     let prefix =
         |ip: &str| if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") };
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
@@ -75,14 +123,17 @@ fn host(
         tell.send(gettid()).unwrap();
         wait.recv().unwrap();
         run("ip link set lo up");
-        run(&format!("ip address add {} dev tap1", prefix(theirs)));
-        run("ip link set tap1 up");
+        let session = (below == Below::Pppoe).then(|| pppoe("tap1", "ppp1", ["2", "1"], theirs));
+        if session.is_none() {
+            run(&format!("ip address add {} dev tap1", prefix(theirs)));
+            run("ip link set tap1 up");
+        }
         let family = if ours.contains(':') { "-6" } else { "-4" };
         run(&format!("ip {family} route add default via {ours}"));
         let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
         let mut agent = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
         agent.args("-i tap1 -v --json --metrics off".split(' ')).env_remove("RUST_LOG");
-        (socket, Daemon::begin(agent.args(arguments.split_whitespace())))
+        (socket, Daemon::begin(agent.args(arguments.split_whitespace())), session)
     });
     run(&format!("ip link set tap1 netns {}", told.recv().unwrap()));
     moved.send(()).unwrap();
@@ -92,7 +143,12 @@ fn host(
 /// Sends these packets of a call from a server to the agent's host, past the proxy. Returns the
 /// packets that the host got, and the agent's totals and log.
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
-fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>>, Value, String) {
+fn call(
+    v6: bool,
+    filter: &'static str,
+    below: Below,
+    arguments: &'static str,
+) -> (Vec<Vec<u8>>, Value, String) {
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
     }
@@ -113,10 +169,14 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
         run(&format!("ip {family} route add default via {gateway}"));
         bind(own)
     });
-    run(&format!("ip address add {} dev tap0", prefix(near[0])));
-    run("ip link set tap0 up");
-    let proxy = Daemon::start("-i tap0 --json --keep 8M");
-    let (socket, agent) = host(near, filter, arguments);
+    let session = (below == Below::Pppoe).then(|| pppoe("tap0", "ppp0", ["1", "2"], near[0]));
+    if session.is_none() {
+        run(&format!("ip address add {} dev tap0", prefix(near[0])));
+        run("ip link set tap0 up");
+    }
+    let announced = session.as_ref().map_or("", |_| " --announce 10.9.0.1:5252");
+    let proxy = Daemon::start(&format!("-i tap0 --json --keep 8M{announced}"));
+    let (socket, agent, there) = host(near, filter, below, arguments);
     let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
     let mut got = BTreeMap::new();
     let receive_from = socket.try_clone().unwrap();
@@ -164,8 +224,10 @@ fn call(v6: bool, filter: &'static str, arguments: &'static str) -> (Vec<Vec<u8>
     let ended = agent.stop();
     while receive(Duration::from_millis(1)).is_some() {}
     drop(proxy);
-    relay.kill().unwrap();
-    relay.wait().unwrap();
+    for mut helper in [Some(relay), session, there].into_iter().flatten() {
+        helper.kill().unwrap();
+        helper.wait().unwrap();
+    }
     run("ip link delete far0");
     got.retain(|number, _| *number < 10_000);
     let calls = got.into_values().collect();
@@ -185,7 +247,7 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
             // moment. Without the agent, 360 packets arrive in every call: one call of three is
             // proof.
             let is_repaired = (0..3).any(|_| {
-                let (got, totals, log) = call(v6, filter, "");
+                let (got, totals, log) = call(v6, filter, Below::Ethernet, "");
                 let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
                 assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
                 assert!(totals["missed"].as_u64() >= Some(30), "{what}");
@@ -200,10 +262,27 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
     });
 }
 
+/// The proxy and the agent capture on Ethernet what a session of PPPoE carries, as on the outer side
+/// of a home router.
+#[test]
+fn calls_over_pppoe_are_helped() {
+    in_namespace(|| {
+        let is_helped = (0..3).any(|_| {
+            let (got, totals, log) = call(false, "0", Below::Pppoe, "");
+            let what = format!("{} of 400: {totals} {log}", got.len());
+            assert!(log.contains("assisted by the proxy 10.9.0.1:5252"), "{what}");
+            assert!(totals["quacks"].as_u64() > Some(5), "{what}");
+            eprintln!("{what}");
+            got.len() >= 396
+        });
+        assert!(is_helped);
+    });
+}
+
 #[test]
 fn an_agent_without_its_device_continues() {
     in_namespace(|| {
-        let (got, totals, log) = call(false, "0", "--tun off");
+        let (got, totals, log) = call(false, "0", Below::Ethernet, "--tun off");
         assert_eq!(got.len(), 360, "{totals}");
         assert!(!log.contains("TUN"), "{log}");
 
