@@ -37,13 +37,18 @@ struct Flow {
     missing: Vec<Vec<u8>>,
 }
 
+/// The datagram with this number. The agent helps only flows whose packets look encrypted.
+fn encrypted(number: u32) -> Vec<u8> {
+    let mut datagram = datagram(number, 1200);
+    random::fill(&mut datagram[1100..], number.into());
+    datagram
+}
+
 impl Flow {
     /// Sends a datagram, and receives it at the other host. Returns false if it does not arrive.
     fn passes(&mut self) -> bool {
         self.sent += 1;
-        let mut datagram = datagram(self.sent, 1200);
-        // The agent helps only flows whose packets look encrypted.
-        random::fill(&mut datagram[1100..], self.sent.into());
+        let datagram = encrypted(self.sent);
         if self.sender.send_to(&datagram, RECEIVER).is_err() {
             return false;
         }
@@ -206,7 +211,7 @@ fn the_capture_shows_what_the_agent_sends() {
         let agent = Daemon::begin(&mut agent("-i near0 --json"));
         let sends = |flow: &mut Flow| {
             flow.sent += 1;
-            flow.sender.send_to(&datagram(flow.sent, 1200), RECEIVER).unwrap();
+            flow.sender.send_to(&encrypted(flow.sent), RECEIVER).unwrap();
         };
         // The agent recognises its markers. Otherwise it would leave the flow alone.
         flow.until_after(sends, |status| {
@@ -234,7 +239,7 @@ fn a_flow_continues_without_its_proxy() {
         let said = agent.stop().stderr;
         let mut lines = said.lines();
         for wanted in [
-            " (UDP): the agent asks for help",
+            " (encrypted): the agent asks for help",
             ": assisted by the proxy 10.9.0.2:5252 with the key ",
             ": unassisted: the proxy ended the session, or stopped answering",
             ": the help ends: the agent ends; sent ",
@@ -433,7 +438,7 @@ fn bare_packets_leave_with_their_protocol() {
             let source = UdpSocket::bind((ours.split('/').next().unwrap(), 4000)).unwrap();
             let to: SocketAddr = theirs.parse().unwrap();
             source.connect(to).unwrap();
-            let sent: Vec<_> = (0..8).map(|number| datagram(number, 1200)).collect();
+            let sent: Vec<_> = (0..8).map(encrypted).collect();
             for datagram in &sent {
                 source.send(datagram).unwrap();
             }
