@@ -226,6 +226,34 @@ fn the_capture_shows_what_the_agent_sends() {
     });
 }
 
+/// A collector of metrics counts each line, and reports what is none.
+#[test]
+fn a_program_that_reads_markers_as_data_sees_only_its_own() {
+    in_namespace(|| {
+        let (flow, _proxy) = hosts();
+        flow.receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        for (only, is_helped) in [("", false), (" --only 7000", true)] {
+            let agent = Daemon::begin(&mut agent(&format!("-i near0 --json{only}")));
+            let line = |number: u32| format!("app.requests.latency:{number}|ms|@0.1");
+            let mut read = Vec::new();
+            let mut buffer = [0; 2000];
+            for number in 0..200 {
+                flow.sender.send_to(line(number).as_bytes(), RECEIVER).unwrap();
+                let len = flow.receiver.recv(&mut buffer).unwrap();
+                read.push(buffer[..len].to_vec());
+            }
+            while let Ok(len) = flow.receiver.recv(&mut buffer) {
+                read.push(buffer[..len].to_vec());
+            }
+            let totals = agent.stop().summary();
+            let own = (0..200).map(|number| line(number).into_bytes());
+            assert_eq!(read == own.collect::<Vec<_>>(), !is_helped, "{totals}");
+            let left = u64::from(!is_helped);
+            assert_eq!((&totals["left"], &totals["flows"]), (&left.into(), &(1 - left).into()));
+        }
+    });
+}
+
 /// The log of -v tells when the help begins and ends, and why.
 #[test]
 fn a_flow_continues_without_its_proxy() {
