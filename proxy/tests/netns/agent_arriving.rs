@@ -262,8 +262,8 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
     });
 }
 
-/// The proxy and the agent capture on Ethernet what a session of PPPoE carries, as on the outer side
-/// of a home router.
+/// The proxy and the agent capture on Ethernet what a session of PPPoE carries, as on the outer
+/// side of a home router.
 #[test]
 fn calls_over_pppoe_are_helped() {
     in_namespace(|| {
