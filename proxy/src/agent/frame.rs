@@ -55,8 +55,9 @@ pub(super) struct Template {
     headers: [u8; MOST],
     /// Bytes of all headers.
     len: usize,
-    /// Where the IP header begins.
+    /// Where the IP header begins, and whether those of PPPoE come before it.
     ip_at: usize,
+    is_pppoe: bool,
 }
 
 /// The bytes of a frame before its payload, if the payload lies in the frame.
@@ -72,7 +73,8 @@ impl Template {
     pub(super) fn of(passing: &Passing<'_>) -> Option<Self> {
         let flow = passing.datagram.flow;
         let interface = passing.interface;
-        let mut template = Self { flow, interface, headers: [0; MOST], len: 0, ip_at: 0 };
+        let mut template =
+            Self { flow, interface, headers: [0; MOST], len: 0, ip_at: 0, is_pppoe: false };
         template.update(passing).then_some(template)
     }
 
@@ -123,8 +125,8 @@ impl Template {
     pub(super) fn update(&mut self, passing: &Passing<'_>) -> bool {
         let Passing { interface, link, datagram, frame, .. } = *passing;
         let Some(headers) = headers(frame, datagram.payload) else { return false };
-        let ip_at = match link {
-            Link::Ip => 0,
+        let (ip_at, is_pppoe) = match link {
+            Link::Ip => (0, false),
             // The bit of the destination that is sent first (IEEE 802.3, section 3.2.3).
             Link::Ethernet if headers.first().is_none_or(|first| first & 1 != 0) => return false,
             Link::Ethernet => ethernet_len(headers),
@@ -139,6 +141,7 @@ impl Template {
             None => return false,
         }
         (self.interface, self.len, self.ip_at) = (interface, headers.len(), ip_at);
+        self.is_pppoe = is_pppoe;
         true
     }
 
@@ -150,7 +153,7 @@ impl Template {
         out.extend_from_slice(link);
         let packet = out.len();
         let mut written = self.write_packet(payload, out);
-        if written && is_pppoe(link) {
+        if written && self.is_pppoe {
             // PPP's protocol, and the packet.
             let len = u16::try_from(out.len() - packet + 2).ok();
             let field = out.get_mut(..packet).and_then(|out| out.rchunks_exact_mut(2).nth(1));
@@ -209,21 +212,14 @@ impl Template {
     }
 }
 
-/// The length of an Ethernet header with its VLAN tags, and the headers of PPPoE.
-fn ethernet_len(frame: &[u8]) -> usize {
+/// The length of an Ethernet header with its VLAN tags and the headers of PPPoE, and whether it has
+/// the latter.
+fn ethernet_len(frame: &[u8]) -> (usize, bool) {
     let is_tag = |at: usize| matches!(frame.get(at..at + 2), Some([0x81 | 0x91, 0] | [0x88, 0xa8]));
     let tags = (0..MAX_TAGS).take_while(|tags| is_tag(12 + tags * TAG_LEN)).count();
     let len = 14 + tags * TAG_LEN;
     let pppoe = frame.get(len - 2..len) == Some(&ETHERTYPE_PPPOE.to_be_bytes());
-    if pppoe { len + PPPOE_LEN } else { len }
-}
-
-/// Whether these bytes before an IP header end with the headers of PPPoE.
-fn is_pppoe(link: &[u8]) -> bool {
-    link.len() > 14
-        && link.len().checked_sub(PPPOE_LEN).is_some_and(|at| {
-            link.get(..at).is_some_and(|link| link.ends_with(&ETHERTYPE_PPPOE.to_be_bytes()))
-        })
+    (if pppoe { len + PPPOE_LEN } else { len }, pppoe)
 }
 
 #[cfg(test)]
