@@ -4,7 +4,7 @@ use super::limiter::Limiter;
 use crate::flow::Flow;
 use crate::identify::Payload;
 use crate::transmit::{Route, Transmit};
-use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, NONCE_LEN, Reply};
+use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -73,6 +73,11 @@ impl OutgoingAnswer {
         };
         Some(Transmit { destination, source_ip: None, size, route })
     }
+}
+
+/// Whether a datagram is a marker or an answer.
+pub(super) fn are_ours(datagram: &[u8]) -> bool {
+    may_be_ours(Payload::whole(datagram)) && (Marker::is_one(datagram) || Answer::is_one(datagram))
 }
 
 /// Whether a datagram's first byte is that of a marker or an answer, as hardly any packet's is.

@@ -2,7 +2,7 @@
 //! 6.8).
 
 use super::Observer;
-use super::answers::OutgoingAnswer;
+use super::answers::{self, OutgoingAnswer};
 use super::copies::{Found, low};
 use super::error::HandleError;
 use super::keeping::{Keeping, MAX_AGE, Next};
@@ -115,6 +115,11 @@ impl Observer {
         datagram: &[u8],
         now: Instant,
     ) -> bool {
+        // A sender of the reverse flow may search for a proxy, too. And a proxy that captures what
+        // leaves sees its own answers.
+        if answers::are_ours(datagram) {
+            return false;
+        }
         let Some((keeping, counter, pool)) = self.table.keeping_at(index, key) else {
             return false;
         };

@@ -106,6 +106,23 @@ fn copies_between_two_datagrams_are_repeated_in_order() {
     assert_eq!(b.observer.stats().repeats_sent, 9);
 }
 
+/// A proxy that captures what leaves sees its own answers.
+#[test]
+fn answers_and_markers_are_not_kept() {
+    let mut b = bench(keeping());
+    b.open_keeping(1);
+    let (reverse, now) = (b.flow.reversed(), b.now);
+    let mut keep = |datagram: &[u8]| b.observer.keep(&reverse, 0, datagram, now);
+    let mut bytes = [0; 200];
+    let (handle, nonce, reply) = ([1; 20], [2; 16], Reply::Path);
+    let len = Marker { handle, nonce, reply }.emit(&mut bytes).unwrap();
+    assert!(!keep(&bytes[..len]));
+    let (proxy, flow, cookie) = (peer(), reverse, Cookie([3; 20]));
+    let len = Answer { handle, nonce, proxy, flow, cookie }.emit(&mut bytes).unwrap();
+    assert!(!keep(&bytes[..len]));
+    assert!(keep(&datagram(7)));
+}
+
 /// A batch is kept as its datagrams one by one, whatever flows it mixes.
 #[test]
 fn a_batch_is_kept_like_its_datagrams() {

@@ -29,11 +29,11 @@ const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
 /// Where datagrams are far apart, the sender measures the near RTT once in this many of them.
 const MEASURED: u32 = 8;
-/// The same for a frugal sender that has lacked no datagram for some time: at first the shortest of
-/// these, and after each datagram that it lacks then, twice as long, up to the longest.
+/// The same for a frugal sender that has missed no datagram for some time: at first the shortest of
+/// these, and after each datagram that it misses then, twice as long, up to the longest.
 const MEASURE_RARELY: Duration = Duration::from_secs(3);
-const LACKED: Duration = Duration::from_secs(10);
-const LACKED_LONGEST: Duration = Duration::from_secs(320);
+const MISSED: Duration = Duration::from_secs(10);
+const MISSED_LONGEST: Duration = Duration::from_secs(320);
 /// Behind such a time, this many samples must show that no queue grows before copies are requested.
 const SAMPLES: u32 = 3;
 /// With parity, the sender ignores TAILs this soon after a datagram. Parity of the
@@ -73,10 +73,10 @@ pub(in crate::sender) struct Keeping {
     requests: VecDeque<Asked>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
-    /// For a frugal sender: when it last lacked a datagram, for how long it then measures often,
+    /// For a frugal sender: when it last missed a datagram, for how long it then measures often,
     /// and how many samples must come before it requests copies.
-    lacked: Option<Instant>,
-    lacks_for: Duration,
+    missed: Option<Instant>,
+    misses_for: Duration,
     samples_left: u32,
     spacing: Spacing,
     pub(in crate::sender) protection: ReceivedParity,
@@ -95,10 +95,10 @@ impl Keeping {
     }
 
     /// When to measure the near RTT again. `last` is the time of the latest sample or poll.
-    /// `rarely`: only rarely while no datagram lacks.
+    /// `rarely`: only rarely while no datagram is missing.
     pub(super) fn measure_at(&self, last: Instant, rarely: bool) -> Option<Instant> {
         let (latest, _) = self.latest?;
-        if rarely && !self.lacks(latest) {
+        if rarely && !self.misses(latest) {
             let at = last + MEASURE_RARELY;
             return (self.is_kept() && at <= latest + ACTIVE).then_some(at);
         }
@@ -112,20 +112,20 @@ impl Keeping {
         self.latest.map(|(at, _)| at)
     }
 
-    /// Whether a datagram lacked not long before.
-    fn lacks(&self, now: Instant) -> bool {
-        self.lacked.is_some_and(|lacked| now < lacked + self.lacks_for)
+    /// Whether a datagram was missing not long before.
+    fn misses(&self, now: Instant) -> bool {
+        self.missed.is_some_and(|missed| now < missed + self.misses_for)
     }
 
-    /// Notes for a frugal sender that a datagram lacks. Returns whether that is the first for some
+    /// Notes for a frugal sender that a datagram is missing. Returns whether that is the first for some
     /// time.
-    fn note_lacking(&mut self, now: Instant) -> bool {
-        let is_first = !self.lacks(now);
+    fn note_missing(&mut self, now: Instant) -> bool {
+        let is_first = !self.misses(now);
         if is_first {
-            self.lacks_for = (2 * self.lacks_for).clamp(LACKED, LACKED_LONGEST);
+            self.misses_for = (2 * self.misses_for).clamp(MISSED, MISSED_LONGEST);
             self.samples_left = SAMPLES;
         }
-        self.lacked = Some(now);
+        self.missed = Some(now);
         is_first
     }
 
@@ -249,14 +249,14 @@ impl Established {
 
     /// Requests the datagrams in a gap of the reverse flow.
     pub(in crate::sender) fn want(&mut self, gap: u64, range: Range, context: &mut Context<'_>) {
-        self.note_lacking(context);
+        self.note_missing(context);
         self.keeping.fetcher.want(Some(gap), range, context.now);
         self.request(context.stats, context.now);
     }
 
-    /// Notes that a datagram lacks. A frugal sender begins to measure.
-    fn note_lacking(&mut self, context: &mut Context<'_>) {
-        if context.config.frugal.is_some() && self.keeping.note_lacking(context.now) {
+    /// Notes that a datagram is missing. A frugal sender begins to measure.
+    fn note_missing(&mut self, context: &mut Context<'_>) {
+        if context.config.frugal.is_some() && self.keeping.note_missing(context.now) {
             self.poll(context);
         }
     }
@@ -341,7 +341,7 @@ impl Established {
         // A frugal sender asks for nothing that came before its flow had a datagram.
         let has_begun = latest.is_some() || context.config.frugal.is_none();
         if self.fetches() && is_due && has_begun && latest != Some(last) {
-            self.note_lacking(context);
+            self.note_missing(context);
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }

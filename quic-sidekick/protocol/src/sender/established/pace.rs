@@ -27,6 +27,8 @@ const PACKETS_PER_SUM: u32 = 16;
 /// A frugal sender asks for one quACK in so many packets, and for one in this time. It does so
 /// after so many packets without a loss, but for the first time.
 const FRUGAL_SHARE: u32 = 128;
+/// It polls if twice as many are unreported.
+pub(super) const FRUGAL_MOST: u16 = 256;
 const FRUGAL_LONGEST: Duration = Duration::from_secs(2);
 const FRUGAL_PACKETS: u32 = 256;
 /// At intervals up to this one, the sender waits for each quACK instead of polling.

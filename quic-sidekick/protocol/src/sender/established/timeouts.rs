@@ -3,6 +3,7 @@
 //! Every deadline is a pure function of the state, so none can become stale.
 
 use super::Established;
+use super::pace::FRUGAL_MOST;
 use super::probe::SILENCE;
 use crate::clock::{earlier, scale};
 use crate::sender::config::SenderConfig;
@@ -65,9 +66,11 @@ impl Established {
         let awaited = self.awaited_since().filter(|_| !self.is_frugal(config));
         let tail = awaited.map(|sent| sent + soon.min(scheduled + wait));
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
+        // A flow may become faster than when its interval was chosen.
+        let crowd = self.history.nth(FRUGAL_MOST).filter(|_| self.is_frugal(config));
         let owed =
             self.owed_since().map(|(since, every)| since + every + self.near_rtt.loss_delay());
-        let at = earlier(tail, earlier(suspect, owed))?;
+        let at = earlier(earlier(tail, crowd), earlier(suspect, owed))?;
         Some(probe.last_polled.map_or(at, |polled| at.max(polled + wait)))
     }
 
@@ -103,10 +106,12 @@ impl Established {
     /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
     pub(super) fn measure_at(&self, config: &SenderConfig) -> Option<Instant> {
         self.near_rtt.smoothed()?;
-        let last = self.near_rtt.sampled().max(self.epoch.probe.last_polled)?;
+        let polled = self.epoch.probe.last_polled;
         if self.keeping.awaits_samples() {
-            return Some(last + self.near_rtt.probe_timeout());
+            // Reports of the flow's own packets must not postpone this.
+            return Some(polled? + self.near_rtt.probe_timeout());
         }
+        let last = self.near_rtt.sampled().max(polled)?;
         self.keeping.measure_at(last, config.frugal.is_some())
     }
 
