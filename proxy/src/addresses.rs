@@ -80,14 +80,16 @@ fn sends_for_its_ports(master: &Path) -> bool {
     is_up && !read("uevent").lines().any(|line| line == "DEVTYPE=vrf")
 }
 
-/// The kernel's index of the interface by which the machine answers packets of this interface: the
-/// bridge or bond on top of it, or itself. `None` if that has no address: below a session of PPPoE,
-/// the table of routes names the session's own interface.
-pub(crate) fn egress_index(interface: &NetworkInterface) -> Option<u32> {
+/// The kernel's index of the interface by which the machine answers packets of this interface, of
+/// all interfaces: the bridge or bond on top of it, or itself. `None` if that has no address: below
+/// a session of PPPoE, the table of routes names the session's own interface.
+pub(crate) fn egress_index(
+    interface: &NetworkInterface,
+    interfaces: &[NetworkInterface],
+) -> Option<u32> {
     let index = stack(interface).last()?.index;
-    let is_on_top = index == interface.index;
-    (!is_on_top || interface.ips.iter().any(|network| !is_link_local(network.ip())))
-        .then_some(index)
+    let top = interfaces.iter().find(|other| other.index == index).unwrap_or(interface);
+    top.ips.iter().any(|network| !is_link_local(network.ip())).then_some(index)
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -111,8 +113,10 @@ fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
         || config.numbered_interfaces().filter_map(|(number, name)| Some((number, named(name)?)));
     let loopback =
         captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
-    let egress = captured()
-        .map(|(number, interface)| Egress { interface: number, index: egress_index(interface) });
+    let egress = captured().map(|(number, interface)| Egress {
+        interface: number,
+        index: egress_index(interface, &interfaces),
+    });
     HostNetwork {
         addresses: Addresses {
             announced: announced(config, listen, &interfaces),

@@ -21,6 +21,8 @@ pub(super) struct Candidate {
     pub(super) arriving: Classifier,
     pub(super) arrived: u32,
     begun: Instant,
+    /// Its packets of both directions.
+    passed: u32,
     pub(super) last: Instant,
     /// The flow had enough packets, but the agent had no room.
     pub(super) was_refused: bool,
@@ -42,6 +44,7 @@ impl Candidate {
             arriving: Classifier::default(),
             arrived: 0,
             begun: now,
+            passed: 0,
             last: now,
             was_refused: false,
             seen: None,
@@ -51,10 +54,10 @@ impl Candidate {
         }
     }
 
-    /// Its packets in a second, of both directions. A short burst counts as those of a second.
-    pub(super) fn rate(&self, now: Instant) -> f64 {
-        let seconds = now.saturating_duration_since(self.begun).as_secs_f64();
-        f64::from(self.packets.saturating_add(self.arrived)) / seconds.max(1.0)
+    /// Its packets in a second, of both directions. Those of a burst count as those of `least`.
+    pub(super) fn rate(&self, now: Instant, least: Duration) -> f64 {
+        let time = now.saturating_duration_since(self.begun).max(least);
+        f64::from(self.passed) / time.as_secs_f64()
     }
 
     /// Notes a packet that leaves by an interface. Returns false if it duplicates a packet of
@@ -71,6 +74,7 @@ impl Candidate {
             self.begins = kind == Kind::Quic && kind.begins_with(payload) && payload.len() >= FIRST;
         }
         self.packets += 1;
+        self.passed = self.passed.saturating_add(1);
         self.last = now;
         true
     }
@@ -95,6 +99,7 @@ impl Candidate {
         self.arriving.note(payload);
         self.round_trip.on_arriving(now);
         self.arrived += 1;
+        self.passed = self.passed.saturating_add(1);
         self.last = now;
     }
 
@@ -111,10 +116,12 @@ impl Candidate {
         self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
     }
 
-    /// Whether its program may read what the agent sends as data: neither its packets nor those
-    /// that arrive are encrypted, or of a protocol that bears them.
+    /// Whether its program may read what the agent sends as data: its packets are neither
+    /// encrypted, nor of a protocol that bears this, nor the control packets of a call that
+    /// arrives. Anyone can send packets that arrive, so these alone show nothing.
     pub(super) fn is_plain(&self) -> bool {
-        !self.classifier.kind.is_robust() && !self.arriving.kind.is_robust()
+        let is_call = self.arriving.kind.is_numbered() && self.classifier.is_control();
+        !self.classifier.kind.is_robust() && !is_call
     }
 
     /// Whether its packets may end alike, in one of the directions.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const EVERY: u64 = 16;
 /// So many polls must be expected to be lost before the agent judges the proxy.
 const JUDGED: u64 = 16;
+/// So long after the latest loss, the comparison ends.
+const CLAIMED: Duration = Duration::from_secs(10);
 /// A proxy is not believed if fewer than this part of those polls were lost. Losses come in bursts,
 /// so the share of the polls varies more than that of the packets.
 const PART: u64 = 4;
@@ -35,8 +37,9 @@ pub(super) struct Counts {
 /// Compares the losses that a proxy reports with those of the agent's own polls.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// The counts at the first loss that was reported since the latest judgement.
-    since: Option<Counts>,
+    /// The counts at the first loss that was reported since the latest judgement, and the time of
+    /// the latest loss.
+    since: Option<(Counts, Instant)>,
     /// Packets until the next poll.
     until_poll: u64,
     polled: Option<Instant>,
@@ -60,6 +63,7 @@ impl Claims {
     /// Whether to poll the proxy now. `spacing`: the shortest time between two polls, so that the
     /// answer to one shows whether the other was lost.
     pub(super) fn wants_poll(&mut self, spacing: Duration, now: Instant) -> bool {
+        self.since.take_if(|(_, latest)| *latest + CLAIMED <= now);
         let is_due = self.since.is_some()
             && self.until_poll == 0
             && self.polled.is_none_or(|polled| polled + spacing <= now);
@@ -70,19 +74,20 @@ impl Claims {
     }
 
     /// Notes losses that the proxy reported. Returns false if it is not to be believed.
-    pub(super) fn on_losses(&mut self, counts: Counts) -> bool {
-        let Some(since) = self.since else {
-            self.since = Some(counts);
+    pub(super) fn on_losses(&mut self, counts: Counts, now: Instant) -> bool {
+        let Some((since, latest)) = &mut self.since else {
+            self.since = Some((counts, now));
             return true;
         };
+        *latest = now;
         let polls = counts.polls.saturating_sub(since.polls);
         let packets = counts.packets.saturating_sub(since.packets).max(1);
         let expected = polls.saturating_mul(counts.lost.saturating_sub(since.lost)) / packets;
         if expected < JUDGED {
             return true;
         }
-        self.since = Some(counts);
         let answers = counts.answers.saturating_sub(since.answers);
+        *since = counts;
         polls.saturating_sub(answers) >= expected / PART
     }
 
@@ -121,7 +126,7 @@ mod tests {
                 }
                 if packet % 100 < lost_percent {
                     counts.lost += 1;
-                    judged &= claims.on_losses(counts);
+                    judged &= claims.on_losses(counts, clock());
                 }
             }
             assert_eq!(judged, believed, "{lost_percent} {polls_lost_percent}");
@@ -148,11 +153,13 @@ mod tests {
         let pass = |claims: &mut Claims| (0..EVERY).for_each(|_| claims.on_packet(9));
         pass(&mut claims);
         assert!(!claims.wants_poll(spacing, now), "no loss");
-        claims.on_losses(Counts::default());
+        claims.on_losses(Counts::default(), now);
         assert!(claims.wants_poll(spacing, now));
         assert!(!claims.wants_poll(spacing, now + spacing), "no packet");
         pass(&mut claims);
         assert!(!claims.wants_poll(spacing, now + spacing / 2));
         assert!(claims.wants_poll(spacing, now + spacing));
+        pass(&mut claims);
+        assert!(!claims.wants_poll(spacing, now + CLAIMED), "no loss for long");
     }
 }

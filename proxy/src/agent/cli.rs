@@ -118,9 +118,9 @@ struct Options {
     #[arg(long, value_name = "KEY")]
     proxy_key: Option<PublicKey>,
 
-    /// Help only these flows, by their destination. Repeat the flag, or separate selectors by
-    /// commas, for several [default: all flows whose packets are encrypted, or of a protocol
-    /// that bears them twice or out of order]
+    /// Help only these flows, by their destination or source. Repeat the flag, or separate
+    /// selectors by commas, for several [default: all flows whose packets are encrypted, or of a
+    /// protocol that bears them twice or out of order]
     #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     only: Vec<Selector>,
 
@@ -243,7 +243,7 @@ pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileE
     remarks.extend(foreign_addresses(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());
-    remarks.extend(config.groups());
+    remarks.extend(config.unhelped_group());
     remarks.extend(config.no_copies());
     remarks.extend(config.other_device(Path::new("/sys/class/net")));
     Ok((config, remarks))

@@ -192,9 +192,9 @@ impl AgentConfig {
         Some(format!("{both} is both in only and in except: the agent does not help these flows"))
     }
 
-    /// A sentence if `only` names nothing but groups, which the agent never helps.
+    /// A sentence if a selector of `only` names a group, which the agent never helps.
     #[must_use]
-    pub fn groups(&self) -> Option<String> {
+    pub fn unhelped_group(&self) -> Option<String> {
         let group = self.only.iter().find(|selector| selector.is_group())?;
         Some(format!("only: {group} is multicast or broadcast, and the agent helps no such flow"))
     }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Reason, Route,
-    Sender, SenderConfig, Store, Terms,
+    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Route, Sender,
+    SenderConfig, Store, Terms,
 };
 
 use super::arriving::Reception;
@@ -20,6 +20,8 @@ use super::outbox::Outbox;
 use super::report::Totals;
 use super::round_trip::RoundTrip;
 use super::under_way::UnderWay;
+
+mod state;
 
 /// The proxy sends a quACK at most this long after the first unreported packet. So a repair leaves
 /// this long and a near RTT after the packets that follow the lost one.
@@ -38,6 +40,8 @@ const TWICE: u64 = 200;
 const SLOW_START: u32 = 64;
 /// The same for other flows.
 const FEW: u32 = 8;
+/// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
+const NEW: Duration = Duration::from_millis(100);
 /// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
 const SECOND: u64 = 1 << 63;
 /// A sender declares a packet lost that is late by more than this part of the round trip. Loss
@@ -114,8 +118,6 @@ pub(super) fn bytes() -> u64 {
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
     classifier: Classifier,
-    /// The operator has named it, so its program bears what the agent sends.
-    is_named: bool,
     /// Where packets have their identifier: at the end of an authentication tag, or nowhere.
     position: Position,
     /// Packets that leave, and packets that arrive.
@@ -160,6 +162,8 @@ pub(super) struct HelpedFlow {
     /// late.
     judged: (u64, u64),
     claims: Claims,
+    /// Its packets overtake each other.
+    reorders: bool,
     /// A proxy reported it at least once.
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
@@ -198,7 +202,6 @@ impl HelpedFlow {
         seed: [u8; 32],
         template: Template,
         (flow, candidate): (Flow, Candidate),
-        is_named: bool,
         now: Instant,
     ) -> Self {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
@@ -211,18 +214,17 @@ impl HelpedFlow {
         Self {
             flow,
             classifier: candidate.classifier,
-            is_named,
             position,
             alike: Default::default(),
             are_the_same: false,
             round_trip: candidate.round_trip,
             last: now,
-            rate: candidate.rate(now),
+            rate: candidate.rate(now, NEW),
             packets: 0,
             sender,
             template,
             seen: candidate.left(),
-            under_way: UnderWay::default(),
+            under_way: UnderWay::new(position),
             store: Store::new(STORE, MAX_AGE),
             has_session: false,
             uncounted: Vec::with_capacity(UNCOUNTED),
@@ -237,6 +239,7 @@ impl HelpedFlow {
             rest: REST,
             judged: (0, 0),
             claims: Claims::default(),
+            reorders: false,
             was_assisted: false,
             only_arrives: candidate.only_arrives(),
             journal: Journal::begin(flow, candidate.classifier.kind),
@@ -381,7 +384,7 @@ impl HelpedFlow {
     /// Agrees on other terms with the proxy.
     fn begin_again(&mut self, now: Instant) {
         self.sender.set_terms(terms(self.kind(), self.position));
-        self.sender.set_frugal(Some(frugal_after(self.kind())));
+        self.apply_order();
         self.reception = None;
         // The help begins again after a pause anyway.
         if self.rests.is_none() {
@@ -392,19 +395,22 @@ impl HelpedFlow {
     /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike,
     /// the whole of each identifies it from now on.
     fn compare(&mut self, direction: usize, payload: &[u8], now: Instant) {
-        if let Some(identifier) = self.position.of_copy(payload)
-            && let Some(alike) = self.alike.get_mut(direction)
-        {
-            alike.note(identifier);
+        let kind = if direction == 0 { self.kind() } else { self.arriving.kind };
+        let Some(alike) = self.alike.get_mut(direction).filter(|_| kind.may_end_alike()) else {
+            return;
+        };
+        alike.note(payload);
+        let Alike { noted, repeated, same, .. } = *alike;
+        if noted >= COMPARED {
+            *alike = Alike::default();
         }
-        let [leaving, arriving] = self.alike;
-        if self.position != Position::Whole && leaving.repeated.max(arriving.repeated) >= ENDS_ALIKE
-        {
-            (self.position, self.alike) = (Position::Whole, Default::default());
+        if direction == 0 && noted >= COMPARED {
+            self.are_the_same = same > COMPARED / 2;
+        }
+        if repeated >= ENDS_ALIKE && self.position != Position::Whole {
+            self.position = Position::Whole;
+            self.under_way.set_position(self.position);
             self.begin_again(now);
-        } else if leaving.noted >= COMPARED {
-            self.are_the_same = leaving.repeated > COMPARED / 2;
-            self.alike = Default::default();
         }
     }
 
@@ -417,6 +423,10 @@ impl HelpedFlow {
         (self.round_trip, self.congested_until) = (RoundTrip::unknown(), None);
         (self.full_since, self.rests, self.woke, self.rest) = (None, None, None, REST);
         self.claims.begin_again();
+        self.reorders = false;
+        let stats = self.sender.stats();
+        self.judged = (stats.early_lost, stats.turned_up);
+        self.apply_order();
         self.sender.start(self.flow, now);
     }
 
@@ -465,7 +475,7 @@ impl HelpedFlow {
             polls: stats.polls,
             answers: stats.polls_answered,
         };
-        if !self.claims.on_losses(counts) && self.rests.is_none() {
+        if !self.claims.on_losses(counts, now) && self.rests.is_none() {
             self.pause(Rest::Claims, now);
         }
     }
@@ -509,14 +519,13 @@ impl HelpedFlow {
     fn longest_near(&self, near: Duration) -> Duration {
         match self.round_trip.get(near) {
             _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
+            // Anyone can send what looks like an answer, and would end the help.
+            Some(rtt) if self.round_trip.certain(near).is_none() => {
+                UNKNOWN_FAR.max(rtt / REPAIR_SHARE)
+            }
             Some(rtt) => rtt / REPAIR_SHARE,
             None => UNKNOWN_FAR,
         }
-    }
-
-    /// Whether its program bears packets again, or out of order.
-    fn bears_repairs(&self) -> bool {
-        self.is_named || self.kind().is_robust() || self.arriving.kind.is_robust()
     }
 
     /// The near RTT without a queue: a queue is a reason of its own.
@@ -613,9 +622,19 @@ impl HelpedFlow {
     }
 
     /// Whether markers may leave along the flow's path. They pass no firewall of this host, so the
-    /// flow's own packets must have passed it a short time ago.
+    /// flow's own packets must have passed it a short time ago. Some programs show each to people.
     fn may_mark(&self, now: Instant) -> bool {
-        self.only_arrives || self.seen.is_some_and(|seen| now < seen + SENDS)
+        !self.kind().reports_strangers()
+            && (self.only_arrives || self.seen.is_some_and(|seen| now < seen + SENDS))
+    }
+
+    /// Declares losses as early as the order of packets allows. Where they overtake each other, few
+    /// quACKs do not show whether one is lost or late.
+    fn apply_order(&mut self) {
+        let (threshold, frugal) =
+            if self.reorders { (REORDERED, None) } else { (1, Some(frugal_after(self.kind()))) };
+        self.sender.set_packet_threshold(threshold);
+        self.sender.set_frugal(frugal);
     }
 
     /// Declares losses later from now on if more than a quarter of the last ones turned out to be
@@ -626,8 +645,8 @@ impl HelpedFlow {
         if lost >= JUDGED {
             self.judged = (stats.early_lost, stats.turned_up);
             if turned_up > lost / 4 {
-                self.sender.set_packet_threshold(REORDERED);
-                self.sender.set_frugal(None);
+                self.reorders = true;
+                self.apply_order();
             }
         }
     }
@@ -652,9 +671,6 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
-        if !self.bears_repairs() {
-            return;
-        }
         for name in names.iter().copied() {
             if !self.under_way.has_room(MAX_AGE, now) {
                 totals.withheld_late += u64::from(name == tag);
@@ -697,65 +713,5 @@ impl HelpedFlow {
         self.reception = None;
         self.sender.want_no_copies();
         self.sender.set_fetching(false);
-    }
-
-    /// The longest near RTT with which repairs are in time, once the near RTT is measured.
-    pub(super) fn near_most(&self) -> Option<Duration> {
-        self.near().map(|near| self.longest_near(near))
-    }
-
-    /// States for the operator whether what arrives is helped, and if not, why. `takes` states
-    /// whether the host takes copies, and `is_local` whether it is the flow's source.
-    pub(super) fn arrivals(&self, takes: bool, is_local: bool, now: Instant) -> String {
-        let why = match &self.reception {
-            _ if !takes => "no TUN device",
-            None if self.arriving.kind.is_numbered() => "other headers, or terms change",
-            None => "no numbers",
-            Some(_) if self.rests.is_some() => "a pause",
-            Some(_) if self.sender.is_kept() => match self.withheld(now) {
-                None => "helped",
-                Some(Withheld::Congested) => "a queue grows",
-                Some(Withheld::Far) => "too far",
-                Some(Withheld::Unmeasured) => "not measured yet",
-            },
-            // A proxy keeps copies only for the address that it sees.
-            Some(_) if !is_local => "not to this host",
-            Some(_) => "no copies at a proxy",
-        };
-        why.to_owned()
-    }
-
-    /// States for the operator whether what leaves is helped, and if not, why. `is_pinned` states
-    /// whether the operator has named the proxy's key, and `strays` whether answers came along
-    /// another path.
-    pub(super) fn state(&self, is_pinned: bool, strays: bool, now: Instant) -> String {
-        if let Some((_, why)) = self.rests {
-            return why.to_string();
-        }
-        match (self.sender.assistance(), self.withheld(now)) {
-            (Assistance::Assisted, None) if self.are_the_same => {
-                "its packets cannot be told apart".to_owned()
-            }
-            (Assistance::Assisted, None) if !self.kind().is_robust() => {
-                "helped, though its receiver may not put packets in order".to_owned()
-            }
-            (Assistance::Assisted, None) => "helped".to_owned(),
-            (Assistance::Assisted, Some(Withheld::Far)) => {
-                let ms = |time: Duration| time.as_secs_f64() * 1e3;
-                let near = self.near().unwrap_or_default();
-                let most = self.longest_near(near);
-                let (near, most) = (ms(near), ms(most));
-                format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)
-            }
-            (Assistance::Assisted, Some(why)) => why.to_string(),
-            // A proxy with another key looks like none.
-            (other @ Assistance::Seeking, _) if is_pinned => {
-                format!("{other}, or its key is not that of proxy-key")
-            }
-            (other @ Assistance::Unassisted(Reason::NotFound), _) if strays => {
-                format!("{other}, but answers arrive with other addresses: see the manual")
-            }
-            (other, _) => other.to_string(),
-        }
     }
 }

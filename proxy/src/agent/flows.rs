@@ -85,14 +85,24 @@ pub(super) struct Agent {
     replaces_at: Option<Instant>,
     /// Proxies that answers have named.
     named: Named,
-    /// The latest proxy that reported a flow of the host's own, by interface and by version of IP,
-    /// and when.
-    known: HashMap<(u32, bool), (SocketAddr, Instant)>,
+    /// A proxy that reports flows of the host's own, by interface and by version of IP.
+    known: HashMap<(u32, bool), Known>,
     /// When an answer arrived along the path of no flow.
     stray: Option<Instant>,
     /// The machine's addresses.
     local: HashSet<IpAddr>,
     work: Work,
+}
+
+/// A proxy that reports flows of the host's own.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    proxy: SocketAddr,
+    /// The destination of one of these flows, and whether it reports flows to others, too. A
+    /// destination may pose as a proxy, and must not learn of other flows.
+    destination: IpAddr,
+    others: bool,
+    seen: Instant,
 }
 
 /// When a flow is due, and its addresses.
@@ -313,36 +323,15 @@ impl Agent {
         if !candidate.is_worth_it(self.limits.min_packets) {
             return false;
         }
-        let is_named = !self.limits.filter.only.is_empty();
-        if candidate.is_plain() && !is_named {
-            self.leave_for_now(flow, PLAIN);
-            return false;
-        }
-        let is_local = self.local.contains(&flow.source.ip());
-        let mut proxy = self.limits.sender.proxy;
-        if proxy.is_none() && candidate.classifier.kind.reports_strangers() {
-            proxy = candidate.interface().and_then(|interface| self.known(interface, flow, now));
-            if proxy.is_none() || !is_local {
-                self.leave_for_now(flow, UNKNOWN);
+        let proxy = match self.proxy_for(flow, &candidate, now) {
+            Ok(proxy) => proxy,
+            Err(why) => {
+                self.leave_for_now(flow, why);
                 return false;
             }
-        }
+        };
         if !self.makes_room(flow, &candidate, now) {
-            // The agent tries again after as many packets.
-            if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) {
-                (candidate.packets, candidate.arrived) = (0, 0);
-                let again = mem::replace(&mut candidate.was_refused, true);
-                if !again {
-                    self.work.totals.flows_refused += 1;
-                    let (Flow { source, destination }, others) = (flow, self.helped);
-                    // Strangers can begin such flows.
-                    if mem::replace(&mut self.was_full, true) {
-                        debug!("{source} to {destination}: no help beside {others} other flows");
-                    } else {
-                        info!("{source} to {destination}: no help beside {others} other flows");
-                    }
-                }
-            }
+            self.refuse(flow);
             return false;
         }
         let Some(template) = template() else {
@@ -354,11 +343,8 @@ impl Agent {
             return false;
         };
         let mut config = self.limits.sender.clone();
-        // Without a proof from the path, a proxy serves only flows with the requester's address. So
-        // a router searches the path of each flow that it forwards unchanged.
-        config.proxy = proxy.filter(|proxy| is_local && proxy.is_ipv4() == flow.source.is_ipv4());
-        let helped =
-            Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), is_named, now));
+        config.proxy = proxy;
+        let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
         self.work.totals.flows += 1;
         self.helped += 1;
         self.only_arriving += usize::from(helped.only_arrives);
@@ -366,10 +352,65 @@ impl Agent {
         true
     }
 
-    /// The proxy that last reported another flow of the host's own by this interface.
+    /// The proxy to ask for a flow, if the agent need not search its path.
+    ///
+    /// # Errors
+    /// Why the agent must leave the flow alone for now.
+    fn proxy_for(
+        &self,
+        flow: Flow,
+        candidate: &Candidate,
+        now: Instant,
+    ) -> Result<Option<SocketAddr>, &'static str> {
+        if candidate.is_plain() && self.limits.filter.only.is_empty() {
+            return Err(PLAIN);
+        }
+        // Without a proof from the path, a proxy serves only flows with the requester's address. So
+        // a router searches the path of each flow that it forwards unchanged.
+        let is_local = self.local.contains(&flow.source.ip());
+        let serves = |proxy: &SocketAddr| is_local && proxy.is_ipv4() == flow.source.is_ipv4();
+        let named = self.limits.sender.proxy.filter(serves);
+        if named.is_some() || !candidate.classifier.kind.reports_strangers() {
+            return Ok(named);
+        }
+        let known = candidate.interface().and_then(|it| self.known(it, flow, now));
+        known.filter(serves).map(Some).ok_or(UNKNOWN)
+    }
+
+    /// Notes a flow that has no room. The agent tries again after as many packets.
+    fn refuse(&mut self, flow: Flow) {
+        let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) else { return };
+        (candidate.packets, candidate.arrived) = (0, 0);
+        if mem::replace(&mut candidate.was_refused, true) {
+            return;
+        }
+        self.work.totals.flows_refused += 1;
+        let (Flow { source, destination }, others) = (flow, self.helped);
+        // Strangers can begin such flows.
+        if mem::replace(&mut self.was_full, true) {
+            debug!("{source} to {destination}: no help beside {others} other flows");
+        } else {
+            info!("{source} to {destination}: no help beside {others} other flows");
+        }
+    }
+
+    /// The proxy that reports other flows of the host's own by this interface.
     fn known(&self, interface: u32, flow: Flow, now: Instant) -> Option<SocketAddr> {
-        let (proxy, seen) = self.known.get(&(interface, flow.source.is_ipv4()))?;
-        (now < *seen + KNOWN).then_some(*proxy)
+        let known = self.known.get(&(interface, flow.source.is_ipv4()))?;
+        (now < known.seen + KNOWN && known.others).then_some(known.proxy)
+    }
+
+    /// Notes a proxy that reports a flow of the host's own.
+    fn note_known(&mut self, proxy: SocketAddr, interface: u32, flow: Flow, now: Instant) {
+        let destination = flow.destination.ip();
+        let new = Known { proxy, destination, others: false, seen: now };
+        let known = self.known.entry((interface, flow.source.is_ipv4())).or_insert(new);
+        if known.proxy == proxy {
+            known.seen = now;
+            known.others |= known.destination != destination;
+        } else if known.seen + KNOWN <= now {
+            *known = new;
+        }
     }
 
     /// Notes a flow that gets no help for the reason `why`, as long as that lasts.
@@ -485,8 +526,8 @@ impl Agent {
             && self.local.contains(&helped.flow.source.ip())
             && let Some((proxy, _)) = helped.sender.proxy()
         {
-            let version = helped.flow.source.is_ipv4();
-            self.known.insert((helped.interface(), version), (proxy, now));
+            let (interface, flow) = (helped.interface(), helped.flow);
+            self.note_known(proxy, interface, flow, now);
         }
     }
 

@@ -26,7 +26,7 @@ impl Host {
         let interfaces = pnet_datalink::interfaces();
         let egress = names.iter().map(|name| {
             let interface = interfaces.iter().find(|interface| interface.name == *name)?;
-            addresses::egress_index(interface)
+            addresses::egress_index(interface, &interfaces)
         });
         let local = interfaces.iter().flat_map(|it| &it.ips).map(|network| network.ip());
         Self { local: local.collect(), egress: egress.collect() }

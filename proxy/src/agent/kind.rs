@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::looks::Looks;
 
-/// The protocol of a flow, by its first packets.
+/// The protocol of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     /// QUIC: the handshake has long headers (RFC 8999, section 5.1).
@@ -71,9 +71,14 @@ impl Kind {
         matches!(self, Self::Mosh | Self::OpenVpn)
     }
 
+    /// Whether its packets may end alike: they are not always encrypted.
+    pub(super) fn may_end_alike(self) -> bool {
+        matches!(self, Self::Rtp | Self::Srt | Self::Rist | Self::MpegTs | Self::Udp)
+    }
+
     /// Whether one loss costs its sender as much as many: it slows down.
     pub(super) fn slows_down(self) -> bool {
-        matches!(self, Self::Quic | Self::WireGuard | Self::OpenVpn | Self::Encrypted)
+        matches!(self, Self::Quic | Self::WireGuard | Self::Encrypted)
     }
 
     /// Whether this packet begins a flow of this kind. The first answer then comes a round trip
@@ -184,6 +189,13 @@ fn is_wireguard(payload: &[u8]) -> bool {
     }
 }
 
+/// Whether a client of `OpenVPN` begins with this packet: the operation, version 2 or 3, and a
+/// random session ID. Text may begin like this.
+fn is_openvpn_reset(payload: &[u8]) -> bool {
+    let Some([0x38 | 0x50, session @ ..]) = payload.first_chunk::<9>() else { return false };
+    (14..=128).contains(&payload.len()) && !session.iter().all(|byte| byte.is_ascii())
+}
+
 /// Whether a datagram consists of packets of a transport stream.
 fn is_transport_stream(payload: &[u8]) -> bool {
     payload.len().is_multiple_of(TS_LEN)
@@ -217,6 +229,8 @@ const ALIKE: u8 = 3;
 const STEP: i64 = 16;
 /// Packets that show whether a flow is encrypted.
 const EXAMINED: u32 = 8;
+/// After so many failures, the distance from one examination to the next no longer doubles.
+const MOST_FAILURES: u32 = 8;
 
 /// The numbers that packets of a kind would have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -248,12 +262,24 @@ pub(super) struct Classifier {
     /// What the packets would be as RTP, SRT, mosh and `OpenVPN`.
     guesses: [Guess; 4],
     looks: Looks,
+    packets: u32,
+    /// Packets before the next ones are examined, and how often they did not look encrypted.
+    unexamined: u32,
+    failures: u32,
+    /// The latest packets that were examined looked encrypted, but earlier ones did not.
+    may_be_encrypted: bool,
+    /// A packet began otherwise than STUN, DTLS, RTP or RTCP (RFC 7983).
+    is_other: bool,
 }
 
 impl Classifier {
     /// Notes a packet of the flow.
     pub(super) fn note(&mut self, payload: &[u8]) {
-        if self.looks.packets() < EXAMINED {
+        self.packets = self.packets.saturating_add(1);
+        self.is_other |= !matches!(payload.first(), Some(0..=1 | 20..=25 | 128..=191));
+        if self.unexamined > 0 {
+            self.unexamined -= 1;
+        } else if self.looks.packets() < EXAMINED {
             self.looks.note(payload);
         }
         if !matches!(self.kind, Kind::Udp | Kind::Encrypted) {
@@ -261,7 +287,11 @@ impl Classifier {
         }
         let before = self.kind;
         if self.kind == Kind::Udp {
-            self.kind = Kind::of(payload);
+            self.kind = if self.packets == 1 && is_openvpn_reset(payload) {
+                Kind::OpenVpn
+            } else {
+                Kind::of(payload)
+            };
         }
         let is_examined = self.looks.packets() >= EXAMINED;
         let is_encrypted = before == Kind::Encrypted || self.looks.are_encrypted();
@@ -273,25 +303,39 @@ impl Classifier {
                 self.kind = kind;
             }
         }
-        if self.kind == Kind::Udp && is_examined && is_encrypted {
-            self.kind = Kind::Encrypted;
+        if self.kind == Kind::Udp && is_examined {
+            self.judge(is_encrypted);
         }
-        // The next packets may look different: those of a handshake often show text.
-        if self.kind != before || is_examined && self.kind == Kind::Udp {
+        if self.kind != before {
             self.looks = Looks::default();
         }
     }
 
+    /// Judges the packets that were examined. Those of a handshake often show text, and the next
+    /// ones do not. But some of a plain flow may be compressed: twice in a row is proof.
+    fn judge(&mut self, is_encrypted: bool) {
+        self.looks = Looks::default();
+        if !is_encrypted {
+            self.unexamined = EXAMINED << self.failures;
+            self.failures = (self.failures + 1).min(MOST_FAILURES);
+            self.may_be_encrypted = false;
+        } else if self.failures == 0 || self.may_be_encrypted {
+            self.kind = Kind::Encrypted;
+        } else {
+            self.may_be_encrypted = true;
+        }
+    }
+
+    /// Whether all packets may be control packets of a call.
+    pub(super) fn is_control(&self) -> bool {
+        !self.is_other
+    }
+
     /// Whether the ends of packets may be alike, so that only the whole of a packet identifies it.
     pub(super) fn may_end_alike(&self) -> bool {
-        match self.kind {
-            Kind::Udp | Kind::MpegTs => true,
-            Kind::Rtp | Kind::Srt | Kind::Rist => {
-                let is_examined = self.looks.packets() >= EXAMINED;
-                self.looks.end_alike() || is_examined && !self.looks.are_encrypted()
-            }
-            Kind::Quic | Kind::WireGuard | Kind::Mosh | Kind::OpenVpn | Kind::Encrypted => false,
-        }
+        let is_examined = self.looks.packets() >= EXAMINED;
+        let is_plain = is_examined && !self.looks.are_encrypted();
+        self.kind.may_end_alike() && (!self.kind.is_robust() || self.looks.end_alike() || is_plain)
     }
 }
 
@@ -410,12 +454,21 @@ mod tests {
         let counter =
             |number: u32| [&(0x80 + number).to_le_bytes()[..], &[0; 4], &[1; 4], &[0; 20]].concat();
         assert_eq!(classified((0..60).map(counter)), Kind::Udp, "no RTP");
+        // A plain flow whose packets are compressed now and then.
+        let mixed = (0..4000_u32).map(|number| match number % 40 {
+            20..30 => random(number),
+            _ => format!("hello {number}, how are you?").into_bytes(),
+        });
+        assert_eq!(classified(mixed), Kind::Udp);
+        let reset = [&[0x38][..], &[0x9c, 1, 2, 3, 4, 5, 6, 7], &[0; 5]].concat();
+        assert_eq!(classified([reset.clone()]), Kind::OpenVpn);
+        assert_eq!(classified([b"hello".to_vec(), reset]), Kind::Udp);
+        assert_eq!(classified([b"8 metrics of this host".to_vec()]), Kind::Udp);
         // What is not encrypted at first may be so later.
         let text = (0..13_u32).map(|number| format!("hello {number}, how are you?").into_bytes());
         assert_eq!(classified(text.clone()), Kind::Udp);
-        assert_eq!(classified(text.chain(with(none, &random)).chain(with(none, &random))), {
-            Kind::Encrypted
-        });
+        let encrypted = (0..40).map(random);
+        assert_eq!(classified(text.chain(encrypted)), Kind::Encrypted);
     }
 
     #[test]

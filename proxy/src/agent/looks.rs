@@ -1,5 +1,7 @@
 //! Whether the packets of a flow look encrypted, and whether they end alike, without I/O.
 
+use sidekick_protocol::Position;
+
 /// Bytes at the end of a packet that are examined.
 const EXAMINED: usize = 64;
 /// Bytes at the beginning of a longer packet that are not: a header.
@@ -36,7 +38,7 @@ impl Looks {
             }
         }
         self.packets += 1;
-        self.ends.note(end(payload));
+        self.ends.note(payload);
     }
 
     pub(super) fn packets(&self) -> u32 {
@@ -54,30 +56,39 @@ impl Looks {
 
     /// Whether two packets ended alike.
     pub(super) fn end_alike(&self) -> bool {
-        self.ends.repeated > 0
+        self.ends.repeated + self.ends.same > 0
     }
 }
 
-/// The last four bytes, by which a proxy names packets that are encrypted.
-pub(super) fn end(payload: &[u8]) -> u32 {
-    payload.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
-}
+/// The hash of a packet, and its last bytes, by which a proxy names packets that are encrypted.
+type Names = (Option<u32>, Option<u32>);
 
-/// Counts identifiers that are also those of one of the latest packets.
+/// Counts packets that end like one of the latest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alike {
-    latest: [Option<u32>; ENDS],
+    latest: [Names; ENDS],
+    /// The packets.
     pub(super) noted: u32,
+    /// Of these, packets that differ elsewhere.
     pub(super) repeated: u32,
+    /// Those that are the same, or copies that the network made.
+    pub(super) same: u32,
 }
 
 impl Alike {
-    /// Notes a packet's identifier.
-    pub(super) fn note(&mut self, identifier: u32) {
+    /// Notes a packet.
+    pub(super) fn note(&mut self, payload: &[u8]) {
+        let names @ (whole, end) =
+            (Position::Whole.of_copy(payload), Position::End.of_copy(payload));
+        let known = |find: &dyn Fn(&Names) -> bool| self.latest.iter().any(find);
+        if whole.is_some() && known(&|(other, _)| *other == whole) {
+            self.same += 1;
+        } else if end.is_some() && known(&|(_, other)| *other == end) {
+            self.repeated += 1;
+        }
         self.noted = self.noted.saturating_add(1);
-        self.repeated += u32::from(self.latest.contains(&Some(identifier)));
         self.latest.rotate_right(1);
-        self.latest[0] = Some(identifier);
+        self.latest[0] = names;
     }
 }
 

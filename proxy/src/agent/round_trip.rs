@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::kind::Kind;
 
-/// Values of a round trip whose least counts: each may be too long, but rarely is one too short.
+/// Values of a round trip of which a short one counts: each may be too long.
 const SAMPLES: usize = 4;
 /// An arrival answers the packet that ended a silence of this length, and not an earlier one.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -32,10 +32,14 @@ impl Samples {
         self.0[0] = Some(sample);
     }
 
-    /// The least of them, once there are enough.
-    fn least(&self) -> Option<Duration> {
-        let known = self.0.iter().flatten();
-        (known.clone().count() == SAMPLES).then(|| known.min().copied()).flatten()
+    /// The one that exceeds so many others, once there are enough.
+    fn nth(&self, others: usize) -> Option<Duration> {
+        let mut sorted = [Duration::ZERO; SAMPLES];
+        for (to, from) in sorted.iter_mut().zip(self.0) {
+            *to = from?;
+        }
+        sorted.sort_unstable();
+        sorted.get(others).copied()
     }
 }
 
@@ -167,10 +171,15 @@ impl RoundTrip {
 
     /// The round trip, if it is known, and not shorter than this part of it.
     pub(super) fn get(&self, near: Duration) -> Option<Duration> {
-        self.handshake.get(near).or_else(|| {
-            let samples = [self.spin.samples.least(), self.answers.samples.least()];
-            samples.into_iter().flatten().filter(|time| *time >= near).min()
-        })
+        // One packet of another cause may arrive instead of an answer.
+        let answers = || self.answers.samples.nth(1).filter(|time| *time >= near);
+        self.certain(near).or_else(answers)
+    }
+
+    /// The same, if what arrives cannot have made it shorter.
+    pub(super) fn certain(&self, near: Duration) -> Option<Duration> {
+        let spin = || self.spin.samples.nth(0).filter(|time| *time >= near);
+        self.handshake.get(near).or_else(spin)
     }
 }
 
@@ -252,7 +261,7 @@ mod tests {
             trip.on_arriving(at + 61 * MS);
             trip.on_leaving(Kind::Encrypted, &[1], at + 90 * MS);
             trip.on_arriving(at + 91 * MS);
-            let known = (round >= 4).then_some((60 + round - 3) * MS);
+            let known = (round >= 4).then_some((60 + round - 2) * MS);
             assert_eq!(trip.get(2 * MS), known, "{round}");
         }
     }

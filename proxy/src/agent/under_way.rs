@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::Position;
+
 /// Most repairs that are under way. Further ones would only wait in the same local queue.
 const MOST: usize = 256;
 /// Repairs and markers that the agent remembers after a capture showed them: another interface may
@@ -10,8 +12,9 @@ const MOST: usize = 256;
 const SEEN: usize = 16;
 const MARKERS: usize = 4;
 
-/// The end of a payload, which differs in each encrypted packet, and its length.
-type Looks = ([u8; 8], usize);
+/// The end of a payload, which differs in each encrypted packet, or a hash of the whole; and its
+/// length.
+type Looks = (u64, usize);
 
 /// A repair that no capture has shown on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +25,10 @@ struct Repair {
 }
 
 /// The repairs and markers of a flow that the agent sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct UnderWay {
+    /// What tells packets apart.
+    position: Position,
     repairs: VecDeque<Repair>,
     /// The latest repairs that a capture has shown.
     seen: VecDeque<Looks>,
@@ -31,11 +36,22 @@ pub(super) struct UnderWay {
     markers: [Vec<u8>; MARKERS],
 }
 
-fn looks(payload: &[u8]) -> Looks {
-    (payload.last_chunk().copied().unwrap_or_default(), payload.len())
-}
-
 impl UnderWay {
+    pub(super) fn new(position: Position) -> Self {
+        let (repairs, seen) = (VecDeque::new(), VecDeque::new());
+        Self { position, repairs, seen, markers: Default::default() }
+    }
+
+    fn looks(&self, payload: &[u8]) -> Looks {
+        let name = match self.position {
+            Position::Whole => self.position.of_copy(payload).map(u64::from),
+            Position::Offset(_) | Position::End => {
+                payload.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+            }
+        };
+        (name.unwrap_or_default(), payload.len())
+    }
+
     /// Whether there is room for another repair. `age`: how long one is remembered.
     pub(super) fn has_room(&mut self, age: Duration, now: Instant) -> bool {
         // The system may have dropped them.
@@ -47,12 +63,12 @@ impl UnderWay {
 
     /// Notes a repair that is about to be sent.
     pub(super) fn push_repair(&mut self, tag: u64, payload: &[u8], now: Instant) {
-        self.repairs.push_back(Repair { looks: looks(payload), tag, sent: now });
+        self.repairs.push_back(Repair { looks: self.looks(payload), tag, sent: now });
     }
 
     /// Whether a payload looks like a repair that is under way, or was seen just now.
     pub(super) fn is_repair(&self, payload: &[u8]) -> bool {
-        self.place(payload).is_some() || self.seen.contains(&looks(payload))
+        self.place(payload).is_some() || self.seen.contains(&self.looks(payload))
     }
 
     /// Removes the first repair with this payload, which was seen on the wire, and returns its tag.
@@ -68,7 +84,7 @@ impl UnderWay {
         if self.repairs.is_empty() {
             return None;
         }
-        let looks = looks(payload);
+        let looks = self.looks(payload);
         self.repairs.iter().position(|repair| repair.looks == looks)
     }
 
@@ -84,6 +100,12 @@ impl UnderWay {
     /// Whether a payload is one of the latest markers.
     pub(super) fn is_marker(&self, payload: &[u8]) -> bool {
         self.markers.iter().any(|marker| marker == payload)
+    }
+
+    /// Tells packets apart in another way from now on, and forgets all repairs.
+    pub(super) fn set_position(&mut self, position: Position) {
+        self.position = position;
+        self.clear_repairs();
     }
 
     /// Forgets all repairs.
@@ -102,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_repair_is_taken_once_for_each_time_that_it_was_sent() {
-        let (mut sent, now) = (UnderWay::default(), clock());
+        let (mut sent, now) = (UnderWay::new(Position::End), clock());
         assert!(sent.has_room(AGE, now));
         sent.push_repair(7, b"the first one", now);
         sent.push_repair(9, b"the second one", now);
@@ -118,8 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn packets_that_end_alike_are_no_repairs_of_each_other() {
+        for (position, is_mistaken) in [(Position::End, true), (Position::Whole, false)] {
+            let (mut sent, now) = (UnderWay::new(position), clock());
+            sent.push_repair(7, b"1, silence, silence", now);
+            assert_eq!(sent.is_repair(b"2, silence, silence"), is_mistaken);
+            assert!(sent.is_repair(b"1, silence, silence"));
+        }
+    }
+
+    #[test]
     fn repairs_that_never_left_are_forgotten() {
-        let (mut sent, now) = (UnderWay::default(), clock());
+        let (mut sent, now) = (UnderWay::new(Position::End), clock());
         for tag in 0..1000_u64 {
             if sent.has_room(AGE, now) {
                 sent.push_repair(tag, &tag.to_be_bytes(), now);
@@ -133,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_latest_markers_are_known() {
-        let mut sent = UnderWay::default();
+        let mut sent = UnderWay::new(Position::End);
         for number in 0..9_u8 {
             sent.push_marker(&[number; 128]);
         }

@@ -27,7 +27,9 @@ const SHARE_ARRIVING: usize = 8;
 const MOST_ARRIVING: usize = 16;
 /// How often the agent searches for a helped flow that another may replace. In a flood, it must not
 /// search all flows for each packet.
-const SEARCHES: Duration = Duration::from_millis(100);
+const SEARCH_INTERVAL: Duration = Duration::from_millis(100);
+/// A burst of a flow without a place counts as the packets of a second.
+const A_SECOND: Duration = Duration::from_secs(1);
 /// A flow whose packets are further apart gives way first, in packets a second.
 const SLOW: f64 = 1.0;
 
@@ -61,13 +63,13 @@ impl Agent {
         if self.replaces_at.is_some_and(|at| now < at) {
             return None;
         }
-        self.replaces_at = Some(now + SEARCHES);
+        self.replaces_at = Some(now + SEARCH_INTERVAL);
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for helped in self.helped() {
             *counts.entry(helped.flow.source.ip()).or_default() += 1;
         }
         let places = |flow: &Flow| counts.get(&flow.source.ip()).copied().unwrap_or(0);
-        let (rate, own) = (candidate.rate(now), places(&flow));
+        let (rate, own) = (candidate.rate(now, A_SECOND), places(&flow));
         let gives_way =
             |helped: &&HelpedFlow| helped.rate < rate / 2.0 || places(&helped.flow) > own + 1;
         // The slow ones first, then those of the source with the most places.
@@ -115,7 +117,8 @@ impl Agent {
             let place = oldest.iter().position(|flow| Some(alike(flow)) == most_alike);
             if let Some(forgotten) = place.and_then(|place| oldest.remove(place)) {
                 let was = flows.remove(&forgotten);
-                work.totals.forgotten += u64::from(matches!(was, Some(Entry::Candidate(_))));
+                let is_early = |was: &Entry| matches!(was, Entry::Candidate(it) if !it.was_left);
+                work.totals.forgotten += u64::from(was.as_ref().is_some_and(is_early));
             }
         }
         let has_room = list.len() + oldest.len() < most;

@@ -83,15 +83,18 @@ fn mosh_gets_no_marker() {
     typed(&mut net, 100);
     let totals = net.agent.totals();
     assert_eq!((totals.markers, totals.flows, totals.left), (0, 0, 1), "{totals:?}");
-    // Another flow finds the proxy.
+    // One other flow finds a proxy, which its destination may be.
     net.stream(flow(4001), 100);
+    typed(&mut net, 100);
+    assert_eq!(net.agent.totals().flows, 1);
+    net.stream(Flow { destination: "203.0.113.9:443".parse().unwrap(), ..flow(4002) }, 100);
     let markers = net.agent.totals().markers;
     typed(&mut net, 100);
     net.loss_percent = 5;
     let missing = typed(&mut net, 1000);
     let totals = net.agent.totals();
     assert!(missing <= 5, "{missing}: {totals:?}");
-    assert_eq!((totals.markers, totals.flows), (markers, 2), "{totals:?}");
+    assert_eq!((totals.markers, totals.flows), (markers, 3), "{totals:?}");
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn packets_that_end_alike_are_told_apart() {
 }
 
 #[test]
-fn packets_that_are_the_same_get_no_help() {
+fn the_state_says_that_packets_are_the_same() {
     let filter = Filter { only: vec!["443".parse().unwrap()], except: Vec::new() };
     let mut net = Net::new(Limits { filter, ..limits() }, MS, 5);
     for _ in 0..500 {
@@ -223,6 +226,40 @@ fn without_loss_only_markers_and_messages_are_sent() {
 
 /// What passes each time.
 type Each<'a> = &'a dyn Fn(&mut Net, u16);
+
+#[test]
+fn one_loss_causes_no_polls_for_ever() {
+    let mut net = Net::new(limits(), MS, 0);
+    net.stream(flow(4000), 300);
+    net.loss_percent = 100;
+    net.send_next(flow(4000));
+    net.loss_percent = 0;
+    // The reports of the terms, and the polls, end some time after the loss.
+    let seconds = |net: &mut Net, count: usize| {
+        let before = net.agent.totals().messages + net.answers;
+        net.stream(flow(4000), count * 1000);
+        net.agent.totals().messages + net.answers - before
+    };
+    assert!(seconds(&mut net, 5) > 500);
+    seconds(&mut net, 15);
+    let quiet = seconds(&mut net, 10);
+    assert!(quiet <= 200, "{quiet}");
+}
+
+/// A stranger, or the destination, can send what looks like packets of any protocol.
+#[test]
+fn arrivals_do_not_make_a_plain_flow_one_that_bears_markers() {
+    for arrival in [initial(1), arriving::tunnelled(1), vec![0x30, 0, 0x88, 0xb6, 0, 0, 0, 1]] {
+        let mut net = Net::new(limits(), MS, 0);
+        for number in 0..100_u16 {
+            net.send(flow(4000), &metric(number.into()));
+            net.answer(flow(4000), &arrival);
+            net.answer(flow(4000), &arriving::rtp(1, number));
+            net.run(MS);
+        }
+        assert_eq!((net.agent.totals().markers, net.agent.counts().0), (0, 0));
+    }
+}
 
 /// Messages of the agent and of the proxy in a minute without loss.
 fn messages_of(spacing: Duration, each: impl Fn(&mut Net, u16)) -> [u64; 2] {
@@ -337,6 +374,7 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
     let mut net = Net::new(limits(), MS, 100);
     net.send(flow(4000), &initial(1));
     net.run(500 * MS);
+    assert_eq!(net.agent.totals().resent, 0);
 }
 
 /// If the operator names the proxy, the agent asks it at once, and does not wait for its answer.

@@ -117,8 +117,8 @@ impl Keeping {
         self.missed.is_some_and(|missed| now < missed + self.misses_for)
     }
 
-    /// Notes for a frugal sender that a datagram is missing. Returns whether that is the first for some
-    /// time.
+    /// Notes for a frugal sender that a datagram is missing. Returns whether that is the first for
+    /// some time.
     fn note_missing(&mut self, now: Instant) -> bool {
         let is_first = !self.misses(now);
         if is_first {

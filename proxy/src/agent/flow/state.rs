@@ -1,0 +1,70 @@
+//! What the operator reads about a flow: whether it is helped, and if not, why.
+
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{Assistance, Reason};
+
+use super::super::journal::Withheld;
+use super::HelpedFlow;
+
+impl HelpedFlow {
+    /// The longest near RTT with which repairs are in time, once the near RTT is measured.
+    pub(in super::super) fn near_most(&self) -> Option<Duration> {
+        self.near().map(|near| self.longest_near(near))
+    }
+
+    /// States for the operator whether what arrives is helped, and if not, why. `takes` states
+    /// whether the host takes copies, and `is_local` whether it is the flow's source.
+    pub(in super::super) fn arrivals(&self, takes: bool, is_local: bool, now: Instant) -> String {
+        let why = match &self.reception {
+            _ if !takes => "no TUN device",
+            None if self.arriving.kind.is_numbered() => "other headers, or terms change",
+            None => "no numbers",
+            Some(_) if self.rests.is_some() => "a pause",
+            Some(_) if self.sender.is_kept() => match self.withheld(now) {
+                None => "helped",
+                Some(Withheld::Congested) => "a queue grows",
+                Some(Withheld::Far) => "too far",
+                Some(Withheld::Unmeasured) => "not measured yet",
+            },
+            // A proxy keeps copies only for the address that it sees.
+            Some(_) if !is_local => "not to this host",
+            Some(_) => "no copies at a proxy",
+        };
+        why.to_owned()
+    }
+
+    /// States for the operator whether what leaves is helped, and if not, why. `is_pinned` states
+    /// whether the operator has named the proxy's key, and `strays` whether answers came along
+    /// another path.
+    pub(in super::super) fn state(&self, is_pinned: bool, strays: bool, now: Instant) -> String {
+        if let Some((_, why)) = self.rests {
+            return why.to_string();
+        }
+        match (self.sender.assistance(), self.withheld(now)) {
+            (Assistance::Assisted, None) if self.are_the_same => {
+                "its packets cannot be told apart".to_owned()
+            }
+            (Assistance::Assisted, None) if !self.kind().is_robust() => {
+                "helped, though its receiver may not put packets in order".to_owned()
+            }
+            (Assistance::Assisted, None) => "helped".to_owned(),
+            (Assistance::Assisted, Some(Withheld::Far)) => {
+                let ms = |time: Duration| time.as_secs_f64() * 1e3;
+                let near = self.near().unwrap_or_default();
+                let most = self.longest_near(near);
+                let (near, most) = (ms(near), ms(most));
+                format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)
+            }
+            (Assistance::Assisted, Some(why)) => why.to_string(),
+            // A proxy with another key looks like none.
+            (other @ Assistance::Seeking, _) if is_pinned => {
+                format!("{other}, or its key is not that of proxy-key")
+            }
+            (other @ Assistance::Unassisted(Reason::NotFound), _) if strays => {
+                format!("{other}, but answers arrive with other addresses: see the manual")
+            }
+            (other, _) => other.to_string(),
+        }
+    }
+}
