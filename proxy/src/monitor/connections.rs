@@ -15,6 +15,8 @@ use tokio::task::AbortHandle;
 const WAITING: usize = 64;
 /// Most requests at once. The server answers no further one, unless another takes too long.
 const REQUESTS: usize = 16;
+/// Most of them of one address, so that it keeps no other out.
+const OF_ADDRESS: usize = 12;
 /// How long an answer takes at least before another request may end it, so that clients that do not
 /// read keep nobody out. The status of stuck threads takes two seconds.
 const SLOW: Duration = Duration::from_secs(5);
@@ -98,7 +100,11 @@ impl Place {
     /// Notes that the connection has sent a whole request. Returns whether the server answers it.
     pub(crate) fn requested(&self, now: Instant) -> bool {
         let mut table = self.connections.table();
+        let peer = table.open.get(&self.number).map(|own| own.peer);
         let answered = || table.open.iter().filter(|(_, other)| other.answered);
+        if answered().filter(|(_, other)| Some(other.peer) == peer).count() >= OF_ADDRESS {
+            return false;
+        }
         if answered().count() >= REQUESTS {
             let slow = answered()
                 .filter(|(_, other)| now.saturating_duration_since(other.since) >= SLOW)
@@ -168,11 +174,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_beyond_the_limit_ends_only_a_slow_answer() {
+    async fn an_address_takes_a_part_of_the_requests() {
         let fixture = Fixture::new();
         let places: Vec<_> = (0..REQUESTS).map(|_| fixture.open(1)).collect();
+        let answered = places.iter().filter(|place| place.requested(fixture.now)).count();
+        assert_eq!(answered, OF_ADDRESS);
+        assert!(fixture.open(2).requested(fixture.now));
+    }
+
+    #[tokio::test]
+    async fn a_request_beyond_the_limit_ends_only_a_slow_answer() {
+        let fixture = Fixture::new();
+        let addresses = (1..).flat_map(|peer| [peer; OF_ADDRESS]);
+        let places: Vec<_> = addresses.take(REQUESTS).map(|peer| fixture.open(peer)).collect();
         assert!(places.iter().all(|place| place.requested(fixture.now)));
-        let further = fixture.open(2);
+        let further = fixture.open(99);
         assert!(!further.requested(fixture.now + SLOW - Duration::from_millis(1)));
         assert!(places.iter().all(|place| fixture.is_open(place)));
         assert!(further.requested(fixture.now + SLOW));
