@@ -77,6 +77,9 @@ pub(in crate::sender) struct Keeping {
     /// and how many samples must come before it requests copies.
     missed: Option<Instant>,
     misses_for: Duration,
+    /// The datagram that a TAIL named, when none had been missing for some time. A TAIL may
+    /// overtake datagrams, so only another one shows that it is.
+    named: Option<u32>,
     samples_left: u32,
     spacing: Spacing,
     pub(in crate::sender) protection: ReceivedParity,
@@ -340,6 +343,11 @@ impl Established {
         });
         // A frugal sender asks for nothing that came before its flow had a datagram.
         let has_begun = latest.is_some() || context.config.frugal.is_none();
+        let is_frugal = context.config.frugal.is_some() && !self.keeping.misses(context.now);
+        let is_news = self.keeping.named.replace(last) != Some(last);
+        if is_frugal && is_news {
+            return;
+        }
         if self.fetches() && is_due && has_begun && latest != Some(last) {
             self.note_missing(context);
             self.keeping.fetcher.want_tail(latest, context.now);
