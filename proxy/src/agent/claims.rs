@@ -2,9 +2,12 @@
 //!
 //! A proxy that reports losses which did not happen makes the agent send packets twice, and the
 //! agent cannot see what arrives at the destination. But it can compare: its own polls cross the
-//! same near segment as the flow's packets, and at least as many of them stay unanswered as packets
-//! are lost. And what repairs may cost for long is bounded in any case.
+//! same near segment as the packets, and at least as many of them stay unanswered as packets are
+//! lost. And what repairs may cost for long is bounded in any case. All flows that a proxy reports
+//! count together, so that short ones are no way around this.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// While a proxy reports losses, the agent polls it with every so many packets.
@@ -16,14 +19,20 @@ const CLAIMED: Duration = Duration::from_secs(10);
 /// A proxy is not believed if fewer than this part of those polls were lost. Losses come in bursts,
 /// so the share of the polls varies more than that of the packets.
 const PART: u64 = 4;
-/// Repairs may take this part of the program's own bytes for long, as on a link that loses every
+/// How long a proxy is not believed: at first, and at most. Each time is twice as long as the one
+/// before. A proxy that was believed for as long begins with the first again.
+const DISTRUST: Duration = Duration::from_secs(10);
+const LONGEST_DISTRUST: Duration = Duration::from_secs(320);
+/// Repairs may take this part of the programs' own bytes for long, as on a link that loses every
 /// ninth packet.
 const SHARE: usize = 8;
 /// What repairs may take beyond that, for a short time.
-const SAVED: usize = 256 * 1024;
+const SAVED: usize = 64 * 1024;
+/// Most proxies that the agent remembers.
+const PROXIES: usize = 64;
 
-/// Counts of a flow since it began.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the flows of a proxy have sent and lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Packets that left, with repairs.
     pub(super) packets: u64,
@@ -34,36 +43,87 @@ pub(super) struct Counts {
     pub(super) answers: u64,
 }
 
-/// Compares the losses that a proxy reports with those of the agent's own polls.
+/// How far the agent believes a proxy.
 #[derive(Debug)]
-pub(super) struct Claims {
-    /// The counts at the first loss that was reported since the latest judgement, and the time of
-    /// the latest loss.
+pub(super) struct Trust {
+    /// The counts since the first loss that was reported since the latest judgement, and the time
+    /// of the latest loss.
     since: Option<(Counts, Instant)>,
     /// Packets until the next poll.
     until_poll: u64,
     polled: Option<Instant>,
     /// Bytes that repairs may take.
     budget: usize,
+    /// Until when it is not believed, or since when it is again.
+    until: Option<Instant>,
+    /// How long it is not believed the next time.
+    distrust: Duration,
+    /// When one of its flows had a packet.
+    used: Instant,
 }
 
-impl Default for Claims {
-    fn default() -> Self {
-        Self { since: None, until_poll: EVERY, polled: None, budget: SAVED }
+impl Trust {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: None,
+            until_poll: EVERY,
+            polled: None,
+            budget: SAVED,
+            until: None,
+            distrust: DISTRUST,
+            used: now,
+        }
     }
-}
 
-impl Claims {
-    /// Notes a packet of the program.
-    pub(super) fn on_packet(&mut self, len: usize) {
-        self.budget = (self.budget + len / SHARE).min(SAVED);
-        self.until_poll = self.until_poll.saturating_sub(1);
+    /// Notes packets of the programs, and what happened to them.
+    pub(super) fn note(&mut self, counts: Counts, bytes: usize, now: Instant) {
+        self.used = now;
+        self.budget = (self.budget + bytes / SHARE).min(SAVED);
+        self.until_poll = self.until_poll.saturating_sub(counts.packets);
+        self.since.take_if(|(_, latest)| *latest + CLAIMED <= now);
+        let begins = counts.lost > 0 && self.believes(now);
+        match &mut self.since {
+            Some((since, latest)) => {
+                since.packets += counts.packets;
+                since.lost += counts.lost;
+                since.polls += counts.polls;
+                since.answers += counts.answers;
+                if counts.lost > 0 {
+                    *latest = now;
+                }
+            }
+            None if begins => {
+                self.since = Some((Counts::default(), now));
+            }
+            None => {}
+        }
+        self.judge(now);
+    }
+
+    fn judge(&mut self, now: Instant) {
+        let Some((Counts { packets, lost, polls, answers }, _)) = self.since else { return };
+        let expected = polls.saturating_mul(lost) / packets.max(1);
+        if expected < JUDGED {
+            return;
+        }
+        self.since = None;
+        if polls.saturating_sub(answers) < expected / PART {
+            if self.until.is_some_and(|until| until + self.distrust <= now) {
+                self.distrust = DISTRUST;
+            }
+            self.until = Some(now + self.distrust);
+            self.distrust = (2 * self.distrust).min(LONGEST_DISTRUST);
+        }
+    }
+
+    /// Whether the agent believes what the proxy reports.
+    pub(super) fn believes(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
     }
 
     /// Whether to poll the proxy now. `spacing`: the shortest time between two polls, so that the
     /// answer to one shows whether the other was lost.
     pub(super) fn wants_poll(&mut self, spacing: Duration, now: Instant) -> bool {
-        self.since.take_if(|(_, latest)| *latest + CLAIMED <= now);
         let is_due = self.since.is_some()
             && self.until_poll == 0
             && self.polled.is_none_or(|polled| polled + spacing <= now);
@@ -73,34 +133,28 @@ impl Claims {
         is_due
     }
 
-    /// Notes losses that the proxy reported. Returns false if it is not to be believed.
-    pub(super) fn on_losses(&mut self, counts: Counts, now: Instant) -> bool {
-        let Some((since, latest)) = &mut self.since else {
-            self.since = Some((counts, now));
-            return true;
-        };
-        *latest = now;
-        let polls = counts.polls.saturating_sub(since.polls);
-        let packets = counts.packets.saturating_sub(since.packets).max(1);
-        let expected = polls.saturating_mul(counts.lost.saturating_sub(since.lost)) / packets;
-        if expected < JUDGED {
-            return true;
-        }
-        let answers = counts.answers.saturating_sub(since.answers);
-        *since = counts;
-        polls.saturating_sub(answers) >= expected / PART
-    }
-
     /// Spends the bytes of a repair. Returns false, and spends nothing, if they are too many.
     pub(super) fn spend(&mut self, len: usize) -> bool {
         let left = self.budget.checked_sub(len);
         self.budget = left.unwrap_or(self.budget);
         left.is_some()
     }
+}
 
-    /// Forgets what was compared, because another proxy may report the flow from now on.
-    pub(super) fn begin_again(&mut self) {
-        (self.since, self.polled) = (None, None);
+/// How far the agent believes each proxy.
+#[derive(Debug, Default)]
+pub(super) struct Trusts(HashMap<SocketAddr, Trust>);
+
+impl Trusts {
+    /// That of a proxy. If there are too many, the agent forgets the one that was used longest ago.
+    pub(super) fn of(&mut self, proxy: SocketAddr, now: Instant) -> &mut Trust {
+        if self.0.len() >= PROXIES && !self.0.contains_key(&proxy) {
+            let oldest = self.0.iter().min_by_key(|(_, trust)| trust.used);
+            if let Some(oldest) = oldest.map(|(address, _)| *address) {
+                self.0.remove(&oldest);
+            }
+        }
+        self.0.entry(proxy).or_insert_with(|| Trust::new(now))
     }
 }
 
@@ -109,38 +163,62 @@ mod tests {
     use super::*;
     use crate::runtime::clock;
 
+    const PACKET: Counts = Counts { packets: 1, lost: 0, polls: 0, answers: 0 };
+
     #[test]
     fn a_proxy_is_believed_if_polls_are_lost_like_packets() {
         for (lost_percent, polls_lost_percent, believed) in
             [(1, 1, true), (10, 10, true), (10, 4, true), (10, 1, false), (50, 0, false)]
         {
-            let mut claims = Claims::default();
-            let mut counts = Counts::default();
-            let mut judged = true;
+            let now = clock();
+            let mut trust = Trust::new(now);
+            let (mut polls, mut believes) = (0, true);
             for packet in 1..100_000_u64 {
-                claims.on_packet(1200);
-                counts.packets += 1;
-                if claims.wants_poll(Duration::ZERO, clock()) {
-                    counts.polls += 1;
-                    counts.answers += u64::from(counts.polls % 100 >= polls_lost_percent);
+                let mut counts = PACKET;
+                if trust.wants_poll(Duration::ZERO, now) {
+                    polls += 1;
+                    counts.polls = 1;
+                    counts.answers = u64::from(polls % 100 >= polls_lost_percent);
                 }
-                if packet % 100 < lost_percent {
-                    counts.lost += 1;
-                    judged &= claims.on_losses(counts, clock());
-                }
+                counts.lost = u64::from(packet % 100 < lost_percent);
+                trust.note(counts, 1200, now);
+                believes &= trust.believes(now);
             }
-            assert_eq!(judged, believed, "{lost_percent} {polls_lost_percent}");
+            assert_eq!(believes, believed, "{lost_percent} {polls_lost_percent}");
+            assert!(trust.believes(now + DISTRUST));
         }
     }
 
     #[test]
+    fn each_lie_costs_more() {
+        let mut now = clock();
+        let mut trust = Trust::new(now);
+        let lie = |trust: &mut Trust, now| {
+            for _ in 0..1000 {
+                let polls = u64::from(trust.wants_poll(Duration::ZERO, now));
+                trust.note(Counts { lost: 1, polls, answers: polls, ..PACKET }, 9, now);
+            }
+        };
+        for seconds in [10, 20, 40, 80, 160, 320, 320] {
+            lie(&mut trust, now);
+            now += Duration::from_secs(seconds);
+            assert!(!trust.believes(now - Duration::from_millis(1)), "{seconds}");
+            assert!(trust.believes(now), "{seconds}");
+        }
+        now += LONGEST_DISTRUST;
+        lie(&mut trust, now);
+        assert!(trust.believes(now + DISTRUST), "it was believed for long");
+    }
+
+    #[test]
     fn repairs_take_an_eighth_for_long() {
-        let mut claims = Claims::default();
+        let now = clock();
+        let mut trust = Trust::new(now);
         let (mut sent, mut spent) = (0, 0);
         for _ in 0..10_000 {
-            claims.on_packet(1000);
+            trust.note(PACKET, 1000, now);
             sent += 1000;
-            spent += if claims.spend(1000) { 1000 } else { 0 };
+            spent += if trust.spend(1000) { 1000 } else { 0 };
             assert!(spent <= SAVED + sent / SHARE, "{spent} of {sent}");
         }
         assert!(spent + 2000 > SAVED + sent / SHARE, "{spent} of {sent}");
@@ -148,18 +226,29 @@ mod tests {
 
     #[test]
     fn polls_follow_losses_and_packets() {
-        let (mut claims, now) = (Claims::default(), clock());
+        let now = clock();
+        let mut trust = Trust::new(now);
         let spacing = Duration::from_millis(5);
-        let pass = |claims: &mut Claims| (0..EVERY).for_each(|_| claims.on_packet(9));
-        pass(&mut claims);
-        assert!(!claims.wants_poll(spacing, now), "no loss");
-        claims.on_losses(Counts::default(), now);
-        assert!(claims.wants_poll(spacing, now));
-        assert!(!claims.wants_poll(spacing, now + spacing), "no packet");
-        pass(&mut claims);
-        assert!(!claims.wants_poll(spacing, now + spacing / 2));
-        assert!(claims.wants_poll(spacing, now + spacing));
-        pass(&mut claims);
-        assert!(!claims.wants_poll(spacing, now + CLAIMED), "no loss for long");
+        let pass = |trust: &mut Trust, now| trust.note(Counts { packets: EVERY, ..PACKET }, 9, now);
+        pass(&mut trust, now);
+        assert!(!trust.wants_poll(spacing, now), "no loss");
+        trust.note(Counts { packets: 0, lost: 1, ..PACKET }, 0, now);
+        assert!(trust.wants_poll(spacing, now));
+        assert!(!trust.wants_poll(spacing, now + spacing), "no packet");
+        pass(&mut trust, now);
+        assert!(!trust.wants_poll(spacing, now + spacing / 2));
+        assert!(trust.wants_poll(spacing, now + spacing));
+        pass(&mut trust, now + CLAIMED);
+        assert!(!trust.wants_poll(spacing, now + CLAIMED), "no loss for long");
+    }
+
+    #[test]
+    fn proxies_are_remembered_up_to_a_limit() {
+        let (mut trusts, now) = (Trusts::default(), clock());
+        for number in 0..1000_u16 {
+            let proxy = SocketAddr::from(([192, 0, 2, 1], number));
+            trusts.of(proxy, now + Duration::from_millis(number.into()));
+            assert!(trusts.0.len() <= PROXIES);
+        }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     let limits = limits(config, tun.is_some());
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
-    agent.set_local(&host.local);
+    agent.set_local(&host.local, &host.hardware);
     let known = Arc::new(AgentLimits::of(config));
     if let Some(listener) = metrics {
         let asked = handle.clone();
@@ -364,7 +364,7 @@ impl Loop<'_> {
     fn check(&mut self) {
         self.checked = clock();
         self.host = Host::read(&self.started.interfaces);
-        self.agent.set_local(&self.host.local);
+        self.agent.set_local(&self.host.local, &self.host.hardware);
         let mut ended = Vec::new();
         for interface in &mut self.interfaces {
             match &mut interface.captures {

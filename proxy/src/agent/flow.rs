@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Route, Sender,
-    SenderConfig, Store, Terms,
+    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Reason, Route,
+    Sender, SenderConfig, Store, Terms,
 };
 
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
-use super::claims::{Claims, Counts};
+use super::claims::{Counts, Trust, Trusts};
 use super::frame::{Passing, Template};
 use super::journal::{Journal, Rest, Withheld};
 use super::kind::{Classifier, Kind};
@@ -161,13 +161,22 @@ pub(super) struct HelpedFlow {
     /// The losses at the last decision about reordering, and how many of them turned out to be
     /// late.
     judged: (u64, u64),
-    claims: Claims,
+    /// What the proxy's trust does not know yet: counts, and bytes of the program's packets.
+    news: (Counts, usize),
+    /// The sender's polls and answers that it knows.
+    polls: (u64, u64),
+    /// The proxy's reports are not believed.
+    is_unbelieved: bool,
     /// Its packets overtake each other.
     reorders: bool,
     /// A proxy reported it at least once.
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
     pub(super) only_arrives: bool,
+    /// Its source is this host. A proxy that keeps copies for others is none.
+    is_own: bool,
+    /// The operator knows the proxy's key.
+    is_pinned: bool,
     journal: Journal,
     pub(super) sent: u64,
     pub(super) lost: u64,
@@ -201,7 +210,7 @@ impl HelpedFlow {
         config: SenderConfig,
         seed: [u8; 32],
         template: Template,
-        (flow, candidate): (Flow, Candidate),
+        (flow, candidate, is_own): (Flow, Candidate, bool),
         now: Instant,
     ) -> Self {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
@@ -209,6 +218,7 @@ impl HelpedFlow {
         // Most links keep the order, and the next packet may be far away in time.
         let frugal = Some(frugal_after(candidate.classifier.kind));
         let config = SenderConfig { terms, packet_threshold: 1, frugal, ..for_flow(config) };
+        let is_pinned = config.key.is_some();
         let mut sender = Sender::new(config, seed);
         sender.start(flow, now);
         Self {
@@ -238,10 +248,14 @@ impl HelpedFlow {
             rests: None,
             rest: REST,
             judged: (0, 0),
-            claims: Claims::default(),
+            news: Default::default(),
+            polls: (0, 0),
+            is_unbelieved: false,
             reorders: false,
             was_assisted: false,
             only_arrives: candidate.only_arrives(),
+            is_own,
+            is_pinned,
             journal: Journal::begin(flow, candidate.classifier.kind),
             sent: 0,
             lost: 0,
@@ -271,7 +285,7 @@ impl HelpedFlow {
         if self.reception.is_none() {
             self.arriving.note(payload);
             let kind = self.arriving.kind;
-            if !kind.is_numbered() {
+            if !kind.is_numbered() || !self.is_own {
                 return false;
             }
             self.reception = Reception::begin(kind, self.position, arriving).map(Box::new);
@@ -295,7 +309,9 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
-        if let Some(reception) = &mut self.reception
+        let may_receive = self.is_pinned || self.sends(now);
+        if may_receive
+            && let Some(reception) = &mut self.reception
             && reception.on_copy(copy, &mut self.sender, now)
         {
             let delivered = u64::from(outbox.push_packet(reception.template(), copy));
@@ -373,11 +389,9 @@ impl HelpedFlow {
             self.uncounted_left -= 1;
         }
         self.next_tag += 1;
-        self.claims.on_packet(payload.len());
-        let spacing = self.sender.near_rtt().map(|near| near + near / 4);
-        if spacing.is_some_and(|spacing| self.claims.wants_poll(spacing, now)) {
-            self.sender.poll_now(now);
-        }
+        let (counts, bytes) = &mut self.news;
+        counts.packets += 1;
+        *bytes += payload.len();
         Sighting::FromProgram
     }
 
@@ -422,7 +436,6 @@ impl HelpedFlow {
         self.under_way.clear_repairs();
         (self.round_trip, self.congested_until) = (RoundTrip::unknown(), None);
         (self.full_since, self.rests, self.woke, self.rest) = (None, None, None, REST);
-        self.claims.begin_again();
         self.reorders = false;
         let stats = self.sender.stats();
         self.judged = (stats.early_lost, stats.turned_up);
@@ -433,6 +446,16 @@ impl HelpedFlow {
     /// Whether a proxy reports it now.
     pub(super) fn is_assisted(&self) -> bool {
         self.rests.is_none() && self.sender.assistance() == Assistance::Assisted
+    }
+
+    /// Whether a proxy refuses it, because it has reached a limit.
+    pub(super) fn has_no_place(&self) -> bool {
+        self.sender.assistance() == Assistance::Unassisted(Reason::ProxyFull)
+    }
+
+    /// Asks a proxy for help again.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        self.sender.start(self.flow, now);
     }
 
     /// Asks a proxy for help again after a pause.
@@ -462,22 +485,20 @@ impl HelpedFlow {
         }
         self.rests = Some((now + self.rest, why));
         self.rest = (2 * self.rest).min(LONGEST_REST);
-        self.claims.begin_again();
         self.sender.stop();
     }
 
-    /// Judges whether the losses that the proxy reports are plausible.
-    fn judge_claims(&mut self, now: Instant) {
+    /// Tells the proxy's trust what is new. Returns whether the agent has to poll.
+    fn report(&mut self, trust: &mut Trust, lost: u64, now: Instant) -> bool {
         let stats = self.sender.stats();
-        let counts = Counts {
-            packets: self.sent + self.resent,
-            lost: self.lost,
-            polls: stats.polls,
-            answers: stats.polls_answered,
-        };
-        if !self.claims.on_losses(counts, now) && self.rests.is_none() {
-            self.pause(Rest::Claims, now);
-        }
+        let (polls, answers) = mem::replace(&mut self.polls, (stats.polls, stats.polls_answered));
+        let (counts, bytes) = mem::take(&mut self.news);
+        let polls = stats.polls.saturating_sub(polls);
+        let answers = stats.polls_answered.saturating_sub(answers);
+        trust.note(Counts { lost, polls, answers, ..counts }, bytes, now);
+        self.is_unbelieved = !trust.believes(now);
+        let spacing = self.sender.near_rtt().map(|near| near + near / 4);
+        spacing.is_some_and(|spacing| trust.wants_poll(spacing, now))
     }
 
     /// The kind of its packets.
@@ -508,6 +529,9 @@ impl HelpedFlow {
 
     /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
     pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
+        if self.is_unbelieved {
+            return Some(Withheld::Unbelieved);
+        }
         if self.congested_until.is_some_and(|until| now < until) {
             return Some(Withheld::Congested);
         }
@@ -542,8 +566,8 @@ impl HelpedFlow {
     /// Completes an input: sends lost packets again, and the messages that the sender has ready.
     pub(super) fn flush(
         &mut self,
-        outbox: &mut Outbox,
-        scratch: &mut Vec<u64>,
+        (outbox, scratch): (&mut Outbox, &mut Vec<u64>),
+        trusts: &mut Trusts,
         totals: &mut Totals,
         now: Instant,
     ) {
@@ -574,11 +598,19 @@ impl HelpedFlow {
         totals.lost += count;
         if count > 0 {
             self.judge_losses();
-            self.judge_claims(now);
+        }
+        let proxy = self.sender.proxy().map(|(proxy, _)| proxy);
+        let mut trust = proxy.map(|proxy| trusts.of(proxy, now));
+        if let Some(trust) = &mut trust
+            && self.report(trust, count, now)
+        {
+            self.sender.poll_now(now);
         }
         let withheld = self.withheld(now);
         if self.reception.is_some() {
-            self.sender.set_fetching(withheld.is_none());
+            // A program that no longer sends may have ended, and nothing would check what arrives.
+            let may_receive = self.is_pinned || self.sends(now);
+            self.sender.set_fetching(withheld.is_none() && may_receive);
         }
         if count > 0
             && let Some(why) = withheld
@@ -591,9 +623,10 @@ impl HelpedFlow {
                 for tag in scratch.iter().copied() {
                     let names = [tag, tag | SECOND];
                     let names = if twice && tag < TWICE { &names[..] } else { &names[..1] };
-                    self.repair(tag, names, outbox, totals, now);
+                    self.repair(tag, names, trust.as_deref_mut(), outbox, totals, now);
                 }
             }
+            Some(Withheld::Unbelieved) => totals.withheld_late += count,
             Some(Withheld::Congested) => totals.withheld_congested += count,
             Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += count,
         }
@@ -621,11 +654,15 @@ impl HelpedFlow {
         }
     }
 
+    /// Whether the program has sent a short time ago.
+    fn sends(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|seen| now < seen + SENDS)
+    }
+
     /// Whether markers may leave along the flow's path. They pass no firewall of this host, so the
     /// flow's own packets must have passed it a short time ago. Some programs show each to people.
     fn may_mark(&self, now: Instant) -> bool {
-        !self.kind().reports_strangers()
-            && (self.only_arrives || self.seen.is_some_and(|seen| now < seen + SENDS))
+        !self.kind().reports_strangers() && self.sends(now)
     }
 
     /// Declares losses as early as the order of packets allows. Where they overtake each other, few
@@ -657,7 +694,7 @@ impl HelpedFlow {
     fn repeat_uncounted(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
         let mut uncounted = mem::take(&mut self.uncounted);
         for tag in uncounted.drain(..) {
-            self.repair(tag, &[tag | SECOND], outbox, totals, now);
+            self.repair(tag, &[tag | SECOND], None, outbox, totals, now);
         }
         self.uncounted = uncounted;
     }
@@ -667,6 +704,7 @@ impl HelpedFlow {
         &mut self,
         tag: u64,
         names: &[u64],
+        mut trust: Option<&mut Trust>,
         outbox: &mut Outbox,
         totals: &mut Totals,
         now: Instant,
@@ -681,13 +719,14 @@ impl HelpedFlow {
                 return;
             };
             let len = payload.len();
-            if !self.claims.spend(len) {
+            if trust.as_mut().is_some_and(|trust| !trust.spend(len)) {
                 totals.withheld_late += u64::from(name == tag);
                 self.store.refund(len);
                 return;
             }
             if outbox.push_frame(&self.template, payload) {
                 self.resent += 1;
+                self.news.0.packets += 1;
                 totals.resent += 1;
                 totals.resent_bytes += len as u64;
                 self.under_way.push_repair(name, payload, now);

@@ -15,6 +15,7 @@ use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::{debug, info};
 
 use super::candidate::Candidate;
+use super::claims::Trusts;
 use super::filter::Filter;
 use super::flow::{HelpedFlow, SEARCHES, Sighting, UNWRITTEN};
 use super::frame::{Passing, Template};
@@ -89,8 +90,9 @@ pub(super) struct Agent {
     known: HashMap<(u32, bool), Known>,
     /// When an answer arrived along the path of no flow.
     stray: Option<Instant>,
-    /// The machine's addresses.
+    /// The machine's addresses, and those of its interfaces' hardware.
     local: HashSet<IpAddr>,
+    hardware: HashSet<[u8; 6]>,
     work: Work,
 }
 
@@ -119,6 +121,7 @@ struct Work {
     memory: usize,
     outbox: Outbox,
     scratch: Vec<u64>,
+    trusts: Trusts,
     totals: Totals,
 }
 
@@ -162,9 +165,9 @@ impl Work {
 
     /// Completes an input of a flow: queues what it has ready, and sets its timer.
     fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
-        let Self { outbox, scratch, totals, numbers, timers, .. } = self;
+        let Self { outbox, scratch, trusts, totals, numbers, timers, .. } = self;
         let (flow, ends) = (helped.flow, helped.ends());
-        helped.flush(outbox, scratch, totals, now);
+        helped.flush((outbox, scratch), trusts, totals, now);
         if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
             forget_numbers(numbers, helped);
             helped.numbers.clear();
@@ -185,7 +188,8 @@ impl Work {
     fn end(&mut self, mut helped: Box<HelpedFlow>, why: &str, now: Instant) {
         helped.log_end(why);
         helped.sender.stop();
-        helped.flush(&mut self.outbox, &mut self.scratch, &mut self.totals, now);
+        let Self { outbox, scratch, trusts, totals, .. } = self;
+        helped.flush((outbox, scratch), trusts, totals, now);
         self.totals.add(helped.sender.stats());
         self.memory = self.memory.saturating_sub(helped.memory());
         if let Some(armed) = helped.armed {
@@ -215,6 +219,7 @@ impl Agent {
             known: HashMap::new(),
             stray: None,
             local: HashSet::new(),
+            hardware: HashSet::new(),
             sweep_at: None,
             unhelped: VecDeque::new(),
             unhelped_arriving: VecDeque::new(),
@@ -228,9 +233,10 @@ impl Agent {
         self.limits = limits;
     }
 
-    /// Notes the machine's addresses.
-    pub(super) fn set_local(&mut self, local: &HashSet<IpAddr>) {
+    /// Notes the machine's addresses, and those of its interfaces' hardware.
+    pub(super) fn set_local(&mut self, local: &HashSet<IpAddr>, hardware: &HashSet<[u8; 6]>) {
         self.local.clone_from(local);
+        self.hardware.clone_from(hardware);
     }
 
     /// Notes a datagram that leaves, or all datagrams of a merged frame.
@@ -344,7 +350,9 @@ impl Agent {
         };
         let mut config = self.limits.sender.clone();
         config.proxy = proxy;
-        let helped = Box::new(HelpedFlow::begin(config, seed, template, (flow, candidate), now));
+        let is_own = self.local.contains(&flow.source.ip());
+        let about = (flow, candidate, is_own);
+        let helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
         self.work.totals.flows += 1;
         self.helped += 1;
         self.only_arriving += usize::from(helped.only_arrives);
@@ -481,14 +489,17 @@ impl Agent {
                 }
                 // A receiver may send nothing. Anyone can send such packets, and a proxy that
                 // anyone runs may claim to have copies. So of flows that only arrive, the agent
-                // helps those to this host whose proxy the operator knows.
+                // helps those to this host whose proxy the operator names, and it sends nothing
+                // along their paths.
                 None if Sender::is_answer(payload) => {
                     self.stray = Some(now);
                     continue;
                 }
                 None if self.limits.delivers
                     && self.limits.sender.key.is_some()
+                    && self.limits.sender.proxy.is_some()
                     && self.local.contains(&flow.source.ip())
+                    && arriving.goes_to(&self.hardware)
                     && Kind::may_be_numbered(payload) =>
                 {
                     if let Some(candidate) = self.begin(flow, true, now) {
@@ -516,7 +527,7 @@ impl Agent {
         };
         // An error changes only the sender's counters.
         if let Ok(copy) = helped.sender.handle_input(from, message, now) {
-            self.named.on_answer(from, now);
+            self.named.on_answer(from.ip().to_canonical(), now);
             if let Some(copy) = copy.and_then(|copy| message.get(copy)) {
                 helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
             }
@@ -585,6 +596,7 @@ impl Agent {
                 self.flows.remove(&flow);
             }
         }
+        self.share_proxies(now);
         let Self { unhelped, unhelped_arriving, flows, .. } = self;
         for list in [unhelped, unhelped_arriving] {
             list.retain(|flow| !matches!(flows.get(flow), Some(Entry::Helped(_)) | None));

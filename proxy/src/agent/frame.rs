@@ -5,6 +5,7 @@
 //! frames whose VLAN tags are in their bytes. The agent computes lengths and checksums itself. A
 //! captured packet may lack its checksum, because the network card would have computed it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use pnet_packet::ipv4::{self, Ipv4Flags, MutableIpv4Packet};
@@ -37,6 +38,15 @@ pub(super) struct Passing<'a> {
 }
 
 impl<'a> Passing<'a> {
+    /// Whether the frame goes to one of these hardware addresses, or its link has none. A switch
+    /// that floods shows others, too.
+    pub(super) fn goes_to(&self, hardware: &HashSet<[u8; 6]>) -> bool {
+        match self.link {
+            Link::Ip => true,
+            Link::Ethernet => self.frame.first_chunk().is_some_and(|to| hardware.contains(to)),
+        }
+    }
+
     /// The payloads of its datagrams. The iterator is empty if a part is missing: checksums and
     /// identifiers require all bytes.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {

@@ -13,8 +13,9 @@ const MOST_BELOW: usize = 8;
 /// The machine's addresses, and by which interfaces messages to proxies leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Host {
-    /// The machine's own addresses.
+    /// The machine's own addresses, and those of its interfaces' hardware.
     pub(super) local: HashSet<IpAddr>,
+    pub(super) hardware: HashSet<[u8; 6]>,
     /// The kernel's index of the interface by which messages leave, for each named interface in its
     /// order: itself, or the bridge or bond of which it is a port.
     egress: Vec<Option<u32>>,
@@ -29,7 +30,8 @@ impl Host {
             addresses::egress_index(interface, &interfaces)
         });
         let local = interfaces.iter().flat_map(|it| &it.ips).map(|network| network.ip());
-        Self { local: local.collect(), egress: egress.collect() }
+        let hardware = interfaces.iter().filter_map(|it| it.mac).map(|mac| mac.octets());
+        Self { local: local.collect(), hardware: hardware.collect(), egress: egress.collect() }
     }
 
     /// The index of the interface by which messages leave for flows of the interface with this

@@ -13,18 +13,12 @@ use tracing::info;
 pub(super) enum Rest {
     /// A queue grew before the proxy for long. The agent's own messages may fill it.
     Queue,
-    /// The proxy reports losses that are not plausible.
-    Claims,
 }
 
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Queue => "a queue grew before the proxy for long: without help for a while",
-            Self::Claims => {
-                "the proxy reports more losses than the agent's own messages suffer: without help \
-                 for a while"
-            }
         })
     }
 }
@@ -42,6 +36,8 @@ pub(super) enum Withheld {
     Far,
     /// Nothing shows yet that a repair would be in time.
     Unmeasured,
+    /// The losses that the proxy reports are not plausible.
+    Unbelieved,
 }
 
 impl fmt::Display for Withheld {
@@ -50,6 +46,9 @@ impl fmt::Display for Withheld {
             Self::Congested => "a queue grows before the proxy",
             Self::Far => "the proxy is too far away for a repair in time",
             Self::Unmeasured => "the near RTT is not measured yet",
+            Self::Unbelieved => {
+                "the proxy reports more losses than the agent's own messages suffer"
+            }
         })
     }
 }

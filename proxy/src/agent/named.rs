@@ -4,7 +4,7 @@
 //! agent has a sender for each flow, and therefore also limits what all of them ask together.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::sender::HandleError;
@@ -13,67 +13,74 @@ use tracing::debug;
 
 use super::flow::HelpedFlow;
 
-/// Sessions that all flows together request from an address that has not answered. A session sends
-/// at most seven messages before it gives up.
+/// Sessions that all flows together request from an address that has not answered, at whatever
+/// ports. A session sends at most seven messages before it gives up.
 const MOST_REQUESTS: u32 = 4;
 /// After this time, the agent may request as many more.
 const REQUEST_PERIOD: Duration = Duration::from_secs(60);
 /// Most addresses that the agent remembers.
 const MOST: usize = 64;
-/// Most of them that have not answered, so that these displace no proxy for long.
+/// Most of them that have not answered, so that these displace no proxy for long; and those of them
+/// that one destination named.
 const MOST_STRANGERS: usize = 32;
+const MOST_OF_DESTINATION: usize = 4;
 
 /// The state of an address.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// It has answered as a proxy, most recently at this time.
     Proxy(Instant),
-    /// The agent requested this many sessions from it since this time. It has not answered.
-    Silent(u32, Instant),
+    /// The agent requested this many sessions from it since this time. It has not answered. The
+    /// last address is the destination whose answers named it first.
+    Silent(u32, Instant, IpAddr),
 }
 
 /// The addresses that answers have named.
 #[derive(Debug, Default)]
-pub(super) struct Named(HashMap<SocketAddr, Known>);
+pub(super) struct Named(HashMap<IpAddr, Known>);
 
 impl Named {
-    /// Whether the agent may request another session from an address.
-    pub(super) fn has_room(&mut self, proxy: SocketAddr, now: Instant) -> bool {
+    /// Whether the agent may request another session from an address that this destination named.
+    pub(super) fn has_room(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) -> bool {
         match self.0.get(&proxy) {
             Some(Known::Proxy(_)) => true,
-            Some(Known::Silent(asked, since)) => {
+            Some(Known::Silent(asked, since, _)) => {
                 *asked < MOST_REQUESTS || now >= *since + REQUEST_PERIOD
             }
             None => {
                 self.0.retain(|_, known| match known {
                     Known::Proxy(_) => true,
-                    Known::Silent(_, since) => now < *since + REQUEST_PERIOD,
+                    Known::Silent(_, since, _) => now < *since + REQUEST_PERIOD,
                 });
-                let strangers = self.0.values().filter(|it| matches!(it, Known::Silent(..)));
-                strangers.count() < MOST_STRANGERS
+                let by = self.0.values().filter_map(|known| match known {
+                    Known::Silent(_, _, by) => Some(*by),
+                    Known::Proxy(_) => None,
+                });
+                by.clone().count() < MOST_STRANGERS
+                    && by.filter(|by| *by == destination).count() < MOST_OF_DESTINATION
             }
         }
     }
 
-    /// Notes that a session was requested from an address.
-    pub(super) fn on_asked(&mut self, proxy: SocketAddr, now: Instant) {
+    /// Notes that a session was requested from an address that this destination named.
+    pub(super) fn on_asked(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) {
         self.make_room(proxy);
-        match self.0.entry(proxy).or_insert(Known::Silent(0, now)) {
+        match self.0.entry(proxy).or_insert(Known::Silent(0, now, destination)) {
             Known::Proxy(_) => {}
-            Known::Silent(asked, since) if now < *since + REQUEST_PERIOD => *asked += 1,
-            silent @ Known::Silent(..) => *silent = Known::Silent(1, now),
+            Known::Silent(asked, since, _) if now < *since + REQUEST_PERIOD => *asked += 1,
+            silent @ Known::Silent(..) => *silent = Known::Silent(1, now, destination),
         }
     }
 
     /// Notes that a proxy answered from an address.
-    pub(super) fn on_answer(&mut self, proxy: SocketAddr, now: Instant) {
+    pub(super) fn on_answer(&mut self, proxy: IpAddr, now: Instant) {
         self.make_room(proxy);
         self.0.insert(proxy, Known::Proxy(now));
     }
 
     /// Makes room for an address. If there are too many, it forgets the proxy whose last answer is
     /// the oldest.
-    fn make_room(&mut self, address: SocketAddr) {
+    fn make_room(&mut self, address: IpAddr) {
         if self.0.len() < MOST || self.0.contains_key(&address) {
             return;
         }
@@ -111,18 +118,18 @@ pub(super) fn on_answer(
         helped.sender.expect_proxy(proxy);
     }
     let latest = helped.sender.session_numbers().last();
-    let outcome = if is_own || is_other || !named.has_room(proxy, now) {
+    let destination = helped.flow.destination.ip();
+    let outcome = if is_own || is_other || !named.has_room(proxy.ip(), destination, now) {
         Err(HandleError::NotAsked)
     } else {
         helped.sender.handle_on_path(answer, now)
     };
     if outcome == Err(HandleError::NotAsked) {
-        let destination = helped.flow.destination;
         debug!("an answer on the path to {destination} names {proxy}: the agent does not ask it");
     }
     if helped.sender.session_numbers().last() != latest {
         helped.log_answer(proxy);
-        named.on_asked(proxy, now);
+        named.on_asked(proxy.ip(), destination, now);
     }
 }
 
@@ -134,15 +141,16 @@ mod tests {
     #[test]
     fn an_address_that_never_answers_gets_few_messages() {
         let (mut named, mut now) = (Named::default(), clock());
-        let proxy = |number: u8| SocketAddr::from(([198, 51, 100, number], 5252));
+        let proxy = |number: u8| IpAddr::from([198, 51, 100, number]);
         let mut asked = [0; 2];
         // A thousand answers a second for ten minutes, which name one address or many.
         for second in 0..600 {
             for number in 0..1000_u16 {
                 for (many, asked) in asked.iter_mut().enumerate() {
                     let address = proxy(if many == 0 { 0 } else { 1 + (number % 250) as u8 });
-                    if named.has_room(address, now) {
-                        named.on_asked(address, now);
+                    let by = IpAddr::from([203, 0, 113, (number % 100) as u8]);
+                    if named.has_room(address, by, now) {
+                        named.on_asked(address, by, now);
                         *asked += 1;
                     }
                 }
@@ -160,12 +168,28 @@ mod tests {
     }
 
     #[test]
+    fn a_destination_names_few_addresses() {
+        let (mut named, now) = (Named::default(), clock());
+        let [one, other] = [[203, 0, 113, 1], [203, 0, 113, 2]].map(IpAddr::from);
+        let proxies = (0..100).map(|number| IpAddr::from([198, 51, 100, number]));
+        let asked = proxies.filter(|proxy| {
+            let has_room = named.has_room(*proxy, one, now);
+            if has_room {
+                named.on_asked(*proxy, one, now);
+            }
+            has_room
+        });
+        assert_eq!(asked.count(), MOST_OF_DESTINATION);
+        assert!(named.has_room([192, 0, 2, 1].into(), other, now));
+    }
+
+    #[test]
     fn proxies_are_remembered_up_to_a_limit() {
         let (mut named, now) = (Named::default(), clock());
-        let address = |number: u32| SocketAddr::from((number.to_be_bytes(), 5252));
+        let address = |number: u32| IpAddr::from(number.to_be_bytes());
         for number in 0..1000 {
             let proxy = address(0x0909_0000 + number);
-            assert!(named.has_room(proxy, now), "{number}");
+            assert!(named.has_room(proxy, address(9), now), "{number}");
             named.on_answer(proxy, now + Duration::from_millis(number.into()));
             assert!(named.0.len() <= MOST);
         }

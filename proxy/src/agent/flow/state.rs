@@ -14,10 +14,12 @@ impl HelpedFlow {
     }
 
     /// States for the operator whether what arrives is helped, and if not, why. `takes` states
-    /// whether the host takes copies, and `is_local` whether it is the flow's source.
-    pub(in super::super) fn arrivals(&self, takes: bool, is_local: bool, now: Instant) -> String {
+    /// whether the host takes copies.
+    pub(in super::super) fn arrivals(&self, takes: bool, now: Instant) -> String {
         let why = match &self.reception {
             _ if !takes => "no TUN device",
+            // A proxy keeps copies only for the address that it sees.
+            None if self.arriving.kind.is_numbered() && !self.is_own => "not to this host",
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
             Some(_) if self.rests.is_some() => "a pause",
@@ -26,9 +28,8 @@ impl HelpedFlow {
                 Some(Withheld::Congested) => "a queue grows",
                 Some(Withheld::Far) => "too far",
                 Some(Withheld::Unmeasured) => "not measured yet",
+                Some(Withheld::Unbelieved) => "not believed",
             },
-            // A proxy keeps copies only for the address that it sees.
-            Some(_) if !is_local => "not to this host",
             Some(_) => "no copies at a proxy",
         };
         why.to_owned()

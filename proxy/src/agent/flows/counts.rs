@@ -56,11 +56,7 @@ impl Agent {
             interface: name(helped.interface()),
             kind: helped.kind().to_string(),
             state: helped.state(self.limits.sender.key.is_some(), strays, now),
-            arrivals: helped.arrivals(
-                self.limits.delivers,
-                self.local.contains(&helped.flow.source.ip()),
-                now,
-            ),
+            arrivals: helped.arrivals(self.limits.delivers, now),
             assisted: helped.is_assisted(),
             proxy: helped.sender.proxy().map(|(address, _)| address),
             proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),

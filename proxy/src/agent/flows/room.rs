@@ -83,6 +83,24 @@ impl Agent {
         self.helped().filter(gives_way).min_by(order).map(|helped| helped.flow)
     }
 
+    /// Gives one flow that has no place at its proxy that of a slower one.
+    pub(super) fn share_proxies(&mut self, now: Instant) {
+        let refused = self.helped().filter(|helped| helped.has_no_place());
+        let Some(refused) = refused.max_by(|one, other| one.rate.total_cmp(&other.rate)) else {
+            return;
+        };
+        let (flow, rate) = (refused.flow, refused.rate);
+        let slower = self.helped().filter(|it| it.is_assisted() && it.rate < rate / 2.0);
+        let slowest = slower.min_by(|one, other| one.rate.total_cmp(&other.rate));
+        if let Some(slowest) = slowest.map(|helped| helped.flow) {
+            self.end(slowest, REPLACES, now);
+            if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+                helped.ask_again(now);
+                self.work.settle(helped, now);
+            }
+        }
+    }
+
     /// Whether there is room for another flow with too few packets, perhaps because the agent
     /// forgets one of them. `arrives`: the flow begins with an arriving packet.
     pub(super) fn has_room(&mut self, arrives: bool, now: Instant) -> bool {

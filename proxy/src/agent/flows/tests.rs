@@ -68,7 +68,7 @@ fn a_program_that_reads_markers_as_data_gets_none() {
 #[test]
 fn mosh_gets_no_marker() {
     let mut net = Net::new(limits(), MS, 0);
-    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]), &HashSet::new());
     let keys = |number: u64| [&number.to_be_bytes()[..], &encrypted(number)[1..60]].concat();
     let mut number = 0;
     let mut typed = |net: &mut Net, count: u64| {
@@ -157,6 +157,18 @@ fn a_proxy_that_reports_false_losses_is_not_believed_for_long() {
     let totals = net.agent.totals();
     assert!(missing <= 80, "{missing}: {totals:?}");
     assert!(totals.messages < totals.sent / 10, "{totals:?}");
+}
+
+/// Each flow ends before its proxy is found out.
+#[test]
+fn false_losses_of_short_flows_count_together() {
+    let mut net = Net::new(Limits { max_flows: 100, ..limits() }, MS, 0);
+    net.denied_percent = 50;
+    for port in 0..80 {
+        net.stream(flow(5000 + port), 150);
+    }
+    let totals = net.agent.totals();
+    assert!(totals.resent * 6 < totals.sent, "{totals:?}");
 }
 
 #[test]
@@ -382,7 +394,7 @@ fn a_handshake_that_no_proxy_counted_is_sent_again() {
 fn few_packets_of_a_handshake_are_sent_again() {
     let sender = SenderConfig::of(PROXY.parse().unwrap());
     let mut net = Net::new(Limits { sender, ..limits() }, MS, 100);
-    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]));
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]), &HashSet::new());
     for number in 1..=20 {
         net.send(flow(4000), &initial(number));
         let expected = u64::from(number).min(8);

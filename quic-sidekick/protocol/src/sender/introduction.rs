@@ -4,7 +4,7 @@
 //! flow's destination. So any server can answer, and name any address as that of a proxy. It must
 //! not make the sender's machine send to its own programs, to its neighbours, or much to others.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// The most sessions that are requested within [`PERIOD`] from addresses that never answered. A
@@ -30,14 +30,29 @@ impl Scope {
         match ip {
             // RFC 1122, section 3.2.1.3: 0/8 is this host.
             IpAddr::V4(ip) if ip.is_loopback() || ip.octets()[0] == 0 => Self::Host,
+            // RFC 1112, section 4: reserved. Nobody has such an address.
+            IpAddr::V4(ip) if ip.octets()[0] >= 240 => Self::Host,
             IpAddr::V4(ip) if ip.is_link_local() => Self::Link,
             IpAddr::V4(ip) if ip.is_private() || matches!(ip.octets(), [100, 64..=127, ..]) => {
                 Self::Private
             }
             IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => Self::Host,
             IpAddr::V6(ip) if ip.is_unicast_link_local() => Self::Link,
-            IpAddr::V6(ip) if ip.is_unique_local() => Self::Private,
-            IpAddr::V4(_) | IpAddr::V6(_) => Self::Global,
+            IpAddr::V6(ip) => match ip.segments() {
+                // A translator or a tunnel leads on to an IPv4 address (RFC 6052, RFC 3056).
+                [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+                    Self::of(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into())
+                }
+                // IPv4-compatible addresses and the discard prefix (RFC 4291, RFC 6666).
+                [0, 0, 0, 0, 0, 0, ..] | [0x100, 0, 0, 0, ..] => Self::Host,
+                // Translators of a network, unique local and site-local addresses (RFC 8215, RFC
+                // 4193, RFC 3879).
+                [0x64, 0xff9b, 1, ..] | [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => {
+                    Self::Private
+                }
+                _ => Self::Global,
+            },
+            IpAddr::V4(_) => Self::Global,
         }
     }
 }
@@ -104,6 +119,15 @@ mod tests {
             ("198.51.100.1:5252", [true, true, true, true]),
             ("[2001:db8::1]:5252", [true, true, true, true]),
             ("10.0.0.1:5252", [false, true, true, true]),
+            ("[64:ff9b::10.0.0.1]:5252", [false, true, true, true]),
+            ("[64:ff9b::198.51.100.1]:5252", [true, true, true, true]),
+            ("[2002:a00:1::1]:5252", [false, true, true, true]),
+            ("[2002:7f00:1::1]:5252", [false, false, false, false]),
+            ("[64:ff9b:1::1]:5252", [false, true, true, true]),
+            ("[fec0::1]:5252", [false, true, true, true]),
+            ("[::10.0.0.1]:5252", [false, false, false, false]),
+            ("[100::1]:5252", [false, false, false, false]),
+            ("240.0.0.1:5252", [false, false, false, false]),
             ("172.16.0.1:5252", [false, true, true, true]),
             ("172.32.0.1:5252", [true, true, true, true]),
             ("192.168.1.1:1900", [false, true, true, true]),

@@ -64,7 +64,8 @@ fn a_destination_cannot_make_the_agent_send_to_others() {
     }
     for own in ["192.168.1.20:161", "203.0.113.9:161"] {
         let mut net = Net::new(limits(), MS, 0);
-        net.agent.set_local(&HashSet::from([own.parse::<SocketAddr>().unwrap().ip()]));
+        net.agent
+            .set_local(&HashSet::from([own.parse::<SocketAddr>().unwrap().ip()]), &HashSet::new());
         assert!(net.asked_if_named(from_home(), own).is_empty(), "{own} is the machine's own");
     }
     let chosen = PROXY.parse().ok();
@@ -80,7 +81,7 @@ fn a_configured_proxy_is_found_on_the_path_of_forwarded_flows() {
         let sender = SenderConfig { proxy: PROXY.parse().ok(), ..SenderConfig::default() };
         let mut net = Net::new(Limits { sender, ..limits() }, MS, 0);
         let own = if is_own { flow(4000).source.ip() } else { IpAddr::from([192, 0, 2, 7]) };
-        net.agent.set_local(&HashSet::from([own]));
+        net.agent.set_local(&HashSet::from([own]), &HashSet::new());
         net.stream(flow(4000), 1000);
         assert_eq!(net.agent.counts().1, 1, "assisted");
         assert_eq!(net.agent.totals().markers == 0, is_own);

@@ -1,5 +1,7 @@
 //! Which flows have a place.
 
+use sidekick_protocol::{Addresses, Observer, ObserverConfig};
+
 use super::arriving::{pinned, rtp, tunnelled};
 use super::*;
 use crate::agent::flows::room::{CANDIDATES, CANDIDATES_ARRIVING};
@@ -92,6 +94,31 @@ fn slow_flows_make_room_for_another() {
         let mut net = Net::new(limits(), MS, 0);
         assert_eq!(finds_a_place(&mut net, flow, spacings, flow(9)), makes_room, "{spacings:?}");
     }
+}
+
+/// The proxy has places for four flows of an address.
+#[test]
+fn slow_flows_do_not_keep_the_places_of_a_proxy() {
+    let mut net = Net::new(Limits { max_flows: 100, ..limits() }, MS, 0);
+    let config = ObserverConfig { max_sessions_per_source: 4, ..ObserverConfig::default() };
+    net.proxy = Observer::new(config, [7; 32]).unwrap();
+    net.proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
+    for port in 1..=4 {
+        net.stream(flow(port), 20);
+    }
+    assert_eq!(net.agent.counts().1, 4);
+    for number in 0..20_000 {
+        if number % 1000 == 0 {
+            (1..=4).for_each(|port| drop(net.send_next(flow(port))));
+        }
+        if number % 20 == 0 {
+            net.send_next(flow(9));
+        }
+        net.run(MS);
+    }
+    let helped = net.agent.flows(99, |_| String::new(), net.now);
+    let busy = helped.iter().find(|report| report.source.port() == 9).unwrap();
+    assert!(busy.assisted, "{helped:?}");
 }
 
 #[test]
