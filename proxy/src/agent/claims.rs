@@ -28,6 +28,11 @@ const LONGEST_DISTRUST: Duration = Duration::from_secs(320);
 const SHARE: usize = 8;
 /// What repairs may take beyond that, for a short time.
 const SAVED: usize = 64 * 1024;
+/// What the repairs of a new proxy may take at once, and how fast all new ones together may take
+/// more: this part of the programs' own bytes. Whoever poses as a proxy may name another address
+/// for each flow.
+const NEW: usize = 8 * 1024;
+const NEW_SHARE: usize = 32;
 /// Most proxies that the agent remembers.
 const PROXIES: usize = 64;
 
@@ -63,12 +68,12 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    fn new(now: Instant) -> Self {
+    fn new(budget: usize, now: Instant) -> Self {
         Self {
             since: None,
             until_poll: EVERY,
             polled: None,
-            budget: SAVED,
+            budget,
             until: None,
             distrust: DISTRUST,
             used: now,
@@ -142,19 +147,39 @@ impl Trust {
 }
 
 /// How far the agent believes each proxy.
-#[derive(Debug, Default)]
-pub(super) struct Trusts(HashMap<SocketAddr, Trust>);
+#[derive(Debug)]
+pub(super) struct Trusts {
+    proxies: HashMap<SocketAddr, Trust>,
+    /// What the repairs of new ones may take at once.
+    new: usize,
+}
+
+impl Default for Trusts {
+    fn default() -> Self {
+        Self { proxies: HashMap::new(), new: SAVED }
+    }
+}
 
 impl Trusts {
+    /// Notes bytes of the programs.
+    pub(super) fn note(&mut self, bytes: usize) {
+        self.new = (self.new + bytes / NEW_SHARE).min(SAVED);
+    }
+
     /// That of a proxy. If there are too many, the agent forgets the one that was used longest ago.
     pub(super) fn of(&mut self, proxy: SocketAddr, now: Instant) -> &mut Trust {
-        if self.0.len() >= PROXIES && !self.0.contains_key(&proxy) {
-            let oldest = self.0.iter().min_by_key(|(_, trust)| trust.used);
+        let Self { proxies, new } = self;
+        if proxies.len() >= PROXIES && !proxies.contains_key(&proxy) {
+            let oldest = proxies.iter().min_by_key(|(_, trust)| trust.used);
             if let Some(oldest) = oldest.map(|(address, _)| *address) {
-                self.0.remove(&oldest);
+                proxies.remove(&oldest);
             }
         }
-        self.0.entry(proxy).or_insert_with(|| Trust::new(now))
+        proxies.entry(proxy).or_insert_with(|| {
+            let budget = NEW.min(*new);
+            *new -= budget;
+            Trust::new(budget, now)
+        })
     }
 }
 
@@ -171,7 +196,7 @@ mod tests {
             [(1, 1, true), (10, 10, true), (10, 4, true), (10, 1, false), (50, 0, false)]
         {
             let now = clock();
-            let mut trust = Trust::new(now);
+            let mut trust = Trust::new(SAVED, now);
             let (mut polls, mut believes) = (0, true);
             for packet in 1..100_000_u64 {
                 let mut counts = PACKET;
@@ -192,7 +217,7 @@ mod tests {
     #[test]
     fn each_lie_costs_more() {
         let mut now = clock();
-        let mut trust = Trust::new(now);
+        let mut trust = Trust::new(SAVED, now);
         let lie = |trust: &mut Trust, now| {
             for _ in 0..1000 {
                 let polls = u64::from(trust.wants_poll(Duration::ZERO, now));
@@ -213,7 +238,7 @@ mod tests {
     #[test]
     fn repairs_take_an_eighth_for_long() {
         let now = clock();
-        let mut trust = Trust::new(now);
+        let mut trust = Trust::new(SAVED, now);
         let (mut sent, mut spent) = (0, 0);
         for _ in 0..10_000 {
             trust.note(PACKET, 1000, now);
@@ -227,7 +252,7 @@ mod tests {
     #[test]
     fn polls_follow_losses_and_packets() {
         let now = clock();
-        let mut trust = Trust::new(now);
+        let mut trust = Trust::new(SAVED, now);
         let spacing = Duration::from_millis(5);
         let pass = |trust: &mut Trust, now| trust.note(Counts { packets: EVERY, ..PACKET }, 9, now);
         pass(&mut trust, now);
@@ -243,12 +268,29 @@ mod tests {
     }
 
     #[test]
+    fn another_address_for_each_flow_takes_little_more() {
+        let (mut trusts, now) = (Trusts::default(), clock());
+        let (mut sent, mut spent) = (0, 0);
+        for number in 0..1000_u16 {
+            let proxy = SocketAddr::from(([192, 0, 2, 1], number));
+            for _ in 0..150 {
+                trusts.note(600);
+                let trust = trusts.of(proxy, now);
+                trust.note(Counts { lost: 1, ..PACKET }, 600, now);
+                sent += 600;
+                spent += if trust.spend(600) { 600 } else { 0 };
+            }
+        }
+        assert!(spent <= SAVED + sent / SHARE + sent / NEW_SHARE, "{spent} of {sent}");
+    }
+
+    #[test]
     fn proxies_are_remembered_up_to_a_limit() {
         let (mut trusts, now) = (Trusts::default(), clock());
         for number in 0..1000_u16 {
             let proxy = SocketAddr::from(([192, 0, 2, 1], number));
             trusts.of(proxy, now + Duration::from_millis(number.into()));
-            assert!(trusts.0.len() <= PROXIES);
+            assert!(trusts.proxies.len() <= PROXIES);
         }
     }
 }

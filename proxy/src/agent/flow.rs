@@ -600,7 +600,14 @@ impl HelpedFlow {
             self.judge_losses();
         }
         let proxy = self.sender.proxy().map(|(proxy, _)| proxy);
-        let mut trust = proxy.map(|proxy| trusts.of(proxy, now));
+        let mut trust = None;
+        match proxy {
+            Some(proxy) => {
+                trusts.note(self.news.1);
+                trust = Some(trusts.of(proxy, now));
+            }
+            None => self.news = Default::default(),
+        }
         if let Some(trust) = &mut trust
             && self.report(trust, count, now)
         {

@@ -23,6 +23,7 @@ impl HelpedFlow {
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
             Some(_) if self.rests.is_some() => "a pause",
+            Some(_) if !self.is_pinned && !self.sends(now) => "its program does not send",
             Some(_) if self.sender.is_kept() => match self.withheld(now) {
                 None => "helped",
                 Some(Withheld::Congested) => "a queue grows",
