@@ -13,7 +13,7 @@ use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
 use super::claims::{Counts, Trust, Trusts};
 use super::frame::{Passing, Template};
-use super::journal::{Journal, Rest, Withheld};
+use super::journal::{Journal, Withheld};
 use super::kind::{Classifier, Kind};
 use super::looks::Alike;
 use super::outbox::Outbox;
@@ -152,8 +152,8 @@ pub(super) struct HelpedFlow {
     congested_until: Option<Instant>,
     /// Since when a queue grows before the proxy.
     full_since: Option<Instant>,
-    /// Until when, and why, the agent pauses the help.
-    rests: Option<(Instant, Rest)>,
+    /// The agent pauses the help until then, after a queue grew for long.
+    rests_until: Option<Instant>,
     /// When the latest pause ended.
     woke: Option<Instant>,
     /// The next pause.
@@ -245,7 +245,7 @@ impl HelpedFlow {
             congested_until: None,
             full_since: None,
             woke: None,
-            rests: None,
+            rests_until: None,
             rest: REST,
             judged: (0, 0),
             news: Default::default(),
@@ -401,7 +401,7 @@ impl HelpedFlow {
         self.apply_order();
         self.reception = None;
         // The help begins again after a pause anyway.
-        if self.rests.is_none() {
+        if self.rests_until.is_none() {
             self.sender.start(self.flow, now);
         }
     }
@@ -435,7 +435,7 @@ impl HelpedFlow {
         self.store.clear();
         self.under_way.clear_repairs();
         (self.round_trip, self.congested_until) = (RoundTrip::unknown(), None);
-        (self.full_since, self.rests, self.woke, self.rest) = (None, None, None, REST);
+        (self.full_since, self.rests_until, self.woke, self.rest) = (None, None, None, REST);
         self.reorders = false;
         let stats = self.sender.stats();
         self.judged = (stats.early_lost, stats.turned_up);
@@ -445,7 +445,7 @@ impl HelpedFlow {
 
     /// Whether a proxy reports it now.
     pub(super) fn is_assisted(&self) -> bool {
-        self.rests.is_none() && self.sender.assistance() == Assistance::Assisted
+        self.rests_until.is_none() && self.sender.assistance() == Assistance::Assisted
     }
 
     /// Whether a proxy refuses it, because it has reached a limit.
@@ -460,7 +460,7 @@ impl HelpedFlow {
 
     /// Asks a proxy for help again after a pause.
     fn wake(&mut self, now: Instant) {
-        if self.rests.take_if(|(until, _)| *until <= now).is_some() {
+        if self.rests_until.take_if(|until| *until <= now).is_some() {
             (self.full_since, self.woke) = (None, Some(now));
             self.sender.start(self.flow, now);
         }
@@ -473,19 +473,14 @@ impl HelpedFlow {
             return;
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
-        if self.rests.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
-            self.pause(Rest::Queue, now);
+        if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
+            if self.woke.is_some_and(|woke| woke + self.rest <= now) {
+                self.rest = REST;
+            }
+            self.rests_until = Some(now + self.rest);
+            self.rest = (2 * self.rest).min(LONGEST_REST);
+            self.sender.stop();
         }
-    }
-
-    /// Pauses the help.
-    fn pause(&mut self, why: Rest, now: Instant) {
-        if self.woke.is_some_and(|woke| woke + self.rest <= now) {
-            self.rest = REST;
-        }
-        self.rests = Some((now + self.rest, why));
-        self.rest = (2 * self.rest).min(LONGEST_REST);
-        self.sender.stop();
     }
 
     /// Tells the proxy's trust what is new. Returns whether the agent has to poll.
@@ -578,9 +573,8 @@ impl HelpedFlow {
             totals.flows_assisted += 1;
         }
         let Self { journal, sender, .. } = self;
-        journal.note(assistance, self.rests.map(|(_, why)| why), || {
-            (sender.proxy(), sender.near_rtt())
-        });
+        journal
+            .note(assistance, self.rests_until.is_some(), || (sender.proxy(), sender.near_rtt()));
         let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
         self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
         if self.has_session {
@@ -606,7 +600,7 @@ impl HelpedFlow {
                 trusts.note(self.news.1);
                 trust = Some(trusts.of(proxy, now));
             }
-            None => self.news = Default::default(),
+            None => (self.news, self.is_unbelieved) = (Default::default(), false),
         }
         if let Some(trust) = &mut trust
             && self.report(trust, count, now)

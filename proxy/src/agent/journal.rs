@@ -8,20 +8,8 @@ use std::time::Duration;
 use sidekick_protocol::{Assistance, Flow, PublicKey};
 use tracing::info;
 
-/// Why the help for a flow pauses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// A queue grew before the proxy for long. The agent's own messages may fill it.
-    Queue,
-}
-
-impl fmt::Display for Rest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Queue => "a queue grew before the proxy for long: without help for a while",
-        })
-    }
-}
+/// Why a flow whose help pauses has none.
+pub(super) const RESTS: &str = "a queue grew before the proxy for long: without help for a while";
 
 /// Most changes of one flow's help that the log names. A proxy can grant and end sessions at will,
 /// and answers can name proxies at will.
@@ -56,7 +44,7 @@ impl fmt::Display for Withheld {
 /// A state of a flow's help that the log names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Resting(Rest),
+    Resting,
     Proxy(Assistance),
 }
 
@@ -95,16 +83,16 @@ impl Journal {
     pub(super) fn note(
         &mut self,
         assistance: Assistance,
-        rests: Option<Rest>,
+        rests: bool,
         proxy: impl FnOnce() -> Proxy,
     ) {
-        let stage = rests.map_or(Stage::Proxy(assistance), Stage::Resting);
+        let stage = if rests { Stage::Resting } else { Stage::Proxy(assistance) };
         if mem::replace(&mut self.stage, stage) == stage || !self.names_another() {
             return;
         }
         let Flow { source, destination } = self.flow;
         match (stage, proxy()) {
-            (Stage::Resting(why), _) => info!("{source} to {destination}: {why}"),
+            (Stage::Resting, _) => info!("{source} to {destination}: {RESTS}"),
             (Stage::Proxy(Assistance::Assisted), (Some((address, key)), near)) => {
                 let near = near.map_or_else(
                     || "not measured yet".to_owned(),
@@ -193,7 +181,7 @@ pub(super) mod tests {
             (Some(Duration::from_micros(2340)), ", near RTT 2.3 ms"),
             (None, ", near RTT not measured yet"),
         ] {
-            let lines = logged(|journal| journal.note(Assistance::Assisted, None, || proxy(near)));
+            let lines = logged(|journal| journal.note(Assistance::Assisted, false, || proxy(near)));
             let [_, line] = &lines[..] else { panic!("{lines:?}") };
             assert!(line.starts_with(": assisted by the proxy 192.0.2.254:5252"), "{line}");
             assert!(line.ends_with(said), "{line}");
@@ -206,9 +194,9 @@ pub(super) mod tests {
         let lines = logged(|journal| {
             for _ in 0..1000 {
                 journal.note_answer(PROXY.into());
-                journal.note(Assistance::Assisted, None, || proxy(None));
+                journal.note(Assistance::Assisted, false, || proxy(None));
                 journal.note_withheld(Withheld::Far);
-                journal.note(lost, None, || (None, None));
+                journal.note(lost, false, || (None, None));
             }
             journal.end("it has no more packets", [5, 4, 3, 2, 1]);
         });

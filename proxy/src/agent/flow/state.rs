@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Assistance, Reason};
 
-use super::super::journal::Withheld;
+use super::super::journal::{RESTS, Withheld};
 use super::HelpedFlow;
 
 impl HelpedFlow {
@@ -22,7 +22,7 @@ impl HelpedFlow {
             None if self.arriving.kind.is_numbered() && !self.is_own => "not to this host",
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
-            Some(_) if self.rests.is_some() => "a pause",
+            Some(_) if self.rests_until.is_some() => "a pause",
             Some(_) if !self.is_pinned && !self.sends(now) => "its program does not send",
             Some(_) if self.sender.is_kept() => match self.withheld(now) {
                 None => "helped",
@@ -40,8 +40,8 @@ impl HelpedFlow {
     /// whether the operator has named the proxy's key, and `strays` whether answers came along
     /// another path.
     pub(in super::super) fn state(&self, is_pinned: bool, strays: bool, now: Instant) -> String {
-        if let Some((_, why)) = self.rests {
-            return why.to_string();
+        if self.rests_until.is_some() {
+            return RESTS.to_owned();
         }
         match (self.sender.assistance(), self.withheld(now)) {
             (Assistance::Assisted, None) if self.are_the_same => {
