@@ -173,7 +173,7 @@ pub(super) struct HelpedFlow {
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
     pub(super) only_arrives: bool,
-    /// Its source is this host. A proxy that keeps copies for others is none.
+    /// Its source is this host. A copy for another one would pass by this host's firewall.
     is_own: bool,
     /// The operator knows the proxy's key.
     is_pinned: bool,
@@ -309,8 +309,7 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
-        let may_receive = self.is_pinned || self.sends(now);
-        if may_receive
+        if self.may_receive(now)
             && let Some(reception) = &mut self.reception
             && reception.on_copy(copy, &mut self.sender, now)
         {
@@ -609,9 +608,7 @@ impl HelpedFlow {
         }
         let withheld = self.withheld(now);
         if self.reception.is_some() {
-            // A program that no longer sends may have ended, and nothing would check what arrives.
-            let may_receive = self.is_pinned || self.sends(now);
-            self.sender.set_fetching(withheld.is_none() && may_receive);
+            self.sender.set_fetching(withheld.is_none() && self.may_receive(now));
         }
         if count > 0
             && let Some(why) = withheld
@@ -653,6 +650,12 @@ impl HelpedFlow {
                 }
             }
         }
+    }
+
+    /// Whether the host may take copies. A program that no longer sends may have ended, and nothing
+    /// would check what arrives.
+    fn may_receive(&self, now: Instant) -> bool {
+        self.is_pinned || self.sends(now)
     }
 
     /// Whether the program has sent a short time ago.

@@ -95,15 +95,13 @@ impl Alike {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::flows::tests::random;
 
-    /// Random bytes, by a generator of Lehmer's.
+    /// Random bytes.
     fn random(seed: u64, len: usize) -> Vec<u8> {
-        let mut state = seed * 2 + 1;
-        let mut next = || {
-            state = state * 48_271 % 0x7fff_ffff;
-            state.to_be_bytes()[6]
-        };
-        (0..len).map(|_| next()).collect()
+        let mut bytes = vec![0; len];
+        random::fill(&mut bytes, seed);
+        bytes
     }
 
     fn looks(packets: impl IntoIterator<Item = Vec<u8>>) -> Looks {

@@ -23,7 +23,7 @@ impl HelpedFlow {
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
             Some(_) if self.rests_until.is_some() => "a pause",
-            Some(_) if !self.is_pinned && !self.sends(now) => "its program does not send",
+            Some(_) if !self.may_receive(now) => "its program does not send",
             Some(_) if self.sender.is_kept() => match self.withheld(now) {
                 None => "helped",
                 Some(Withheld::Congested) => "a queue grows",
@@ -36,10 +36,9 @@ impl HelpedFlow {
         why.to_owned()
     }
 
-    /// States for the operator whether what leaves is helped, and if not, why. `is_pinned` states
-    /// whether the operator has named the proxy's key, and `strays` whether answers came along
-    /// another path.
-    pub(in super::super) fn state(&self, is_pinned: bool, strays: bool, now: Instant) -> String {
+    /// States for the operator whether what leaves is helped, and if not, why. `strays` states
+    /// whether answers came along another path.
+    pub(in super::super) fn state(&self, strays: bool, now: Instant) -> String {
         if self.rests_until.is_some() {
             return RESTS.to_owned();
         }
@@ -60,7 +59,7 @@ impl HelpedFlow {
             }
             (Assistance::Assisted, Some(why)) => why.to_string(),
             // A proxy with another key looks like none.
-            (other @ Assistance::Seeking, _) if is_pinned => {
+            (other @ Assistance::Seeking, _) if self.is_pinned => {
                 format!("{other}, or its key is not that of proxy-key")
             }
             (other @ Assistance::Unassisted(Reason::NotFound), _) if strays => {

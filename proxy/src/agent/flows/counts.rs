@@ -55,7 +55,7 @@ impl Agent {
             destination: helped.flow.destination,
             interface: name(helped.interface()),
             kind: helped.kind().to_string(),
-            state: helped.state(self.limits.sender.key.is_some(), strays, now),
+            state: helped.state(strays, now),
             arrivals: helped.arrivals(self.limits.delivers, now),
             assisted: helped.is_assisted(),
             proxy: helped.sender.proxy().map(|(address, _)| address),

@@ -13,8 +13,8 @@ use super::*;
 use crate::agent::journal::Withheld;
 use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
-pub(in crate::agent) use net::encrypted;
 use net::*;
+pub(in crate::agent) use net::{encrypted, random};
 
 #[test]
 fn packets_lost_on_the_near_segment_are_sent_again() {

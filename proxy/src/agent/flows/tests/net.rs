@@ -1,7 +1,7 @@
 //! A network of an agent and a proxy, in virtual time.
 
 #[path = "../../../../tests/common/random.rs"]
-mod random;
+pub(in crate::agent) mod random;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};

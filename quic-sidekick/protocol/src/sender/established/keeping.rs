@@ -77,10 +77,10 @@ pub(in crate::sender) struct Keeping {
     /// and how many samples must come before it requests copies.
     missed: Option<Instant>,
     misses_for: Duration,
-    /// The datagram that a TAIL named, when none had been missing for some time. A TAIL may
-    /// overtake datagrams, so only another one shows that it is.
-    named: Option<u32>,
     samples_left: u32,
+    /// The datagram that the latest TAIL named. A TAIL may overtake datagrams, so where none has
+    /// been missing for some time, only another one shows that it is.
+    named: Option<u32>,
     spacing: Spacing,
     pub(in crate::sender) protection: ReceivedParity,
 }
