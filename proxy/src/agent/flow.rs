@@ -44,12 +44,12 @@ const FEW: u32 = 8;
 const NEW: Duration = Duration::from_millis(100);
 /// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
 const SECOND: u64 = 1 << 63;
-/// A sender declares a packet lost that is late by more than this part of the round trip. Loss
-/// detection by time allows an eighth (RFC 9002, section 6.1.2).
-const REPAIR_SHARE: u32 = 8;
-/// The longest near RTT for a flow that has not shown its round trip. Only on few, short paths is
-/// this more than an eighth of the round trip. The proxy is near there.
-const UNKNOWN_FAR: Duration = Duration::from_millis(10);
+/// A repair that is late by more than this part of the round trip is no help. Loss detection by
+/// time allows an eighth (RFC 9002, section 6.1.2). Senders allow more once they find losses
+/// spurious.
+const REPAIR_SHARE: u32 = 5;
+/// The longest near RTT for a flow that has not shown its round trip: a fifth of a path of 65 ms.
+const UNKNOWN_FAR: Duration = Duration::from_millis(13);
 /// The longest near RTT for a flow whose receiver waits for late packets.
 const WAITING_FAR: Duration = Duration::from_millis(80);
 /// After this many losses, the agent decides whether the link reorders packets.

@@ -343,7 +343,7 @@ fn losses_are_repaired_although_few_messages_come_before() {
 
 #[test]
 fn a_repair_that_would_be_late_is_not_sent() {
-    for (near, whole, repairs) in [(2, 100, true), (6, 100, true), (7, 100, false)] {
+    for (near, whole, repairs) in [(2, 100, true), (9, 100, true), (11, 100, false)] {
         let mut net = Net::new(limits(), near * MS, 0);
         net.send(flow(4000), &[&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1194]].concat());
         net.run(whole * MS);
