@@ -69,8 +69,8 @@ interop: build
 	@.ci/deps interop
 	$(BUILT)/debug/sidekick-interop $(INTEROP)
 
-# This measures unmodified Chromium, quic-go, wireguard-go and ffmpeg. For fewer runs, set
-# AGENT="--program chromium --near-loss 4 --seeds 1". `--help` describes the options.
+# This measures unmodified quic-go, quinn, Chromium, wireguard-go, ffmpeg, SRT and mosh. For fewer
+# runs, set AGENT="--program chromium --near-loss 4 --seeds 1". `--help` describes the options.
 interop-agent: lab
 	@.ci/deps test
 	@.ci/deps interop
