@@ -1,9 +1,10 @@
 //! One direction of an emulated link, without I/O and without a clock.
 //!
 //! A packet passes these stages in this order: random loss, outages, the MTU, corruption and
-//! duplication, each independent of the others. Then come the queue with its discipline, the rate
-//! limit or trace, and the delay with its jitter. Reordering lets some packets skip the delay. The
-//! caller passes the time with each call, as a [`Duration`] since any fixed start:
+//! duplication, each independent of the others. Then come the policer, the queue with its
+//! discipline, the rate limit or trace, and the delay with its jitter. Reordering lets some packets
+//! skip the delay. The caller passes the time with each call, as a [`Duration`] since any fixed
+//! start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
 //!    [`Verdict`];
@@ -27,6 +28,7 @@ mod frame;
 mod jitter;
 mod loss;
 mod outage;
+mod policer;
 mod queue;
 mod random_streams;
 mod red;
@@ -45,6 +47,7 @@ pub use trace::{Trace, TraceError};
 
 use frame::ETHERNET_HEADER;
 use loss::LossState;
+use policer::Policer;
 use queue::{Line, Queue};
 use random_streams::RandomStreams;
 use transmitter::Transmitter;
@@ -65,6 +68,7 @@ pub struct Link<P> {
     config: LinkConfig,
     random: RandomStreams,
     loss: LossState,
+    policer: Policer,
     queue: Queue<P>,
     transmitter: Transmitter,
     in_flight: InFlight<P>,
@@ -78,6 +82,7 @@ impl<P: Frame> Link<P> {
         Self {
             random: RandomStreams::new(seed, stream),
             loss: LossState::default(),
+            policer: Policer::default(),
             queue: Queue::new(&config),
             transmitter: Transmitter::new(&config),
             in_flight: InFlight { packets: BTreeMap::new(), begun: 0, latest: Duration::ZERO },
@@ -165,6 +170,13 @@ impl<P: Frame> Link<P> {
     }
 
     fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
+        let LinkConfig { policer, policer_burst_bytes, .. } = self.config;
+        if policer.is_some_and(|rate| {
+            !self.policer.admits(now, packet.bytes(), rate, policer_burst_bytes)
+        }) {
+            self.counters.lost_policer += 1;
+            return Verdict::Policed;
+        }
         self.start_transmissions(now);
         let idle_at = self.transmitter.idle_at();
         let line = Line {

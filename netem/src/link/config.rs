@@ -10,7 +10,7 @@ use super::outage::Outages;
 use super::trace::Trace;
 use crate::units::{BitRate, Percent};
 
-/// Default limit of a queue, in bytes.
+/// Default limit of a queue, and default burst of a policer, in bytes.
 const DEFAULT_QUEUE_BYTES: u64 = 65_000;
 
 /// The configuration of one direction of a link. The default is a wire without length.
@@ -41,6 +41,11 @@ pub struct LinkConfig {
     pub duplicate: Percent,
     /// Chance of each packet to be damaged on the way.
     pub corrupt: Percent,
+    /// Rate of a token bucket before the queue, which drops the packets that exceed it. `None` is
+    /// no policer.
+    pub policer: Option<BitRate>,
+    /// Bytes that the token bucket holds, and so the longest burst that passes at once.
+    pub policer_burst_bytes: u64,
     /// The rule by which the queue drops packets.
     pub queue: Discipline,
     /// Bytes that may wait for transmission, without the packet in transmission.
@@ -80,6 +85,8 @@ impl Default for LinkConfig {
             mtu_bytes: None,
             duplicate: Percent::default(),
             corrupt: Percent::default(),
+            policer: None,
+            policer_burst_bytes: DEFAULT_QUEUE_BYTES,
             queue: Discipline::DropTail,
             queue_bytes: DEFAULT_QUEUE_BYTES,
             queue_packets: None,

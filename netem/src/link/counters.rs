@@ -14,6 +14,8 @@ pub enum Verdict {
     LostInOutage,
     /// Larger than the MTU.
     TooLarge,
+    /// Dropped by the policer.
+    Policed,
     /// Dropped by RED.
     DroppedEarly,
     /// The queue was full.
@@ -38,6 +40,8 @@ pub struct LinkCounters {
     pub lost_queue: u64,
     /// Packets that RED or CoDel dropped before the queue was full.
     pub lost_aqm: u64,
+    /// Packets that exceeded the rate of the policer.
+    pub lost_policer: u64,
     /// Packets lost in an outage.
     pub lost_outage: u64,
     /// Packets lost because they were larger than the MTU.
@@ -55,6 +59,12 @@ pub struct LinkCounters {
 impl LinkCounters {
     /// Packets that the link dropped, whatever the cause.
     pub fn lost(&self) -> u64 {
-        self.lost_random + self.lost_queue + self.lost_aqm + self.lost_outage + self.lost_mtu
+        self.lost_random + self.congested() + self.lost_outage + self.lost_mtu
+    }
+
+    /// Packets that the link dropped because too many came: by a full queue, RED, CoDel or the
+    /// policer.
+    pub fn congested(&self) -> u64 {
+        self.lost_queue + self.lost_aqm + self.lost_policer
     }
 }

@@ -404,12 +404,11 @@ impl ExecRecord {
             ("far, to the sender", far.to_sender.link),
         ];
         let header =
-            ["link", "packets", "delivered", "bytes", "lost at random", "by a queue", "otherwise"];
+            ["link", "packets", "delivered", "bytes", "lost at random", "congestion", "otherwise"];
         let rows = rows.map(|(name, link)| {
-            let by_queue = link.lost_queue + link.lost_aqm;
             let otherwise = link.lost_outage + link.lost_mtu;
             let figures = [link.packets, link.delivered, link.delivered_bytes, link.lost_random];
-            let figures = figures.into_iter().chain([by_queue, otherwise]);
+            let figures = figures.into_iter().chain([link.congested(), otherwise]);
             let figures = figures.map(|figure| figure.to_string());
             [name.to_owned()].into_iter().chain(figures).collect()
         });

@@ -13,7 +13,8 @@ mod table;
 
 pub(super) use table::SETTINGS;
 
-/// One segment of the path. Its directions can differ in their rate and their random loss.
+/// One segment of the path. Its directions can differ in their rate, their random loss and their
+/// policer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
     /// The common settings of both directions. [`Segment::link`] adds those that follow from the
@@ -29,6 +30,10 @@ pub struct Segment {
     pub loss_to: Option<Percent>,
     /// Random loss towards the sender, if it differs.
     pub loss_from: Option<Percent>,
+    /// Rate of the policer towards the receiver, if it differs. `Some(None)` is no policer.
+    pub policer_to: Option<Option<BitRate>>,
+    /// Rate of the policer towards the sender, if it differs.
+    pub policer_from: Option<Option<BitRate>>,
     /// Chance of a packet to have the same fate as the previous one.
     pub loss_correlation: Percent,
     /// The bad state of the Gilbert-Elliott model.
@@ -93,9 +98,9 @@ pub enum Direction {
 impl Segment {
     /// The link of one direction.
     pub fn link(&self, direction: Direction) -> LinkConfig {
-        let (rate, loss) = match direction {
-            Direction::ToReceiver => (self.rate_to, self.loss_to),
-            Direction::ToSender => (self.rate_from, self.loss_from),
+        let (rate, loss, policer) = match direction {
+            Direction::ToReceiver => (self.rate_to, self.loss_to, self.policer_to),
+            Direction::ToSender => (self.rate_from, self.loss_from, self.policer_from),
         };
         let BadState { enter, leave, loss: bad_loss } = self.bad_state;
         let loss_model = if enter.get() > 0.0 {
@@ -110,6 +115,7 @@ impl Segment {
             trace: self.trace.as_ref().and_then(|file| file.trace.clone()),
             loss: loss.unwrap_or(self.both.loss),
             loss_model,
+            policer: policer.unwrap_or(self.both.policer),
             queue: match self.queue {
                 Queue::DropTail => Discipline::DropTail,
                 Queue::Red => Discipline::Red,

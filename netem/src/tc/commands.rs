@@ -52,6 +52,7 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
         (link.trace.is_some(), "trace", "set a rate_mbit"),
         (!link.outages.is_empty(), "outages_ms", "set it to none, and no outage in faults.events"),
         (link.mtu_bytes.is_some(), "mtu_bytes", "set it to unlimited"),
+        (link.policer.is_some(), "policer_mbit", "leave the policer out"),
         (
             link.queue_packets.is_some() && !codel,
             "queue_packets beside queue_bytes",
@@ -266,6 +267,10 @@ mod tests {
         assert!(
             error(&["near.mtu_bytes=1400"])
                 .starts_with("tc does not support near.mtu_bytes; set it to unlimited")
+        );
+        assert!(
+            error(&["near.policer_mbit=9"])
+                .starts_with("tc does not support near.policer_mbit; leave the policer out")
         );
         let packets = error(&["near.queue_packets=40"]);
         assert!(

@@ -37,6 +37,22 @@ fn capture(name: &str, settings: &[&str], seed: u64) -> (RunRecord, Vec<(PathBuf
     (record, files)
 }
 
+/// What a policer drops is congestion, and counts among the losses of its segment.
+#[test]
+fn a_policer_limits_the_goodput_and_its_drops_are_counted() {
+    for kind in ["upload", "download"] {
+        let kind = format!("flow.kind={kind}");
+        let policed = ["far.rate_mbit=unlimited", "far.policer_mbit=5", "near.loss_percent=0"];
+        let settings = [&policed[..], &[&kind, "flow.cc=bbr2", MEGABYTE]].concat();
+        let record = run("upload-paper", &settings, 1);
+        let far = record.links.far;
+        let data = if record.is_download() { far.to_sender } else { far.to_receiver };
+        let dropped = data.link.lost_policer;
+        assert!(dropped > 0 && record.goodput_mbit_s < 5.4, "{kind}: {record:?}");
+        assert_eq!((record.packets.lost_far, data.link.congested()), (dropped, dropped));
+    }
+}
+
 /// A proxy's identifiers are bytes of the ciphertexts. A few of them collide, which changes a run.
 /// So the ciphertexts have to be the same, too.
 #[test]

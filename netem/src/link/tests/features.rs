@@ -147,6 +147,22 @@ fn the_queue_can_count_packets_and_the_line_more_than_the_frame() {
 }
 
 #[test]
+fn a_policer_drops_before_the_queue_and_delays_nothing() {
+    let policed = LinkConfig {
+        policer: BitRate::from_mbit(8.0),
+        policer_burst_bytes: 20_000,
+        ..config(5, None, 0.0, 0)
+    };
+    // For ten seconds, 12 Mbit/s come to a policer of 8: 1000 bytes a millisecond.
+    let packets: Vec<_> = (0..15_000).map(|number| (number * MS * 2 / 3, 1000)).collect();
+    let (arrived, counters) = carry(policed, 1, &packets);
+    assert!(arrived.iter().all(|&(number, at)| at == packets[number].0 + 5 * MS));
+    assert!((10_018..=10_020).contains(&counters.delivered), "{counters:?}");
+    assert_eq!(counters.lost_policer, 15_000 - counters.delivered);
+    assert_eq!((counters.lost(), counters.congested()), (counters.lost_policer, counters.lost()));
+}
+
+#[test]
 fn a_trace_takes_the_place_of_the_rate() {
     let trace = Trace::parse(std::path::Path::new("t"), "3\n3\n10\n").unwrap();
     let link =
@@ -262,6 +278,7 @@ prop_compose! {
         queue_bytes in 12_000_u64..100_000,
         queue_packets in prop::option::of(1_u64..80),
         overhead_bytes in 0_u64..100,
+        policer in prop::option::of((0.5_f64..200.0, 1514_u64..20_000)),
         mtu_bytes in prop::option::of(576_u64..1600),
         ecn: bool,
     ) -> LinkConfig {
@@ -272,9 +289,11 @@ prop_compose! {
             std::sync::Arc::new(Trace::parse(std::path::Path::new("t"), &text).unwrap())
         });
         let rate = mbit.and_then(BitRate::from_mbit);
+        let policer_burst_bytes = policer.map_or(65_000, |(_, burst)| burst);
+        let policer = policer.and_then(|(mbit, _)| BitRate::from_mbit(mbit));
         LinkConfig {
             rate, trace, loss, duplicate, corrupt, loss_model: model, queue, queue_bytes, queue_packets,
-            overhead_bytes, mtu_bytes, ecn, ..way
+            overhead_bytes, mtu_bytes, ecn, policer, policer_burst_bytes, ..way
         }
     }
 }

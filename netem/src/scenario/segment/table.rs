@@ -8,6 +8,10 @@ use super::super::setting::{
 };
 use super::{Queue, Segment, TraceFile};
 use crate::link::{JitterShape, Outage, Outages};
+use crate::units::BitRate;
+
+/// The values that [`policer`] accepts, in words.
+const POLICER: &str = "Mbit/s from 0.001 to 100000, or none";
 
 settings! { Segment, value;
     "delay_ms", MILLISECONDS, "one-way delay" => both.delay = milliseconds(value);
@@ -50,6 +54,15 @@ settings! { Segment, value;
     "corrupt_percent", PERCENT,
         "packets damaged on the way, which the receiver's checksum drops" =>
         both.corrupt = percent(value);
+    "policer_mbit", POLICER,
+        "rate of a token bucket before the queue of each direction, which drops the packets that \
+         exceed it" => both.policer = policer(value);
+    "policer_to_mbit", POLICER, "the policer's rate towards the receiver, if different" =>
+        policer_to = policer(value).map(Some);
+    "policer_from_mbit", POLICER, "the policer's rate from the receiver, if different" =>
+        policer_from = policer(value).map(Some);
+    "policer_burst_bytes", "bytes from 1514 to 1000000000", "what the policer's bucket holds" =>
+        both.policer_burst_bytes = whole(value, 1514..=1_000_000_000);
     "queue", "drop-tail, red or codel",
         "what the queue of each direction drops; queue_bytes configures the adaptive red" =>
         queue = Queue::of_name(value);
@@ -79,6 +92,14 @@ fn jitter_shape(value: &str) -> Option<JitterShape> {
         "uniform" => Some(JitterShape::Uniform),
         "normal" => Some(JitterShape::Normal),
         _ => None,
+    }
+}
+
+/// The rate of a policer, or `none`.
+fn policer(value: &str) -> Option<Option<BitRate>> {
+    match value {
+        "none" => Some(None),
+        number => BitRate::from_mbit(number.parse().ok()?).map(Some),
     }
 }
 

@@ -36,6 +36,8 @@ fn every_setting_reaches_the_link() {
         "near.bad_loss_percent=60",
         "near.duplicate_percent=3",
         "near.corrupt_percent=4",
+        "near.policer_mbit=6",
+        "near.policer_burst_bytes=20000",
         "near.queue=codel",
         "near.queue_bytes=30000",
         "near.queue_packets=20",
@@ -71,6 +73,8 @@ fn every_setting_reaches_the_link() {
         mtu_bytes: Some(1400),
         duplicate: percent(3.0),
         corrupt: percent(4.0),
+        policer: BitRate::from_mbit(6.0),
+        policer_burst_bytes: 20_000,
         queue: Discipline::CoDel(CoDelConfig { target: ms(7), interval: ms(70) }),
         queue_bytes: 30_000,
         queue_packets: Some(20),
@@ -83,6 +87,19 @@ fn every_setting_reaches_the_link() {
 }
 
 #[test]
+fn a_policer_can_stand_in_one_direction() {
+    let mut scenario = Scenario::default();
+    let settings = ["far.policer_mbit=8", "far.policer_to_mbit=none", "middle.policer_from_mbit=3"];
+    scenario.apply(&settings).unwrap();
+    let rates = |segment: &Segment| {
+        [Direction::ToReceiver, Direction::ToSender]
+            .map(|direction| segment.link(direction).policer.map(BitRate::bits_per_second))
+    };
+    assert_eq!(rates(&scenario.far), [None, Some(8_000_000)]);
+    assert_eq!(rates(scenario.middle.as_ref().unwrap()), [None, Some(3_000_000)]);
+}
+
+#[test]
 fn settings_can_be_reset() {
     let taken_back = near(&[
         "near.outages_ms=1+1",
@@ -92,6 +109,8 @@ fn settings_can_be_reset() {
         "near.queue_packets=5",
         "near.queue_packets=unlimited",
         "near.trace=none",
+        "near.policer_mbit=5",
+        "near.policer_mbit=none",
     ]);
     assert_eq!(taken_back.unwrap(), LinkConfig::default());
 }
@@ -144,6 +163,8 @@ fn wrong_values_are_refused() {
         "near.jitter_shape=pareto",
         "near.loss_correlation_percent=100",
         "near.queue=fq",
+        "near.policer_mbit=unlimited",
+        "near.policer_burst_bytes=1513",
         "near.queue_packets=0",
         "near.codel_target_ms=0",
         "near.mtu_bytes=575",
