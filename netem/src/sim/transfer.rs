@@ -31,8 +31,11 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let Run { scenario, seed, .. } = *run;
     let start = run.world.start();
     let (flow, competitor) = (&scenario.flow, &scenario.competitor);
-    let first = (scenario.congestion_control(), Duration::ZERO);
-    let second = competitor.cc.map(|cc| (cc, competitor.start));
+    let [lead, later] = competitor.starts;
+    let second = competitor.cc.map(|cc| (cc, later));
+    // Without a second flow, the first one begins the run.
+    let lead = second.map_or(Duration::ZERO, |_| lead);
+    let first = (scenario.congestion_control(), lead);
     let migrations: Vec<_> = Schedule::new(start, scenario.faults.clone())
         .times(Fault::Migration)
         .into_iter()
@@ -76,12 +79,14 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         }
     }
     let every = flow.sample;
-    let first = every.map(|_| Duration::ZERO).or(second.map(|(_, start)| start));
+    // Both flows last from then on.
+    let both = second.map(|(_, later)| lead.max(later));
+    let first = every.map(|_| Duration::ZERO).or(both);
     let mut sender = Host::new(Side::Right, start, clients, first, every);
     let mut receiver = Host::new(Side::Left, start, servers, first, every);
     let mut path = Path::new(run, spliced.into_iter().map(SplitProxy::new).collect())?;
     // Messages end by themselves.
-    let limit = flow.limit.filter(|_| flow.kind != FlowKind::Messages);
+    let limit = flow.limit.filter(|_| flow.kind != FlowKind::Messages).map(|limit| lead + limit);
     let end = path.drive(run, &mut sender, &mut receiver, limit)?;
 
     if end.is_zero() && flow.limit.is_none() {
@@ -99,7 +104,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     }
     let mut record = path.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
-        describe(&mut record, scenario, client, server, end);
+        describe(&mut record, scenario, client, server, end - lead);
         if let Some(what) = over_acknowledged(scenario, client, server) {
             return Err(SimError::Failed { what, at: end, seed });
         }
@@ -108,7 +113,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         FlowKind::Upload | FlowKind::Messages => (&sender.samples, &receiver.samples),
         _ => (&receiver.samples, &sender.samples),
     };
-    if let Some((cc, begin)) = second {
+    if let (Some((cc, _)), Some(begin)) = (second, both) {
         let at_end: Vec<_> = match flow.kind {
             FlowKind::Upload => receiver.endpoints.iter().map(Endpoint::delivered).collect(),
             _ => sender.endpoints.iter().map(Endpoint::delivered).collect(),

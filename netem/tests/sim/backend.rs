@@ -53,6 +53,26 @@ fn a_policer_limits_the_goodput_and_its_drops_are_counted() {
     }
 }
 
+/// Of two plain flows of one kind, either may be the first one. So the shares change places.
+#[test]
+fn a_second_flow_can_begin_before_the_first() {
+    let shares = |start: &str, seconds: &str| {
+        let plain = ["near.loss_percent=0", "flow.cc=cubic-rfc9438", "flow.bytes=1000000000"];
+        let beside = ["competitor.cc=cubic-rfc9438", start, seconds];
+        let record = run("upload-paper", &[plain, beside].concat(), 1);
+        let competitor = record.competitor.unwrap();
+        (record.time_s, record.goodput_mbit_s, competitor.beside_mbit_s, competitor.goodput_mbit_s)
+    };
+    // Both flows last from 3 s to 10 s.
+    let (time, _, first, second) = shares("competitor.start_ms=3000", "flow.seconds=10");
+    assert_eq!(time, 10.0);
+    let (time, goodput, late, early) = shares("competitor.start_ms=-3000", "flow.seconds=7");
+    assert_eq!((time, goodput), (7.0, late));
+    let close = |one: f64, other: f64| (one / other - 1.0).abs() < 0.05;
+    assert!(close(early, first) && close(late, second), "{early} {first}, {late} {second}");
+    assert!(first > 1.2 * second, "the shares must differ to tell the flows apart");
+}
+
 /// A proxy's identifiers are bytes of the ciphertexts. A few of them collide, which changes a run.
 /// So the ciphertexts have to be the same, too.
 #[test]
