@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidekick_netem::figures::plan::Shard;
 
 const WORDS: &str = "\
@@ -65,19 +65,27 @@ pub(crate) enum Command {
     /// To spread the work over machines, run `--shard I/N --out DIR` for each I from 1 to N.
     /// Collect the shard files, and run `--merge FILES --out DIR` once.
     Figures(Figures),
-    /// Compare `auto` with BBR2, path-aware BBR2 and re-injection over BBR2 on random topologies
+    /// Compare help with other senders or no help, on random paths
     ///
-    /// In about half of the topologies, the near delay is longer than the far delay. Near loss is
-    /// up to 10 %. Some topologies have it in bursts. The ratio of a topology is the mean goodput
-    /// of `auto` divided by the best mean of the other three, with the same seeds. A topology whose
-    /// ratio is below 0.98 runs 20 seeds in all, or --seeds if that is more.
+    /// --paths lossy compares `auto` with BBR2, path-aware BBR2 and re-injection over BBR2. In
+    /// about half of the topologies, the near delay is longer than the far delay. Near loss is up
+    /// to 10 %. Some topologies have it in bursts. The ratio of a topology is the mean goodput of
+    /// `auto` divided by the best mean of the other three, with the same seeds. A topology whose
+    /// ratio is below 0.98 runs 20 seeds in all, or --seeds if that is more. It prints the
+    /// distribution of the ratios, and the worst topologies with the command lines that repeat
+    /// their runs of `auto`. --json has those of the others, too. With the defaults and a release
+    /// build it takes about four minutes of processor time, on all cores together.
     ///
-    /// It runs in virtual time, so the same options give the same figures on every machine. With
-    /// the defaults and a release build it takes about four minutes of processor time, on all cores
-    /// together. It prints the distribution of the ratios, and the worst topologies with the
-    /// command lines that repeat their runs of `auto`. --json has those of the others, too. A run
-    /// that fails counts as a goodput of 0: a connection may time out in a burst of loss. A
-    /// topology is left out if all three others fail on it.
+    /// --paths congested compares flows with help to the same flows without it, where a short
+    /// queue, RED, CoDel or a policer limits the near segment. Most flows have a plain flow beside
+    /// them. It prints three ratios of each path: the flow's goodput, that of the plain flow, and
+    /// the packets that the near segment dropped by congestion, with 20 more on both sides. It
+    /// lists the paths whose ratio is below 0.97, below 0.85 or above 1.5, with the command lines
+    /// that repeat them.
+    ///
+    /// Both run in virtual time, so the same options give the same figures on every machine. A run
+    /// that fails counts as a goodput of 0: a connection may time out in a burst of loss. A path is
+    /// left out if nothing arrives by the senders that its ratio divides by.
     Sweep(Sweep),
     /// Repeat recorded runs of other backends in virtual time, and report whether they agree
     ///
@@ -120,7 +128,10 @@ pub(crate) struct Figures {
 
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// The number of random topologies
+    /// What limits the paths
+    #[arg(long, value_enum, default_value_t = Paths::Lossy)]
+    pub(crate) paths: Paths,
+    /// The number of random paths
     #[arg(
         long,
         value_name = "N",
@@ -128,7 +139,7 @@ pub(crate) struct Sweep {
         value_parser = clap::value_parser!(u64).range(1..=100_000),
     )]
     pub(crate) topologies: u64,
-    /// The number of seeds of each topology
+    /// The number of seeds of each path
     #[arg(
         long,
         value_name = "N",
@@ -136,7 +147,7 @@ pub(crate) struct Sweep {
         value_parser = clap::value_parser!(u64).range(1..=1000),
     )]
     pub(crate) seeds: u64,
-    /// Seed of the topologies
+    /// Seed of the paths
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// The number of runs at a time [default: one for each core]
@@ -145,9 +156,18 @@ pub(crate) struct Sweep {
     /// Write a plot of the distribution here, as an SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Print an object for each topology on standard output, the worst first, and the distribution
+    /// Print an object for each path on standard output, the worst first, and one for all of them
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The random paths of a sweep.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Paths {
+    /// Random loss; help against the best of other senders
+    Lossy,
+    /// Congestion on the near segment; help against no help
+    Congested,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,8 @@
 //! none, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same seeds. The
 //! *ratio* is the mean goodput of `auto` divided by the best mean of the others. A failed run has
 //! no goodput. For example, a connection may time out in a burst of loss.
+//!
+//! [`congested`] has the sweep over congested paths.
 
 use serde::Serialize;
 
@@ -15,6 +17,7 @@ use crate::figures::quantity::Results;
 use crate::figures::sender::{AUTO, BBR2, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
 use crate::report;
 
+pub mod congested;
 mod topology;
 
 pub use topology::Topology;

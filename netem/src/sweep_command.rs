@@ -4,10 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use sidekick_netem::figures::draw::DrawError;
+use sidekick_netem::figures::job::Job;
 use sidekick_netem::files::write_whole;
-use sidekick_netem::sweep::{Sweep, plot, summary};
+use sidekick_netem::sweep::{self, Sweep, congested};
 
-use crate::{cli, figures_command, print, print_json};
+use crate::cli::{self, Paths};
+use crate::{figures_command, print, print_json};
 
 pub(crate) fn run(options: &cli::Sweep) -> Result<ExitCode> {
     let cli::Sweep { topologies, seeds, seed, jobs, .. } = *options;
@@ -19,20 +23,42 @@ pub(crate) fn run(options: &cli::Sweep) -> Result<ExitCode> {
         );
     }
     let sweep = Sweep { topologies, seeds, seed };
-    let reached = sweep.run(|runs| figures_command::simulate(runs, jobs));
-    let Some(distribution) = sweep.distribution(&reached) else {
+    let simulate = |runs: &[&Job]| figures_command::simulate(runs, jobs);
+    match options.paths {
+        Paths::Lossy => {
+            let reached = sweep.run(simulate);
+            let distribution = sweep.distribution(&reached);
+            show(options, &reached, distribution, sweep::summary, sweep::plot)
+        }
+        Paths::Congested => {
+            let compared = congested::run(sweep, simulate);
+            let overall = congested::overall(&compared);
+            show(options, &compared, overall, congested::summary, congested::plot)
+        }
+    }
+}
+
+/// Prints the figures of each path and those of all, and draws the plot.
+fn show<T: Serialize, A: Serialize>(
+    options: &cli::Sweep,
+    each: &[T],
+    of_all: Option<A>,
+    summary: fn(&A, &[T]) -> String,
+    plot: fn(&[T]) -> Result<String, DrawError>,
+) -> Result<ExitCode> {
+    let Some(of_all) = of_all else {
         bail!("all runs failed; the lines above have their command lines");
     };
     if options.json {
-        for reach in &reached {
-            print_json(reach)?;
+        for path in each {
+            print_json(path)?;
         }
-        print_json(&distribution)?;
+        print_json(&of_all)?;
     } else {
-        print(&summary(&distribution, &reached))?;
+        print(&summary(&of_all, each))?;
     }
     if let Some(path) = &options.plot {
-        write_whole(path, plot(&reached)?.as_bytes()).context("cannot keep the plot")?;
+        write_whole(path, plot(each)?.as_bytes()).context("cannot keep the plot")?;
         eprintln!("plot: {}", path.display());
     }
     Ok(ExitCode::SUCCESS)

@@ -39,21 +39,33 @@ pub struct Topology {
 }
 
 /// The random numbers of a topology.
-struct Draws(ChaCha8Rng);
+pub(super) struct Draws(ChaCha8Rng);
 
 impl Draws {
+    /// Those of topology `number` of `seed`.
+    pub(super) fn new(seed: u64, number: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(number);
+        Self(random)
+    }
+
     /// A number with an even distribution from 0 to 1.
-    fn share(&mut self) -> f64 {
+    pub(super) fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn evenly(&mut self, (low, high): (f64, f64)) -> f64 {
+    pub(super) fn evenly(&mut self, (low, high): (f64, f64)) -> f64 {
         low + (high - low) * self.share()
     }
 
     /// A number whose logarithm has an even distribution.
-    fn by_logarithm(&mut self, (low, high): (f64, f64)) -> f64 {
+    pub(super) fn by_logarithm(&mut self, (low, high): (f64, f64)) -> f64 {
         self.evenly((low.ln(), high.ln())).exp()
+    }
+
+    /// A whole number below `end`, each as likely.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0.next_u64() % end
     }
 }
 
@@ -61,9 +73,7 @@ impl Topology {
     /// Topology `number` of `seed`.
     #[must_use]
     pub fn draw(seed: u64, number: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(number);
-        let mut draws = Draws(random);
+        let mut draws = Draws::new(seed, number);
         let [near_ms, far_ms] = [(); 2].map(|()| draws.by_logarithm(DELAY_MS));
         let [near_rate, far_rate] = [NEAR_RATE, FAR_RATE].map(|rate| draws.by_logarithm(rate));
         let rtt = 2.0 * (near_ms + far_ms) / 1e3;
