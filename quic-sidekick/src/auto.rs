@@ -18,8 +18,11 @@ pub struct Chosen {
 pub enum Why {
     /// No packet was lost before the proxy yet.
     NoLoss,
-    /// Packets are lost before the proxy, where no queue stands.
+    /// Packets are lost before the proxy at any load, and no queue stands there.
     RandomLoss,
+    /// Packets are lost before the proxy, most of them because of the load: that is congestion,
+    /// although no queue stands.
+    Load,
     /// Packets are lost before the proxy while a queue stands there: that is congestion.
     NearQueue,
 }
@@ -29,6 +32,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::NoLoss => "nothing was lost before the proxy",
             Self::RandomLoss => "packets are lost before the proxy, and no queue stands there",
+            Self::Load => "packets are lost before the proxy, and more of them at higher loads",
             Self::NearQueue => "packets are lost before the proxy, and a queue stands there",
         })
     }
@@ -44,17 +48,17 @@ impl Chosen {
     /// The repair before the first loss.
     pub(crate) const FIRST: Self = Self { mode: Mode::Reinject, why: Why::NoLoss };
 
-    /// The repair for packets that were lost before the proxy. `congested` states whether the near
-    /// segment counts as congested.
+    /// The repair for packets that were lost before the proxy: `queued` states whether a queue
+    /// stands there, and `loaded` whether most losses are due to the load.
     ///
     /// The distance to the proxy does not matter. The connection repairs only what the receiver's
     /// acknowledgements have not shown lost. So a late report costs nothing, and an early one hides
     /// the loss from the controller.
-    pub(crate) fn for_loss(congested: bool) -> Self {
-        let (mode, why) = if congested {
-            (Mode::EarlyLoss, Why::NearQueue)
-        } else {
-            (Mode::Reinject, Why::RandomLoss)
+    pub(crate) fn for_loss(queued: bool, loaded: bool) -> Self {
+        let (mode, why) = match (queued, loaded) {
+            (true, _) => (Mode::EarlyLoss, Why::NearQueue),
+            (false, true) => (Mode::EarlyLoss, Why::Load),
+            (false, false) => (Mode::Reinject, Why::RandomLoss),
         };
         Self { mode, why }
     }

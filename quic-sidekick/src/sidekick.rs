@@ -18,8 +18,8 @@ use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
-    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Selection, Sender, SenderStats,
-    Transmit,
+    Assistance, HANDLE_LEN, Lost, MARKER_LEN, NearLoss, Payload, PublicKey, Selection, Sender,
+    SenderStats, Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -28,6 +28,11 @@ use std::time::{Duration, Instant};
 /// The most packets in the connection's log between two calls of [`Sidekick::on_sent`]: as many as
 /// the sender keeps that no proxy has reported.
 const LOG_CAPACITY: usize = 8192;
+
+const BBR2: &str = "bbr2_gcongestion";
+/// BBR2 ignores up to 2 % of losses in a round trip. Chance gathers losses, so this is the share
+/// that it mostly ignores.
+const TOLERATED: f32 = 0.008;
 
 /// Whether a connection is assisted, and its counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +51,8 @@ pub struct Status {
     pub near_rtt: Option<Duration>,
     /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
     pub chosen: Option<Chosen>,
+    /// How the near segment loses what the connection sends, at the latest loss.
+    pub near_loss: NearLoss,
     /// The help for received datagrams.
     pub received: Received,
     /// The connection's congestion controller, if [`Mode::suits`] is false of it. The mode then
@@ -88,7 +95,9 @@ pub struct Sidekick {
     logged_selection: Option<Selection>,
     qlog: Log,
     /// Scratch of [`Sidekick::apply`], kept to avoid allocation.
-    scratch_lost: Vec<u64>,
+    scratch_lost: Vec<Lost>,
+    /// Scratch of [`Sidekick::repair`], kept to avoid allocation.
+    scratch_tags: Vec<u64>,
     /// Scratch of [`Sidekick::send_markers`], kept because few calls use it.
     scratch_marker: [u8; MARKER_LEN],
 }
@@ -122,6 +131,7 @@ impl Sidekick {
             logged_selection: None,
             qlog: Log::default(),
             scratch_lost: Vec::new(),
+            scratch_tags: Vec::new(),
             scratch_marker: [0; MARKER_LEN],
         }
     }
@@ -129,6 +139,9 @@ impl Sidekick {
     /// Starts the connection's log of sent packets.
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         self.other_controller = controller::other_controller(self.config.mode, conn);
+        if conn.sidekick_congestion_control() == Some(BBR2) {
+            self.sender.set_tolerated_loss(TOLERATED);
+        }
         conn.sidekick_log(LOG_CAPACITY);
         self.logs = true;
         if self.config.reinjects() {
@@ -334,11 +347,34 @@ impl Sidekick {
     fn repair<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
+        path: Path,
+        lost: &[Lost],
+        now: Instant,
+    ) -> usize {
+        let measured = Measured::of(&self.sender, conn, path.id);
+        let repairs = self.policy.decide(measured, self.sender.near_loss(), now);
+        let mut tags = std::mem::take(&mut self.scratch_tags);
+        let mut repaired = 0;
+        for (congestion, repair) in [(true, repairs.of_congestion), (false, repairs.of_random)] {
+            tags.clear();
+            let alike = lost.iter().filter(|lost| lost.congestion == congestion);
+            tags.extend(alike.map(|lost| lost.tag));
+            if !tags.is_empty() {
+                repaired += self.repair_as(repair, conn, path, &tags, now);
+            }
+        }
+        self.scratch_tags = tags;
+        repaired
+    }
+
+    fn repair_as<F: BufFactory>(
+        &mut self,
+        repair: Repair,
+        conn: &mut Connection<F>,
         Path { id: path_id, flow }: Path,
         lost: &[u64],
         now: Instant,
     ) -> usize {
-        let repair = self.policy.decide(Measured::of(&self.sender, conn, path_id), now);
         let (resent, packets, reaction) = match repair {
             Repair::Reinject => {
                 let resent = self.reinjection.resend(conn, path_id, lost, now);
@@ -425,6 +461,7 @@ impl Sidekick {
             choice: self.sender.selection(),
             near_rtt: self.sender.near_rtt(),
             chosen: self.policy.chosen(),
+            near_loss: self.sender.near_loss(),
             received: self.receiver.status(),
             other_controller: self.other_controller,
         }

@@ -17,7 +17,7 @@ pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config
 pub use error::{ConfigError, HandleError, MAX_INTERVAL, MIN_INTERVAL};
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Payload, Route, Sender};
+use sidekick_protocol::{Lost, Payload, Route, Sender};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -99,6 +99,7 @@ pub struct Talker {
     sidekick: Option<Sender>,
     /// A buffer for the proxy's reports.
     tags: Vec<u64>,
+    lost: Vec<Lost>,
     packets: TalkerPackets,
     octets: u64,
     bytes: u64,
@@ -143,6 +144,7 @@ impl Talker {
             rtt: RoundTrip::new(INITIAL_RTT),
             sidekick,
             tags: Vec::new(),
+            lost: Vec::new(),
             packets: TalkerPackets::default(),
             octets: 0,
             bytes: 0,
@@ -422,8 +424,9 @@ impl Talker {
                 kept.passed |= kept.attempt == transmission.attempt;
             }
         }
-        sidekick.drain_lost(&mut tags);
-        for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
+        let mut lost = std::mem::take(&mut self.lost);
+        sidekick.drain_lost(&mut lost);
+        for transmission in lost.drain(..).filter_map(|lost| Transmission::from_tag(lost.tag)) {
             let last = self.store.get(transmission.index).map(|kept| kept.attempt);
             if last == Some(transmission.attempt)
                 && self.send_again(transmission.index, Cause::Quack, now)
@@ -431,7 +434,7 @@ impl Talker {
                 self.packets.retransmitted_quack += 1;
             }
         }
-        self.tags = tags;
+        (self.tags, self.lost) = (tags, lost);
     }
 
     /// Retransmits a packet's content (RFC 4588), or the same packet if the session has no payload

@@ -10,6 +10,7 @@
 //! | `adversity.rs` | uploads with mixtures of faults |
 //! | `backend.rs` | the guarantees that readers of the simulator's figures need |
 //! | `calls.rs` | calls: waits, and the bytes that help costs |
+//! | `congestion.rs` | congestion that delays nothing |
 //! | `download_adversity.rs` | downloads with mixtures of faults |
 //! | `downloads.rs` | downloads from unmodified servers |
 //! | `faults.rs` | uploads with one fault after the other |
@@ -39,6 +40,7 @@ mod support {
 mod adversity;
 mod backend;
 mod calls;
+mod congestion;
 mod download_adversity;
 mod downloads;
 mod faults;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Filter, Flow, Identification, MAX_DATAGRAM_LEN, Payload, Position, Reason, Route,
-    Sender, SenderConfig, Store, Terms,
+    Assistance, Filter, Flow, Identification, Lost, MAX_DATAGRAM_LEN, Payload, Position, Reason,
+    Route, Sender, SenderConfig, Store, Terms,
 };
 
 use super::arriving::Reception;
@@ -178,6 +178,8 @@ pub(super) struct HelpedFlow {
     /// The operator knows the proxy's key.
     is_pinned: bool,
     journal: Journal,
+    /// Scratch of [`flush`](Self::flush), kept to avoid allocation.
+    found_lost: Vec<Lost>,
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) resent: u64,
@@ -257,6 +259,7 @@ impl HelpedFlow {
             is_own,
             is_pinned,
             journal: Journal::begin(flow, candidate.classifier.kind),
+            found_lost: Vec::new(),
             sent: 0,
             lost: 0,
             resent: 0,
@@ -583,10 +586,10 @@ impl HelpedFlow {
         // them.
         scratch.clear();
         self.sender.drain_received(scratch);
-        scratch.clear();
-        self.sender.drain_lost(scratch);
-        scratch.retain(|tag| tag & SECOND == 0);
-        let count = scratch.len() as u64;
+        let mut lost = mem::take(&mut self.found_lost);
+        self.sender.drain_lost(&mut lost);
+        lost.retain(|lost| lost.tag & SECOND == 0);
+        let count = lost.len() as u64;
         self.lost += count;
         totals.lost += count;
         if count > 0 {
@@ -618,7 +621,11 @@ impl HelpedFlow {
         match withheld {
             None => {
                 let twice = self.kind().slows_down();
-                for tag in scratch.iter().copied() {
+                for Lost { tag, congestion, .. } in lost.drain(..) {
+                    if congestion {
+                        totals.withheld_congested += 1;
+                        continue;
+                    }
                     let names = [tag, tag | SECOND];
                     let names = if twice && tag < TWICE { &names[..] } else { &names[..1] };
                     self.repair(tag, names, trust.as_deref_mut(), outbox, totals, now);
@@ -628,6 +635,8 @@ impl HelpedFlow {
             Some(Withheld::Congested) => totals.withheld_congested += count,
             Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += count,
         }
+        lost.clear();
+        self.found_lost = lost;
         // Nothing waits for a gap that the proxy cannot fill.
         scratch.clear();
         self.sender.drain_unfilled(scratch);

@@ -274,7 +274,8 @@ impl World {
         let mut lost = Vec::new();
         self.sender.drain_lost(&mut lost);
         if self.in_order {
-            let passed: Vec<_> = lost.iter().filter(|tag| self.passed.contains(tag)).collect();
+            let passed: Vec<_> =
+                lost.iter().filter(|lost| self.passed.contains(&lost.tag)).collect();
             assert!(passed.is_empty(), "{passed:?} passed by the proxy");
         }
 

@@ -58,6 +58,7 @@ pub mod keys;
 #[cfg(not(feature = "testing"))]
 #[allow(unreachable_pub, reason = "the feature `testing` makes it public")]
 mod keys;
+mod loss_floor;
 pub mod observer;
 mod prologue;
 pub mod sender;
@@ -80,6 +81,7 @@ pub use errors::is_network_error;
 pub use flow::Flow;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
+pub use loss_floor::{Lost, NearLoss};
 pub use observer::{
     Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
 };

@@ -23,6 +23,7 @@ use crate::clock::{Numbers, earlier};
 use crate::flow::{Flow, canonical};
 use crate::identify::Payload;
 use crate::keys::PublicKey;
+use crate::loss_floor::{LossFloor, Lost};
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, HANDLE_LEN, Marker};
@@ -77,6 +78,8 @@ pub struct Sender {
     /// How many of the losses in it are of earlier inputs.
     settled: usize,
     last_quack: Option<LastQuack>,
+    /// Which losses are congestion.
+    floor: LossFloor,
 }
 
 impl Sender {
@@ -107,6 +110,7 @@ impl Sender {
             effects: Effects::default(),
             settled: 0,
             last_quack: None,
+            floor: LossFloor::new(0.0),
         }
     }
 
@@ -144,6 +148,14 @@ impl Sender {
         for session in &mut self.sessions {
             session.set_packet_threshold(packets.max(1));
         }
+    }
+
+    /// Sets the share of losses that the flow's congestion controller ignores, from 0 to 1: 0 by
+    /// default, and for BBR2 some part of the 2 % of a round trip that it ignores. Of a smaller
+    /// loss on the near segment, [`Lost::congestion`] is true. Above, it is true of what exceeds
+    /// the loss at lower loads (SPEC.md, section 7.12).
+    pub fn set_tolerated_loss(&mut self, share: f32) {
+        self.floor.set_tolerated(share);
     }
 
     /// Sets [`SenderConfig::steady`], because the interval of the flow's packets changed.
@@ -185,6 +197,7 @@ impl Sender {
         self.retire();
         self.flow = Some(flow);
         (self.last_reason, self.stopped) = (None, None);
+        self.floor = LossFloor::new(self.floor.tolerated());
         match self.config.proxy {
             Some(proxy) => self.ask(proxy, Origin::Configured, now),
             None => self.search.begin(now),
@@ -263,6 +276,7 @@ impl Sender {
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));
+            self.floor.on_sent(tag, payload.len(), now);
         }
     }
 
@@ -379,6 +393,7 @@ impl Sender {
     fn settle(&mut self, now: Instant) {
         self.last_quack = self.effects.quack.take().or(self.last_quack);
         self.selector.deduplicate(&mut self.effects.lost, self.settled, self.sessions.len());
+        self.judge_losses(now);
         self.settled = self.effects.lost.len();
         for session in &mut self.sessions {
             if let Some(reason) = session.failure.take() {
@@ -409,6 +424,16 @@ impl Sender {
         }
     }
 
+    /// Judges which of the latest losses are congestion.
+    fn judge_losses(&mut self, now: Instant) {
+        self.floor.judge(self.effects.lost.get_mut(self.settled..).unwrap_or_default(), now);
+        let Some(until) = self.effects.reported.take() else { return };
+        if let Some(near) = self.leading().and_then(ProxySession::near_rtt) {
+            let (queue, near) = (near.latest_queue(), near.smoothed().unwrap_or_default());
+            self.floor.on_reported(until, queue, near, now);
+        }
+    }
+
     /// Removes ended sessions, but keeps their counters.
     fn retire(&mut self) {
         let Self { sessions, stats, .. } = self;
@@ -421,8 +446,8 @@ impl Sender {
         });
     }
 
-    /// Appends the tags of the packets declared lost since the last call to `out`.
-    pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
+    /// Appends the packets declared lost since the last call to `out`.
+    pub fn drain_lost(&mut self, out: &mut Vec<Lost>) {
         self.distrust.record_declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
         out.append(&mut self.effects.lost);
         self.settled = 0;

@@ -29,7 +29,7 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 /// # socket.connect(flow.destination)?;
 /// # let datagram = [4; 200];
 /// use sidekick_protocol::{
-///     Filter, Flow, Identification, Payload, Position, Sender, SenderConfig, Store,
+///     Filter, Flow, Identification, Lost, Payload, Position, Sender, SenderConfig, Store,
 /// };
 /// use std::time::{Duration, Instant};
 ///
@@ -49,7 +49,7 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 ///
 /// // After each sender.handle_input() and sender.on_timeout():
 /// sender.drain_lost(&mut lost);
-/// for tag in lost.drain(..) {
+/// for Lost { tag, .. } in lost.drain(..).filter(|lost| !lost.congestion) {
 ///     // Skip datagrams that are too old or exceed the budget.
 ///     if let Some(datagram) = store.get_for_resend(tag, now) {
 ///         socket.send(datagram)?;

@@ -2,8 +2,8 @@
 
 use crate::wire::{MAX_DATAGRAM_LEN, SEAL_LEN};
 use crate::{
-    Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route, Sender, SenderConfig,
-    Store, clock::Numbers,
+    Addresses, Flow, Lost, Observed, Observer, ObserverConfig, Payload, Route, Sender,
+    SenderConfig, Store, clock::Numbers,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -253,7 +253,7 @@ impl Simulation {
         }
         let mut lost = Vec::new();
         self.sender.drain_lost(&mut lost);
-        for tag in lost {
+        for Lost { tag, .. } in lost {
             let sent = self.sent_at[usize::try_from(tag).unwrap()];
             self.declared.push((tag, self.now - sent));
             let again = self.store.as_mut().and_then(|store| store.get_for_resend(tag, self.now));

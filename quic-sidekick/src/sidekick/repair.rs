@@ -4,6 +4,7 @@ use crate::Mode;
 use crate::auto::Chosen;
 use crate::measured::{Measured, NearQueue};
 use quiche::sidekick::Reaction;
+use sidekick_protocol::NearLoss;
 use std::time::Instant;
 
 /// How the connection repairs lost packets.
@@ -14,6 +15,15 @@ pub(crate) enum Repair {
     /// It declares the packets lost and resends their frames. The congestion controller reacts as
     /// stated.
     EarlyLoss(Reaction),
+}
+
+/// The repairs of packets that are lost at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Repairs {
+    /// Of those lost by congestion.
+    pub(crate) of_congestion: Repair,
+    /// Of the others.
+    pub(crate) of_random: Repair,
 }
 
 /// Decides on the repair by the mode and by the measurements.
@@ -43,17 +53,32 @@ impl RepairPolicy {
         }
     }
 
-    /// Decides on the repair of packets that were found lost at `now`.
-    pub(crate) fn decide(&mut self, measured: Option<Measured>, now: Instant) -> Repair {
-        let congested = match self.mode {
+    /// Decides on the repair of packets that were found lost at `now`, while the near segment loses
+    /// packets as stated.
+    pub(crate) fn decide(
+        &mut self,
+        measured: Option<Measured>,
+        near_loss: NearLoss,
+        now: Instant,
+    ) -> Repairs {
+        let queued = match self.mode {
             Mode::Pacubic => self.near_queue.is_overflowing(measured, now),
             _ => self.near_queue.is_congested(measured, now),
         };
+        if self.mode == Mode::Auto && measured.is_some() {
+            self.choose(Chosen::for_loss(queued, near_loss.congestion > 0.5));
+        }
+        // No mode hides congestion.
+        let of_congestion = Repair::EarlyLoss(Reaction::Congestion);
+        let of_random = if queued { of_congestion } else { self.of_random(measured) };
+        Repairs { of_congestion, of_random }
+    }
+
+    fn of_random(&self, measured: Option<Measured>) -> Repair {
         match self.mode {
-            Mode::Auto => self.decide_automatically(measured, congested),
-            // These modes hide losses from the controller, in part or in full. They must not hide
-            // congestion.
-            _ if congested => Repair::EarlyLoss(Reaction::Congestion),
+            // Without measurements the packets count as any loss.
+            Mode::Auto if measured.is_none() => Repair::EarlyLoss(Reaction::Loss),
+            Mode::Auto | Mode::Reinject | Mode::Receive => Repair::Reinject,
             Mode::EarlyLoss | Mode::AckReduction => Repair::EarlyLoss(Reaction::Loss),
             Mode::PathAwareBbr => Repair::EarlyLoss(Reaction::Neutered),
             Mode::Pacubic => Repair::EarlyLoss(match measured {
@@ -62,23 +87,14 @@ impl RepairPolicy {
                 }
                 _ => Reaction::Loss,
             }),
-            Mode::Reinject | Mode::Receive => Repair::Reinject,
         }
     }
 
-    /// Decides for [`Mode::Auto`]. Without measurements the packets count as any loss.
-    fn decide_automatically(&mut self, measured: Option<Measured>, congested: bool) -> Repair {
-        if measured.is_some() {
-            let chosen = Chosen::for_loss(congested);
-            if chosen != self.chosen {
-                tracing::info!(%chosen, "auto mode chose another repair");
-                self.chosen = chosen;
-            }
-            if chosen.mode == Mode::Reinject {
-                return Repair::Reinject;
-            }
+    fn choose(&mut self, chosen: Chosen) {
+        if chosen != self.chosen {
+            tracing::debug!(%chosen, "auto mode chose another repair");
+            self.chosen = chosen;
         }
-        Repair::EarlyLoss(if congested { Reaction::Congestion } else { Reaction::Loss })
     }
 }
 
@@ -96,7 +112,7 @@ mod tests {
     /// The mode whose repair auto mode uses for a loss at `now`.
     fn mode_of(policy: &mut RepairPolicy, measured: Option<Measured>, now: Instant) -> Mode {
         policy.observe(measured, now);
-        match policy.decide(measured, now) {
+        match policy.decide(measured, NearLoss::default(), now).of_random {
             Repair::Reinject => Mode::Reinject,
             Repair::EarlyLoss(_) => Mode::EarlyLoss,
         }
@@ -162,8 +178,24 @@ mod tests {
 
     #[test]
     fn without_measurements_no_queue_overflows() {
-        let repair = RepairPolicy::new(Mode::Pacubic).decide(None, start());
-        assert_eq!(repair, Repair::EarlyLoss(Reaction::Loss));
+        let mut policy = RepairPolicy::new(Mode::Pacubic);
+        let repairs = policy.decide(None, NearLoss::default(), start());
+        assert_eq!(repairs.of_random, Repair::EarlyLoss(Reaction::Loss));
+    }
+
+    /// A shallow queue delays nothing, so `auto` has to see it by the losses alone.
+    #[test]
+    fn losses_by_the_load_are_left_to_the_controller() {
+        let (mut policy, measured) = (auto(), Some(measured(2, 0, 52)));
+        for (congestion, mode, why) in
+            [(0.2, Mode::Reinject, Why::RandomLoss), (0.9, Mode::EarlyLoss, Why::Load)]
+        {
+            let near_loss = NearLoss { rate: 0.1, congestion };
+            let repairs = policy.decide(measured, near_loss, start());
+            assert_eq!(repairs.of_congestion, Repair::EarlyLoss(Reaction::Congestion));
+            assert_eq!(repairs.of_random, Repair::Reinject);
+            assert_eq!(policy.chosen(), Some(Chosen { mode, why }));
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
+use sidekick_protocol::{
+    Between, Filter, Flow, Lost, Payload, Protect, Route, Sender, SenderConfig,
+};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -113,6 +115,7 @@ pub(super) struct Parity {
     /// The datagrams to the talker.
     sent: u64,
     tags: Vec<u64>,
+    lost: Vec<Lost>,
 }
 
 impl Parity {
@@ -136,6 +139,7 @@ impl Parity {
             flow_bytes: 0,
             sent: 0,
             tags: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -207,8 +211,9 @@ impl Parity {
         self.sender.set_fetching(false);
         self.sender.protect(Some(self.wanted), now);
         self.sender.drain_received(&mut self.tags);
-        self.sender.drain_lost(&mut self.tags);
         self.tags.clear();
+        self.sender.drain_lost(&mut self.lost);
+        self.lost.clear();
     }
 
     /// Replaces the contents of `out` by the next datagram that parity rebuilt. False if there is

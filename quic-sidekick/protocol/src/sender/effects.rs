@@ -4,6 +4,7 @@ use super::config::SenderConfig;
 use super::last_quack::LastQuack;
 use super::status::{Assistance, Reason, SenderStats};
 use crate::clock::Numbers;
+use crate::loss_floor::Lost;
 use crate::wire::SEAL_LEN;
 use std::time::Instant;
 
@@ -13,8 +14,10 @@ pub(super) type Bye = [u8; SEAL_LEN + 1];
 /// The effects of an input, apart from the datagrams that wait in the state.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// The tags of packets declared lost. They wait until the caller drains them.
-    pub(super) lost: Vec<u64>,
+    /// The packets declared lost. They wait until the caller drains them.
+    pub(super) lost: Vec<Lost>,
+    /// When the latest packet that a quACK was the first to report was sent.
+    pub(super) reported: Option<Instant>,
     /// The tags of packets that the latest quACK was the first to report.
     pub(super) received: Vec<u64>,
     /// The latest quACK.

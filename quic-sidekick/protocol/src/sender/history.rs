@@ -1,5 +1,6 @@
 //! The packets that the proxy has not reported, in the order of sending.
 
+use crate::loss_floor::Lost;
 use crate::wire::low;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ pub(super) struct Entry {
     pub(super) time_sent: Instant,
     /// Later packets that the proxy reported.
     pub(super) later_seen: u32,
+    /// Its place among the packets sent, modulo 2^32.
+    pub(super) number: u32,
     /// When the proxy reported the first of them.
     pub(super) later_seen_at: Option<Instant>,
 }
@@ -51,6 +54,8 @@ pub(super) struct History {
     pub(super) suspects: usize,
     pub(super) declared_lost: VecDeque<DeclaredLost>,
     last_sent: Option<Instant>,
+    /// Packets so far, modulo 2^32.
+    pushed: u32,
 }
 
 impl History {
@@ -72,7 +77,9 @@ impl History {
         if full {
             self.drop_oldest();
         }
+        self.pushed = self.pushed.wrapping_add(1);
         self.pending.push_back(Entry {
+            number: self.pushed,
             identifier,
             tag,
             time_sent: now,
@@ -203,8 +210,8 @@ impl History {
             .map(|at| at + delay)
     }
 
-    /// Moves the packets lost at `now` to `declared_lost`, and appends their tags to `lost`.
-    pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
+    /// Moves the packets lost at `now` to `declared_lost`, and appends them to `lost`.
+    pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<Lost>) {
         self.declared_lost.retain(|declared| declared.until > now);
         // Suspects and overdue packets are at the front. If none is there, no packet is lost.
         let is_overdue = |entry: &Entry| entry.later_seen >= rule.packet_threshold;
@@ -220,7 +227,7 @@ impl History {
             if !is_overdue(entry) && !waited {
                 return true;
             }
-            lost.push(entry.tag);
+            lost.push(Lost::new(entry.tag, entry.time_sent, entry.number));
             Self::keep_lost(declared_lost, *entry, now + rule.grace, true);
             *suspects -= usize::from(suspect);
             false

@@ -8,6 +8,7 @@ use super::session::ProxySession;
 use super::status::{Assistance, Reason, SenderStats};
 use crate::flow::canonical;
 use crate::keys::PublicKey;
+use crate::loss_floor::NearLoss;
 use crate::terms::Terms;
 use crate::wire::VERSION;
 use crate::wire::discovery::Answer;
@@ -60,7 +61,7 @@ impl Sender {
     }
 
     /// The leading session: the selected one, or the farthest of those that report.
-    fn leading(&self) -> Option<&ProxySession> {
+    pub(super) fn leading(&self) -> Option<&ProxySession> {
         let reporting = self.sessions.iter().filter(|session| session.is_assisted());
         reporting.max_by_key(|session| session.smoothed_rtt())
     }
@@ -96,6 +97,12 @@ impl Sender {
     #[must_use]
     pub fn near_queue_grows(&self) -> bool {
         self.leading().and_then(ProxySession::near_rtt).is_some_and(NearRtt::queue_grows)
+    }
+
+    /// How the near segment loses packets, at the latest loss.
+    #[must_use]
+    pub fn near_loss(&self) -> NearLoss {
+        self.floor.latest()
     }
 
     /// The numbers of the sessions with proxies, as [`Sender::session_number`] reads them from

@@ -231,6 +231,12 @@ impl NearRtt {
             .map(|(smoothed, least)| Duration::from_nanos(smoothed.saturating_sub(least)))
     }
 
+    /// The excess of the latest sample over the shortest recent one.
+    pub(super) fn latest_queue(&self) -> Duration {
+        let least = self.recent.least().unwrap_or(self.latest);
+        Duration::from_nanos(self.latest.saturating_sub(least))
+    }
+
     /// The least excess of the last samples over the shortest recent one.
     pub(super) fn standing(&self) -> Option<Duration> {
         let least = self.recent_quacks.least()?;

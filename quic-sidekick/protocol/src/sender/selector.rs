@@ -5,6 +5,7 @@
 //! detects almost all losses that any detects.
 
 use super::session::ProxySession;
+use crate::loss_floor::Lost;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -78,13 +79,13 @@ fn reporting(sessions: &[ProxySession]) -> impl Iterator<Item = (usize, &ProxySe
 impl ProxySelector {
     /// Removes losses that another proxy reported before. The first `settled` of them passed
     /// earlier, and stay.
-    pub(super) fn deduplicate(&mut self, lost: &mut Vec<u64>, settled: usize, sessions: usize) {
+    pub(super) fn deduplicate(&mut self, lost: &mut Vec<Lost>, settled: usize, sessions: usize) {
         if sessions < 2 {
             self.reported.clear();
             return;
         }
         let mut place = 0;
-        lost.retain(|tag| {
+        lost.retain(|Lost { tag, .. }| {
             place += 1;
             if place <= settled {
                 return true;

@@ -2,7 +2,7 @@
 
 use crate::allocator::held;
 use sidekick_protocol::{
-    Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
+    Assistance, Flow, Lost, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
     SecretKey, Sender, SenderConfig,
 };
 use std::cmp::Reverse;
@@ -167,8 +167,9 @@ impl World {
         let client = &mut self.clients[place];
         client.sender.drain_received(&mut lost);
         lost.clear();
+        let mut lost = Vec::new();
         client.sender.drain_lost(&mut lost);
-        for tag in lost {
+        for Lost { tag, .. } in lost {
             self.declared += 1;
             // The proxy's message arrived now, and left the proxy one delay earlier.
             let said = self.now - DELAY;

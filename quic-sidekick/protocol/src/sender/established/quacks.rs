@@ -162,6 +162,7 @@ impl Established {
             Outcome::Decoded { last_sent } => {
                 self.reconciler.adopt(quack);
                 self.on_decoded(quack, last_sent, context.now);
+                context.effects.reported = context.effects.reported.max(last_sent);
                 context.effects.assistance = Some(Assistance::Assisted);
                 match answered {
                     Some(poll) => self.on_answer(poll, context),

@@ -301,7 +301,9 @@ impl Chain {
                 self.in_flight.push((at, kind, buffer[..transmit.size].to_vec()));
             }
         }
-        self.sender.drain_lost(&mut self.declared);
+        let mut lost = Vec::new();
+        self.sender.drain_lost(&mut lost);
+        self.declared.extend(lost.iter().map(|lost| lost.tag));
     }
 
     fn stream(&mut self, packets: u64) {
@@ -383,12 +385,13 @@ fn the_nearest_of_several_proxies_that_see_the_losses_is_selected() {
 /// A caller need not take them after each input.
 #[test]
 fn losses_wait_until_the_caller_takes_them() {
-    let mut selector = ProxySelector::default();
-    let mut lost = vec![1, 2];
+    let (mut selector, now) = (ProxySelector::default(), Chain::new([0, 0]).now);
+    let of = |tag| Lost::new(tag, now, 0);
+    let mut lost = vec![of(1), of(2)];
     selector.deduplicate(&mut lost, 0, 2);
-    lost.extend([2, 3]);
+    lost.extend([of(2), of(3)]);
     selector.deduplicate(&mut lost, 2, 2);
-    assert_eq!(lost, [1, 2, 3]);
+    assert_eq!(lost.iter().map(|lost| lost.tag).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 #[test]

@@ -1,0 +1,388 @@
+//! Which losses of a segment are congestion (SPEC.md, section 7.12).
+//!
+//! A random loss depends neither on how much is sent nor on how long packets wait. The loss of a
+//! full queue, a policer or an early drop depends on one of them or on both. So the loss at lower
+//! loads and shorter queues is the *floor*: as the least round-trip time is to delay, so is the
+//! floor to loss. What exceeds it is congestion, and the congestion controller has to hear of it.
+
+mod evidence;
+
+use evidence::{Count, Evidence, Verdict};
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A packet that the near segment lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The caller's name for it: the tag of [`Sender::on_sent`](crate::Sender::on_sent).
+    pub tag: u64,
+    /// Whether the loss is congestion. If so, a repair must not hide it from the congestion
+    /// controller.
+    pub congestion: bool,
+    pub(crate) sent: Instant,
+    /// Its place among the packets sent, modulo 2^32.
+    pub(crate) number: u32,
+}
+
+impl Lost {
+    pub(crate) fn new(tag: u64, sent: Instant, number: u32) -> Self {
+        Self { tag, congestion: false, sent, number }
+    }
+}
+
+/// How the near segment loses packets now. `Display` writes a clause for a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NearLoss {
+    /// The share of the packets that are lost at the present load, from 0 to 1.
+    pub rate: f32,
+    /// The share of these losses that is congestion, from 0 to 1.
+    pub congestion: f32,
+}
+
+impl fmt::Display for NearLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.rate;
+        match self.congestion {
+            share if share < 0.05 => write!(f, "{percent:.1} % are lost at any rate: repaired"),
+            share if share > 0.95 => {
+                write!(f, "{percent:.1} % are lost by congestion: left to the controller")
+            }
+            share => {
+                let left = 100.0 * share;
+                write!(
+                    f,
+                    "{percent:.1} % are lost, {left:.0} % of them by congestion: these are left to the controller"
+                )
+            }
+        }
+    }
+}
+
+/// An interval has at least so many packets, and lasts at least this time and a near round trip: a
+/// shorter one shows bursts instead of the load.
+const LEAST_PACKETS: u32 = 16;
+const LEAST_TIME: Duration = Duration::from_millis(10);
+const MOST_TIME: Duration = Duration::from_millis(100);
+/// Intervals whose losses may still be found.
+const INTERVALS: usize = 64;
+/// Evidence counts half after this time. A cycle of BBR2, with its faster and its slower phase,
+/// takes two to three seconds.
+const HALF_LIFE: Duration = Duration::from_millis(2500);
+/// The evidence fades in so many steps in that time.
+const STEPS: u32 = 4;
+/// A limiter lets some packets through at any load. So many consecutive losses of packets that were
+/// not sent at once are therefore an outage.
+const OUTAGE: usize = 8;
+/// After an outage, losses are expected to come in runs of this length.
+const RUN: f32 = 8.0;
+/// Outages count while so much of one is not faded.
+const RECENT: f32 = 0.4;
+/// Losses in longer runs reach a controller together, so it does not ignore them.
+const EVEN: f32 = 3.0;
+/// How long a floor is remembered.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// After so long without a report, the fate of what was sent meanwhile is not known.
+const SILENCE: Duration = Duration::from_secs(10);
+/// So many standard deviations of an excess prove nothing. A loss is compared with several floors,
+/// and a controller that ignores no loss must not hear of a random one.
+const CHANCE: f32 = 3.0;
+const RARE_CHANCE: f32 = 4.0;
+/// Packets that show a loss too small to matter.
+const SMALL: f32 = 300.0;
+
+/// Packets that were sent one after another.
+#[derive(Clone, Debug)]
+struct Interval {
+    begun: Instant,
+    /// When the next one begins.
+    end: Option<Instant>,
+    bytes: usize,
+    count: Count,
+    /// The longest time that one of them waited in a queue.
+    queue: Option<Duration>,
+    /// Where the evidence counts them, once their fate is known.
+    place: Option<[usize; 2]>,
+}
+
+/// The least floor of the last ten to twenty seconds. Overload that lasts raises the loss at all
+/// loads.
+#[derive(Debug, Default)]
+struct Least {
+    until: Option<Instant>,
+    before: Option<f32>,
+    current: Option<f32>,
+}
+
+impl Least {
+    fn note(&mut self, floor: Option<f32>, now: Instant) {
+        if self.until.is_none_or(|until| until <= now) {
+            self.until = Some(now + REMEMBERED);
+            self.before = self.current.take();
+        }
+        self.current = self.current.into_iter().chain(floor).reduce(f32::min);
+    }
+
+    fn get(&self) -> f32 {
+        self.before.into_iter().chain(self.current).fold(1.0, f32::min)
+    }
+}
+
+/// Tells congestion from random loss.
+#[derive(Debug)]
+pub(crate) struct LossFloor {
+    intervals: VecDeque<Interval>,
+    least_time: Duration,
+    by_load: Evidence,
+    by_queue: Evidence,
+    faded: Option<Instant>,
+    reported: Option<Instant>,
+    /// Outages of late.
+    outages: f32,
+    /// How long the latest reported packet waited in a queue.
+    queue: Duration,
+    /// The share that the controller ignores.
+    tolerated: f32,
+    /// What the controller is still to hear, below one packet.
+    unheard: f32,
+    latest: NearLoss,
+    least: Least,
+    /// The greatest tag.
+    newest: Option<u64>,
+    /// Bytes of repetitions in the latest interval.
+    repeated: usize,
+}
+
+impl LossFloor {
+    /// Judges losses for a congestion controller that ignores this share of them, from 0 to 1. Of
+    /// a smaller loss it hears everything. 0 is right for a controller that reacts to each loss:
+    /// it hears only of what is proven to be congestion.
+    pub(crate) fn new(tolerated: f32) -> Self {
+        Self {
+            intervals: VecDeque::new(),
+            least_time: LEAST_TIME,
+            by_load: Evidence::by_load(),
+            by_queue: Evidence::by_queue(),
+            faded: None,
+            reported: None,
+            outages: 0.0,
+            queue: Duration::ZERO,
+            tolerated,
+            unheard: 0.0,
+            latest: NearLoss::default(),
+            least: Least::default(),
+            newest: None,
+            repeated: 0,
+        }
+    }
+
+    pub(crate) fn set_tolerated(&mut self, share: f32) {
+        self.tolerated = share;
+    }
+
+    pub(crate) fn tolerated(&self) -> f32 {
+        self.tolerated
+    }
+
+    /// The state at the latest loss.
+    pub(crate) fn latest(&self) -> NearLoss {
+        self.latest
+    }
+
+    /// Notes that a packet was sent. The bytes of a repetition count in the next interval: it
+    /// follows a loss, and in one interval more load would seem to cause more losses.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, tag: u64, bytes: usize, now: Instant) {
+        let is_new = self.newest.is_none_or(|newest| tag > newest);
+        self.newest = self.newest.max(Some(tag));
+        self.repeated += if is_new { 0 } else { bytes };
+        let bytes = if is_new { bytes } else { 0 };
+        if let Some(interval) = self.intervals.back_mut() {
+            let lasts = now.saturating_duration_since(interval.begun);
+            if interval.count.packets() < LEAST_PACKETS || lasts < self.least_time {
+                interval.count.send();
+                interval.bytes += bytes;
+                return;
+            }
+            interval.end = Some(now);
+        }
+        self.begin(bytes, now);
+    }
+
+    fn begin(&mut self, bytes: usize, now: Instant) {
+        if self.intervals.len() >= INTERVALS {
+            self.intervals.pop_front();
+        }
+        let mut count = Count::default();
+        count.send();
+        let bytes = bytes + std::mem::take(&mut self.repeated);
+        let (end, queue, place) = (None, None, None);
+        self.intervals.push_back(Interval { begun: now, end, bytes, count, queue, place });
+    }
+
+    /// Notes a report: the fate of what was sent until `until` is known, but for losses that are
+    /// still to be declared. A packet that was sent then waited in a queue for `queue`, on a path
+    /// of this round-trip time.
+    pub(crate) fn on_reported(
+        &mut self,
+        until: Instant,
+        queue: Duration,
+        near: Duration,
+        now: Instant,
+    ) {
+        self.fade(now);
+        let before = self.reported.replace(now);
+        if before.is_some_and(|at| now.saturating_duration_since(at) > SILENCE) {
+            self.intervals.clear();
+        }
+        self.queue = queue;
+        self.least_time = near.clamp(LEAST_TIME, MOST_TIME);
+        let Self { intervals, by_load, by_queue, .. } = self;
+        if let Some(interval) = interval_of(intervals, until) {
+            interval.queue = Some(interval.queue.unwrap_or_default().max(queue));
+        }
+        for interval in intervals.iter_mut().rev() {
+            let Some(end) = interval.end.filter(|end| *end <= until) else { continue };
+            if interval.place.is_some() {
+                break;
+            }
+            let place = interval.place_at(end, queue, by_load, by_queue);
+            interval.place = Some(place);
+            by_load.add(place[0], interval.count);
+            by_queue.add(place[1], interval.count);
+        }
+    }
+
+    /// Judges losses, in the order of sending.
+    pub(crate) fn judge(&mut self, lost: &mut [Lost], now: Instant) {
+        for run in lost.chunk_by_mut(|one, next| one.number.wrapping_add(1) == next.number) {
+            if self.is_outage(run) {
+                self.outages += 1.0;
+                run.iter().for_each(|lost| self.uncount(lost.sent));
+                continue;
+            }
+            for (before, lost) in run.iter_mut().enumerate() {
+                lost.congestion = self.is_congestion(lost.sent, before, now);
+            }
+        }
+    }
+
+    fn is_outage(&self, run: &[Lost]) -> bool {
+        let ([first, .., last], true) = (run, run.len() >= OUTAGE) else { return false };
+        let mut intervals = self.intervals.iter().rev();
+        let Some(interval) = intervals.find(|interval| interval.begun <= first.sent) else {
+            return false;
+        };
+        let lasts = interval.end.unwrap_or(last.sent).saturating_duration_since(interval.begun);
+        // A train is sent at once, and may be too long for a queue.
+        let paced = lasts / interval.count.packets().max(1);
+        let span = last.sent.saturating_duration_since(first.sent);
+        !paced.is_zero() && 2 * span >= paced.saturating_mul(u32::try_from(run.len()).unwrap_or(0))
+    }
+
+    /// Takes a packet out of the evidence: an outage shows nothing about the load.
+    fn uncount(&mut self, sent: Instant) {
+        let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
+        let count = interval.count.unsend();
+        if let Some([load, queue]) = interval.place {
+            self.by_load.add(load, count);
+            self.by_queue.add(queue, count);
+        }
+    }
+
+    /// Notes the loss of a packet that was sent then, after `before` other losses in a row. Returns
+    /// whether it is congestion.
+    fn is_congestion(&mut self, sent: Instant, before: usize, now: Instant) -> bool {
+        let Self { intervals, by_load, by_queue, queue, .. } = self;
+        let Some(interval) = interval_of(intervals, sent) else { return false };
+        let count = interval.count.lose(before);
+        let (place, unplaced) = match interval.place {
+            Some(place) => {
+                by_load.add(place[0], count);
+                by_queue.add(place[1], count);
+                (place, Count::default())
+            }
+            None => {
+                let end = interval.end.unwrap_or(now.max(sent));
+                (interval.place_at(end, *queue, by_load, by_queue), interval.count)
+            }
+        };
+        let run = if self.outages > RECENT { RUN } else { 1.0 };
+        let chance = if self.tolerated > 0.0 { CHANCE } else { RARE_CHANCE };
+        let verdicts = [
+            self.by_load.judge(place[0], unplaced, run, chance),
+            self.by_queue.judge(place[1], unplaced, run, chance),
+        ];
+        let known = verdicts.iter().filter(|verdict| verdict.below > SMALL);
+        let floor = known.map(|verdict| verdict.floor).reduce(f32::min);
+        self.least.note(floor, now);
+        let congestion = self.share(&verdicts);
+        self.latest = NearLoss { rate: verdicts[0].rate, congestion };
+        self.unheard += congestion;
+        let heard = self.unheard >= 1.0;
+        self.unheard -= f32::from(u8::from(heard));
+        heard
+    }
+
+    /// The share of the present losses that is congestion.
+    fn share(&self, verdicts: &[Verdict; 2]) -> f32 {
+        let [load, _] = verdicts;
+        let is_even = self.outages <= RECENT && load.run < EVEN;
+        let is_small = |most: f32| is_even && load.packets > SMALL && load.rate < most;
+        let proven = verdicts.iter().filter(|verdict| verdict.exceeds);
+        let least = self.least.get();
+        let above = |verdict: &Verdict| 1.0 - self.hidden(verdict.floor.min(least)) / verdict.rate;
+        if let Some(share) = proven.map(above).reduce(f32::max) {
+            return share.clamp(0.0, 1.0);
+        }
+        let is_known = verdicts.iter().any(|verdict| verdict.informs);
+        let heard = is_small(self.tolerated) || !is_known && is_small(2.0 * self.tolerated);
+        f32::from(u8::from(heard))
+    }
+
+    /// How much of a floor is hidden. The controller may as well hear what it ignores.
+    fn hidden(&self, floor: f32) -> f32 {
+        (2.0 * (floor - self.tolerated)).clamp(0.0, floor)
+    }
+
+    fn fade(&mut self, now: Instant) {
+        let since = *self.faded.get_or_insert(now);
+        let step = HALF_LIFE / STEPS;
+        let steps = now.saturating_duration_since(since).as_nanos() / step.as_nanos();
+        if steps == 0 {
+            return;
+        }
+        self.faded = Some(now);
+        let steps = u8::try_from(steps).unwrap_or(u8::MAX);
+        let factor = 0.5_f32.powf(f32::from(steps) / STEPS as f32);
+        self.outages *= factor;
+        self.by_load.fade(factor);
+        self.by_queue.fade(factor);
+    }
+}
+
+fn interval_of(intervals: &mut VecDeque<Interval>, sent: Instant) -> Option<&mut Interval> {
+    intervals.iter_mut().rev().find(|interval| interval.begun <= sent)
+}
+
+impl Interval {
+    /// Where the evidence counts it, if it ends at `end`. Without a measurement of its own, its
+    /// packets waited as long as the latest one.
+    fn place_at(
+        &self,
+        end: Instant,
+        latest: Duration,
+        by_load: &Evidence,
+        by_queue: &Evidence,
+    ) -> [usize; 2] {
+        let lasts = end.saturating_duration_since(self.begun).max(Duration::from_micros(100));
+        let queue = self.queue.unwrap_or(latest);
+        [
+            by_load.class(self.bytes as f32 / lasts.as_secs_f32()),
+            by_queue.class(queue.as_secs_f32()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Losses by load, or by delay, and what they prove.
+
+/// Standard deviations that a floor leaves to chance.
+const DEVIATIONS: f32 = 2.5;
+/// The runs that are assumed before any is seen: so many losses, two in a row each.
+const ASSUMED: f32 = 2.0;
+/// Evidence informs if it had shown so many independent losses, had they been random.
+const INFORMING: f32 = 4.0;
+
+/// Packets, and losses among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Count {
+    packets: f32,
+    lost: f32,
+    /// The sum of the squares of the lengths of runs of losses.
+    squares: f32,
+}
+
+impl Count {
+    #[allow(clippy::cast_possible_truncation, reason = "an interval has no more packets")]
+    pub(super) fn packets(self) -> u32 {
+        self.packets as u32
+    }
+
+    pub(super) fn send(&mut self) {
+        self.packets += 1.0;
+    }
+
+    /// Takes a packet out again. Returns the difference.
+    pub(super) fn unsend(&mut self) -> Self {
+        let more = Self { packets: -1.0, ..Self::default() };
+        *self += more;
+        more
+    }
+
+    /// Counts the loss of one of the packets, after `before` others in a row. Returns the
+    /// difference.
+    pub(super) fn lose(&mut self, before: usize) -> Self {
+        let more = Self { packets: 0.0, lost: 1.0, squares: 2.0 * before as f32 + 1.0 };
+        *self += more;
+        more
+    }
+
+    /// The mean length of a lost packet's run.
+    fn run(self) -> f32 {
+        (self.squares + 2.0 * ASSUMED) / (self.lost + ASSUMED)
+    }
+
+    fn rate(self) -> f32 {
+        self.lost / self.packets.max(1.0)
+    }
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        self.squares += other.squares;
+    }
+}
+
+/// What the evidence says about losses of one class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// The packets of this class and those above, and the share of them that is lost.
+    pub(super) packets: f32,
+    pub(super) rate: f32,
+    /// The mean length of the run of such a loss.
+    pub(super) run: f32,
+    /// The loss of the classes below that have the least.
+    pub(super) floor: f32,
+    /// The packets of these classes.
+    pub(super) below: f32,
+    /// Chance does not explain why the classes below lose less.
+    pub(super) exceeds: bool,
+    /// There is enough evidence below.
+    pub(super) informs: bool,
+}
+
+/// Packets by classes of a quantity.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    lowest: f32,
+    per_octave: f32,
+    /// A class belongs to those below if it is at least so far below. Nearer ones are equal as far
+    /// as the measurement goes.
+    distance: usize,
+    classes: Box<[Count]>,
+}
+
+impl Evidence {
+    /// By bytes a second, from 1 kB/s to 1 GB/s.
+    pub(super) fn by_load() -> Self {
+        Self { lowest: 1e3, per_octave: 8.0, distance: 2, classes: [Count::default(); 160].into() }
+    }
+
+    /// By seconds in a queue, from 0.5 ms to 2 s.
+    pub(super) fn by_queue() -> Self {
+        Self { lowest: 5e-4, per_octave: 2.0, distance: 1, classes: [Count::default(); 24].into() }
+    }
+
+    /// The class of this value.
+    #[allow(clippy::cast_possible_truncation, reason = "a float saturates")]
+    pub(super) fn class(&self, value: f32) -> usize {
+        let above = (value / self.lowest).max(1.0).log2() * self.per_octave;
+        (above as usize).min(self.classes.len() - 1)
+    }
+
+    pub(super) fn add(&mut self, class: usize, count: Count) {
+        if let Some(class) = self.classes.get_mut(class) {
+            *class += count;
+            // What was counted may have faded before it is taken out.
+            class.packets = class.packets.max(0.0);
+        }
+    }
+
+    /// Multiplies everything by this factor.
+    pub(super) fn fade(&mut self, factor: f32) {
+        for class in &mut self.classes {
+            class.packets *= factor;
+            class.lost *= factor;
+            class.squares *= factor;
+        }
+    }
+
+    /// Judges losses of this class, in runs of at least `run`. `more` counts packets that are not
+    /// added yet, and `chance` is how many standard deviations of an excess prove nothing.
+    pub(super) fn judge(&self, class: usize, more: Count, run: f32, chance: f32) -> Verdict {
+        let (floor, spread) = self.floor(class, run);
+        let exceeds = |count: Count| deviations(floor, count, spread) > chance;
+        let mut above = more;
+        let mut is_proven = exceeds(above);
+        for count in self.classes.get(class..).unwrap_or_default().iter().rev() {
+            above += *count;
+            is_proven |= exceeds(above);
+        }
+        for near in 1..self.distance {
+            if let Some(count) = class.checked_sub(near).and_then(|near| self.classes.get(near)) {
+                above += *count;
+            }
+        }
+        let rate = above.rate();
+        let below = floor.packets;
+        let informs = rate * below / spread >= INFORMING;
+        let (packets, floor, run) = (above.packets, floor.rate(), above.run());
+        Verdict { packets, rate, run, floor, below, exceeds: is_proven, informs }
+    }
+
+    /// The classes below this one that prove the least loss: from the lowest up to one of them.
+    /// Also returns how much more their losses vary than independent ones.
+    fn floor(&self, class: usize, run: f32) -> (Count, f32) {
+        let (mut least, mut least_bound) = ((Count::default(), run.max(1.0)), f32::INFINITY);
+        let mut sum = Count::default();
+        let end = (class + 1).saturating_sub(self.distance);
+        for count in self.classes.get(..end).unwrap_or_default() {
+            if count.packets == 0.0 {
+                continue;
+            }
+            sum += *count;
+            let spread = sum.run().max(run).max(1.0);
+            let bound = bound(sum, spread);
+            if bound < least_bound {
+                (least, least_bound) = ((sum, spread), bound);
+            }
+        }
+        least
+    }
+}
+
+/// The greatest rate of loss that explains this count: the upper end of Wilson's interval for few
+/// losses, whose variance is `spread` times that of independent losses.
+fn bound(count: Count, spread: f32) -> f32 {
+    let z = DEVIATIONS * DEVIATIONS * spread;
+    (count.lost + z / 2.0 + (z * count.lost + z * z / 4.0).sqrt()) / count.packets
+}
+
+/// By how many standard deviations the rate of `upper` exceeds that of `lower`, if the variance of
+/// their losses is `spread` times that of independent ones: the root of twice the logarithm of the
+/// likelihood ratio (the G-test). 0 if it does not exceed it.
+fn deviations(lower: Count, upper: Count, spread: f32) -> f32 {
+    if lower.packets < 1.0 || upper.rate() <= lower.rate() {
+        return 0.0;
+    }
+    let together = (lower.lost + upper.lost) / (lower.packets + upper.packets);
+    let gain = |count: Count| {
+        let arrived = (count.packets - count.lost).max(0.0);
+        entropy(count.lost, count.packets * together)
+            + entropy(arrived, count.packets * (1.0 - together))
+    };
+    (2.0 * (gain(lower) + gain(upper)).max(0.0) / spread).sqrt()
+}
+
+/// A term of the logarithm of the likelihood ratio.
+fn entropy(seen: f32, expected: f32) -> f32 {
+    if seen > 0.0 && expected > 0.0 { seen * (seen / expected).ln() } else { 0.0 }
+}

@@ -1,0 +1,174 @@
+//! A sender whose load varies as BBR2's does, over links whose losses are known.
+
+use super::*;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+const MS: Duration = Duration::from_millis(1);
+/// Packets of this size, and their usual rate in packets a second: 12 Mbit/s.
+const BYTES: usize = 1500;
+const USUAL: f64 = 1000.0;
+
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+fn start() -> Instant {
+    Instant::now()
+}
+
+/// Whether an event of this chance happens.
+fn strikes(random: &mut ChaCha20Rng, chance: f64) -> bool {
+    f64::from(random.next_u32()) < chance * f64::from(u32::MAX)
+}
+
+/// What a link does to a packet: it may lose it, and delays it in a queue.
+type Fate = Box<dyn FnMut(&mut ChaCha20Rng, f64) -> (bool, Duration)>;
+
+/// Loses this share of the packets, whatever the load is.
+fn random(share: f64) -> Fate {
+    Box::new(move |random, _| (strikes(random, share), Duration::ZERO))
+}
+
+/// Has a queue of so many packets before a line of this rate, in packets a second, and loses this
+/// share of them at random besides.
+fn limited(rate: f64, room: f64, share: f64) -> Fate {
+    let (mut waiting, mut before) = (0.0_f64, 0.0);
+    Box::new(move |random, at| {
+        waiting = (waiting - (at - before) * rate).max(0.0);
+        before = at;
+        let lost = strikes(random, share);
+        let full = waiting + 1.0 > room;
+        waiting += f64::from(u8::from(!full && !lost));
+        (lost || full, Duration::from_secs_f64(waiting / rate))
+    })
+}
+
+/// Loses everything for a while now and then.
+fn outages(share: f64, mean: f64) -> Fate {
+    let mut is_out = false;
+    Box::new(move |random, _| {
+        let chance = if is_out { 1.0 / mean } else { share / mean };
+        is_out ^= strikes(random, chance);
+        (is_out, Duration::ZERO)
+    })
+}
+
+/// The losses in the run's second half, and how many of them the controller hears.
+#[derive(Debug)]
+struct Heard {
+    packets: u32,
+    lost: u32,
+    congestion: u32,
+}
+
+impl Heard {
+    fn share(&self) -> f64 {
+        f64::from(self.congestion) / f64::from(self.lost.max(1))
+    }
+}
+
+/// Sends for this many seconds over a link. The load begins low, doubles until it is usual, and
+/// then varies by a quarter, as in the cycle of BBR2.
+fn send(mut link: Fate, tolerated: f32, seconds: f64, seed: u64) -> Heard {
+    let mut random = ChaCha20Rng::seed_from_u64(seed);
+    let (begun, mut floor) = (start(), LossFloor::new(tolerated));
+    let (mut at, mut number, mut last_report) = (0.0, 0_u32, 0.0);
+    let (mut waiting, mut heard) = (Vec::new(), Heard { packets: 0, lost: 0, congestion: 0 });
+    while at < seconds {
+        let load = match (at, at % 2.5) {
+            (early, _) if early < 0.5 => (2.0_f64).powf(early * 10.0 - 5.0),
+            (_, cycle) if cycle < 0.1 => 1.25,
+            (_, cycle) if cycle < 0.2 => 0.75,
+            _ => 1.0,
+        };
+        at += 1.0 / (USUAL * load);
+        let now = begun + Duration::from_secs_f64(at);
+        number += 1;
+        floor.on_sent(number.into(), BYTES, now);
+        let counts = at > seconds / 2.0;
+        heard.packets += u32::from(counts);
+        let (is_lost, queue) = link(&mut random, at);
+        if is_lost {
+            waiting.push(Lost::new(number.into(), now, number));
+            heard.lost += u32::from(counts);
+        } else if at - last_report > 0.005 {
+            last_report = at;
+            floor.judge(&mut waiting, now + 2 * MS);
+            floor.on_reported(now, queue, 2 * MS, now + 2 * MS);
+            let congestion = waiting.drain(..).filter(|lost| lost.congestion).count();
+            heard.congestion += if counts { u32::try_from(congestion).unwrap() } else { 0 };
+        }
+    }
+    heard
+}
+
+#[test]
+fn random_losses_are_no_congestion_at_any_rate() {
+    for share in [0.01, 0.04, 0.08, 0.15, 0.3] {
+        for seed in 0..5 {
+            for tolerated in [0.0, 0.008] {
+                let heard = send(random(share), tolerated, 10.0, seed);
+                // BBR2 ignores 2 % of the packets. Another controller ignores nothing.
+                let most = f64::from(heard.packets) * f64::from(tolerated);
+                let most = if tolerated > 0.0 { 0.01_f64.max(most) } else { 0.001 };
+                let share_of_all = f64::from(heard.congestion) / f64::from(heard.packets);
+                assert!(share_of_all <= most.max(0.02 * share), "{share} seed {seed}: {heard:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bursts_and_outages_are_no_congestion() {
+    for (share, mean) in [(0.02, 5.0), (0.05, 5.0), (0.05, 20.0), (0.1, 200.0)] {
+        for seed in 0..5 {
+            let heard = send(outages(share, mean), 0.0, 20.0, seed);
+            assert!(heard.share() < 0.2, "{share} by {mean}, seed {seed}: {heard:?}");
+        }
+    }
+}
+
+#[test]
+fn the_losses_of_a_full_queue_or_a_policer_are_congestion() {
+    // The last queue delays by 0.1 s. A policer's bucket is a queue that nobody waits in.
+    for room in [2.0, 5.0, 20.0, 100.0] {
+        for is_policer in [false, true] {
+            for tolerated in [0.0, 0.008] {
+                let mut queue = limited(0.9 * USUAL, room, 0.0);
+                let link: Fate = Box::new(move |random, at| {
+                    let (lost, delay) = queue(random, at);
+                    (lost, if is_policer { Duration::ZERO } else { delay })
+                });
+                let heard = send(link, tolerated, 20.0, 1);
+                assert!(heard.lost > 50, "{heard:?}");
+                assert!(heard.share() > 0.5, "{room} {is_policer} {tolerated}: {heard:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn of_a_mixture_the_excess_is_congestion() {
+    for seed in 0..5 {
+        let heard = send(limited(USUAL * 0.98, 5.0, 0.04), 0.0, 80.0, seed);
+        let random = 0.04 * f64::from(heard.packets);
+        let excess = f64::from(heard.lost) - random;
+        let heard_of_it = f64::from(heard.congestion) / excess;
+        assert!((0.4..3.0).contains(&heard_of_it), "seed {seed}: {heard:?}, {excess} in excess");
+    }
+}
+
+#[test]
+fn what_a_controller_ignores_is_not_hidden_from_it() {
+    let heard = send(random(0.004), 0.008, 20.0, 1);
+    assert!(heard.share() > 0.9, "{heard:?}");
+}
+
+#[test]
+fn a_clause_says_what_happens_to_losses() {
+    let clause = |rate, congestion| NearLoss { rate, congestion }.to_string();
+    assert_eq!(clause(0.041, 0.0), "4.1 % are lost at any rate: repaired");
+    assert_eq!(clause(0.2, 1.0), "20.0 % are lost by congestion: left to the controller");
+    assert_eq!(
+        clause(0.06, 0.5),
+        "6.0 % are lost, 50 % of them by congestion: these are left to the controller"
+    );
+}
