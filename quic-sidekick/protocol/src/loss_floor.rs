@@ -147,7 +147,7 @@ pub(crate) struct LossFloor {
     unheard: f32,
     latest: NearLoss,
     least: Least,
-    /// The greatest tag.
+    /// The latest tag of a packet that is no repetition.
     newest: Option<u64>,
     /// Bytes of repetitions in the latest interval.
     repeated: usize,
@@ -193,8 +193,10 @@ impl LossFloor {
     /// follows a loss, and in one interval more load would seem to cause more losses.
     #[inline]
     pub(crate) fn on_sent(&mut self, tag: u64, bytes: usize, now: Instant) {
-        let is_new = self.newest.is_none_or(|newest| tag > newest);
-        self.newest = self.newest.max(Some(tag));
+        let is_new = self.newest.is_none_or(|newest| is_later(tag, newest));
+        if is_new {
+            self.newest = Some(tag);
+        }
         self.repeated += if is_new { 0 } else { bytes };
         let bytes = if is_new { bytes } else { 0 };
         if let Some(interval) = self.intervals.back_mut() {
@@ -359,6 +361,11 @@ impl LossFloor {
         self.by_load.fade(factor);
         self.by_queue.fade(factor);
     }
+}
+
+/// Whether a tag comes after another. Those of repetitions do not, or are out of their range.
+fn is_later(tag: u64, other: u64) -> bool {
+    (1..1 << 62).contains(&tag.wrapping_sub(other))
 }
 
 fn interval_of(intervals: &mut VecDeque<Interval>, sent: Instant) -> Option<&mut Interval> {

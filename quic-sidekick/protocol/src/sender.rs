@@ -272,6 +272,10 @@ impl Sender {
     /// transmissions may share a tag, but then [`Sender::drain_lost`] and
     /// [`Sender::drain_received`] do not distinguish them. With several proxies, `drain_lost`
     /// returns a tag once, even if both transmissions are lost.
+    ///
+    /// The tags of datagrams that are sent for the first time increase, each by less than 2^62,
+    /// modulo 2^64. A datagram with another tag counts as a repetition, whose bytes are no load of
+    /// their own when [`Lost::congestion`] is decided.
     #[inline]
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {

@@ -66,9 +66,11 @@ impl Heard {
 }
 
 /// Sends for this many seconds over a link. The load begins low, doubles until it is usual, and
-/// then varies by a quarter, as in the cycle of BBR2.
+/// then varies by a quarter, as in the cycle of BBR2. What is lost is sent again, by its own tag or
+/// by one out of the others' range.
 fn send(mut link: Fate, tolerated: f32, seconds: f64, seed: u64) -> Heard {
     let mut random = ChaCha20Rng::seed_from_u64(seed);
+    let repetition = if seed.is_multiple_of(2) { 0 } else { 1 << 63 };
     let (begun, mut floor) = (start(), LossFloor::new(tolerated));
     let (mut at, mut number, mut last_report) = (0.0, 0_u32, 0.0);
     let (mut waiting, mut heard) = (Vec::new(), Heard { packets: 0, lost: 0, congestion: 0 });
@@ -93,7 +95,10 @@ fn send(mut link: Fate, tolerated: f32, seconds: f64, seed: u64) -> Heard {
             last_report = at;
             floor.judge(&mut waiting, now + 2 * MS);
             floor.on_reported(now, queue, 2 * MS, now + 2 * MS);
-            let congestion = waiting.drain(..).filter(|lost| lost.congestion).count();
+            let congestion = waiting.iter().filter(|lost| lost.congestion).count();
+            for lost in waiting.drain(..) {
+                floor.on_sent(lost.tag | repetition, BYTES, now + 2 * MS);
+            }
             heard.congestion += if counts { u32::try_from(congestion).unwrap() } else { 0 };
         }
     }
