@@ -346,12 +346,12 @@ mod tests {
     fn memory_that_the_machine_lacks_is_named() {
         let interfaces = ["wlan0".to_owned(), "eth0".to_owned()].to_vec();
         let usual = AgentConfig { interfaces, ..AgentConfig::default() };
-        assert_eq!(usual.memory(), [2 * 2 * 4, 32, 12]);
+        assert_eq!(usual.memory(), [2 * 2 * 4, 32, 14]);
         let many = AgentConfig { max_flows: 65_536, ..usual.clone() };
-        assert_eq!(many.memory(), [2 * 2 * 4, 32, 3072]);
+        assert_eq!(many.memory(), [2 * 2 * 4, 32, 3584]);
         let greedy = AgentConfig { memory: Size::mebibytes(1 << 20), ..usual };
         let sentence = greedy.memory_shortage().unwrap();
-        let parts = "copies 1048576 MiB (memory), flows 12 MiB (max-flows)";
+        let parts = "copies 1048576 MiB (memory), flows 14 MiB (max-flows)";
         assert!(sentence.contains(parts), "{sentence}");
     }
 }

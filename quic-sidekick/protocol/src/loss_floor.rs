@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 pub struct Lost {
     /// The caller's name for it: the tag of [`Sender::on_sent`](crate::Sender::on_sent).
     pub tag: u64,
-    /// Whether the loss is congestion. If so, a repair must not hide it from the congestion
-    /// controller.
+    /// Whether the loss is congestion, or one of so few that the congestion controller ignores them
+    /// ([`Sender::set_tolerated_loss`](crate::Sender::set_tolerated_loss)). If so, a repair must
+    /// not hide it from the controller.
     pub congestion: bool,
     pub(crate) sent: Instant,
     /// Its place among the packets sent, modulo 2^32.
@@ -44,7 +45,7 @@ impl fmt::Display for NearLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.rate;
         match self.congestion {
-            share if share < 0.05 => write!(f, "{percent:.1} % are lost at any rate: repaired"),
+            share if share < 0.05 => write!(f, "{percent:.1} % are lost at any load: repaired"),
             share if share > 0.95 => {
                 write!(f, "{percent:.1} % are lost by congestion: left to the controller")
             }
@@ -117,8 +118,10 @@ struct Least {
 impl Least {
     fn note(&mut self, floor: Option<f32>, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
+            // After a pause, the floor of the time before it is too old.
+            let is_recent = self.until.is_some_and(|until| now < until + REMEMBERED);
+            self.before = self.current.take().filter(|_| is_recent);
             self.until = Some(now + REMEMBERED);
-            self.before = self.current.take();
         }
         self.current = self.current.into_iter().chain(floor).reduce(f32::min);
     }
@@ -177,7 +180,7 @@ impl LossFloor {
     }
 
     pub(crate) fn set_tolerated(&mut self, share: f32) {
-        self.tolerated = share;
+        self.tolerated = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     }
 
     pub(crate) fn tolerated(&self) -> f32 {
@@ -282,6 +285,16 @@ impl LossFloor {
         !paced.is_zero() && 2 * span >= paced.saturating_mul(u32::try_from(run.len()).unwrap_or(0))
     }
 
+    /// Notes that a packet that was sent then turned up, although its loss was judged.
+    pub(crate) fn on_turned_up(&mut self, sent: Instant) {
+        let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
+        let count = interval.count.find();
+        if let Some([load, queue]) = interval.place {
+            self.by_load.add(load, count);
+            self.by_queue.add(queue, count);
+        }
+    }
+
     /// Takes a packet out of the evidence: an outage shows nothing about the load.
     fn uncount(&mut self, sent: Instant) {
         let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
@@ -318,25 +331,28 @@ impl LossFloor {
         let known = verdicts.iter().filter(|verdict| verdict.below > SMALL);
         let floor = known.map(|verdict| verdict.floor).reduce(f32::min);
         self.least.note(floor, now);
-        let congestion = self.share(&verdicts);
-        self.latest = NearLoss { rate: verdicts[0].rate, congestion };
-        self.unheard += congestion;
+        let congestion = self.proven_share(&verdicts);
+        let rate = verdicts[0].rate.min(1.0);
+        self.latest = NearLoss { rate, congestion: congestion.unwrap_or(0.0) };
+        self.unheard += congestion.unwrap_or_else(|| self.ignored_share(&verdicts));
         let heard = self.unheard >= 1.0;
         self.unheard -= f32::from(u8::from(heard));
         heard
     }
 
-    /// The share of the present losses that is congestion.
-    fn share(&self, verdicts: &[Verdict; 2]) -> f32 {
+    /// The share of the present losses that is congestion, if some are.
+    fn proven_share(&self, verdicts: &[Verdict; 2]) -> Option<f32> {
+        let least = self.least.get();
+        let above = |verdict: &Verdict| 1.0 - self.hidden(verdict.floor.min(least)) / verdict.rate;
+        let proven = verdicts.iter().filter(|verdict| verdict.exceeds);
+        proven.map(above).reduce(f32::max).map(|share| share.clamp(0.0, 1.0))
+    }
+
+    /// The share of other losses that the controller hears: all or nothing.
+    fn ignored_share(&self, verdicts: &[Verdict; 2]) -> f32 {
         let [load, _] = verdicts;
         let is_even = self.outages <= RECENT && load.run < EVEN;
         let is_small = |most: f32| is_even && load.packets > SMALL && load.rate < most;
-        let proven = verdicts.iter().filter(|verdict| verdict.exceeds);
-        let least = self.least.get();
-        let above = |verdict: &Verdict| 1.0 - self.hidden(verdict.floor.min(least)) / verdict.rate;
-        if let Some(share) = proven.map(above).reduce(f32::max) {
-            return share.clamp(0.0, 1.0);
-        }
         let is_known = verdicts.iter().any(|verdict| verdict.informs);
         let heard = is_small(self.tolerated) || !is_known && is_small(2.0 * self.tolerated);
         f32::from(u8::from(heard))
@@ -354,8 +370,8 @@ impl LossFloor {
         if steps == 0 {
             return;
         }
-        self.faded = Some(now);
         let steps = u8::try_from(steps).unwrap_or(u8::MAX);
+        self.faded = Some(if steps == u8::MAX { now } else { since + step * steps.into() });
         let factor = 0.5_f32.powf(f32::from(steps) / STEPS as f32);
         self.outages *= factor;
         self.by_load.fade(factor);

@@ -431,6 +431,9 @@ impl Sender {
     /// Judges which of the latest losses are congestion.
     fn judge_losses(&mut self, now: Instant) {
         self.floor.judge(self.effects.lost.get_mut(self.settled..).unwrap_or_default(), now);
+        for sent in self.effects.turned_up.drain(..) {
+            self.floor.on_turned_up(sent);
+        }
         let Some(until) = self.effects.reported.take() else { return };
         if let Some(near) = self.leading().and_then(ProxySession::near_rtt) {
             let (queue, near) = (near.latest_queue(), near.smoothed().unwrap_or_default());

@@ -41,6 +41,15 @@ impl Count {
         more
     }
 
+    /// Takes back the loss of a packet. Returns the difference.
+    pub(super) fn find(&mut self) -> Self {
+        let lost = self.lost.min(1.0);
+        let squares = if lost > 0.0 { self.squares / self.lost * lost } else { 0.0 };
+        let more = Self { packets: 0.0, lost: -lost, squares: -squares };
+        *self += more;
+        more
+    }
+
     /// The mean length of a lost packet's run.
     fn run(self) -> f32 {
         (self.squares + 2.0 * ASSUMED) / (self.lost + ASSUMED)
@@ -62,7 +71,8 @@ impl std::ops::AddAssign for Count {
 /// What the evidence says about losses of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// The packets of this class and those above, and the share of them that is lost.
+    /// The packets of this class, those that equal it, and those above, and the share of them that
+    /// is lost.
     pub(super) packets: f32,
     pub(super) rate: f32,
     /// The mean length of the run of such a loss.
@@ -111,6 +121,8 @@ impl Evidence {
             *class += count;
             // What was counted may have faded before it is taken out.
             class.packets = class.packets.max(0.0);
+            class.lost = class.lost.max(0.0);
+            class.squares = class.squares.max(0.0);
         }
     }
 
@@ -131,6 +143,9 @@ impl Evidence {
         let mut above = more;
         let mut is_proven = exceeds(above);
         for count in self.classes.get(class..).unwrap_or_default().iter().rev() {
+            if count.packets == 0.0 {
+                continue;
+            }
             above += *count;
             is_proven |= exceeds(above);
         }

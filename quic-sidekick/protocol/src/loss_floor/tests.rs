@@ -112,8 +112,7 @@ fn random_losses_are_no_congestion_at_any_rate() {
             for tolerated in [0.0, 0.008] {
                 let heard = send(random(share), tolerated, 10.0, seed);
                 // BBR2 ignores 2 % of the packets. Another controller ignores nothing.
-                let most = f64::from(heard.packets) * f64::from(tolerated);
-                let most = if tolerated > 0.0 { 0.01_f64.max(most) } else { 0.001 };
+                let most: f64 = if tolerated > 0.0 { 0.016 } else { 0.001 };
                 let share_of_all = f64::from(heard.congestion) / f64::from(heard.packets);
                 assert!(share_of_all <= most.max(0.02 * share), "{share} seed {seed}: {heard:?}");
             }
@@ -170,7 +169,7 @@ fn what_a_controller_ignores_is_not_hidden_from_it() {
 #[test]
 fn a_clause_says_what_happens_to_losses() {
     let clause = |rate, congestion| NearLoss { rate, congestion }.to_string();
-    assert_eq!(clause(0.041, 0.0), "4.1 % are lost at any rate: repaired");
+    assert_eq!(clause(0.041, 0.0), "4.1 % are lost at any load: repaired");
     assert_eq!(clause(0.2, 1.0), "20.0 % are lost by congestion: left to the controller");
     assert_eq!(
         clause(0.06, 0.5),

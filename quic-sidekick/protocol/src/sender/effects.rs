@@ -16,6 +16,8 @@ pub(super) type Bye = [u8; SEAL_LEN + 1];
 pub(super) struct Effects {
     /// The packets declared lost. They wait until the caller drains them.
     pub(super) lost: Vec<Lost>,
+    /// When packets were sent that were declared lost before, and reported now.
+    pub(super) turned_up: Vec<Instant>,
     /// When the latest packet that a quACK was the first to report was sent.
     pub(super) reported: Option<Instant>,
     /// The tags of packets that the latest quACK was the first to report.

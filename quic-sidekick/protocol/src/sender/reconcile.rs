@@ -53,8 +53,9 @@ pub(super) struct Reconciler {
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
-    /// Packets declared lost that quACKs reported later, since [`Reconciler::take_turned_up`].
-    turned_up: u64,
+    /// When the packets were sent that were declared lost and that quACKs reported later, since
+    /// [`Reconciler::take_turned_up`].
+    turned_up: Vec<Instant>,
     /// The work of all attempts: candidates times sums.
     #[cfg(test)]
     pub(super) work: usize,
@@ -81,7 +82,7 @@ impl Default for Reconciler {
             decoder: Decoder::new(MAX_THRESHOLD),
             candidates: Vec::new(),
             fates: Vec::new(),
-            turned_up: 0,
+            turned_up: Vec::new(),
             #[cfg(test)]
             work: 0,
             aligned: false,
@@ -277,9 +278,12 @@ impl Reconciler {
         self.settled.is_asked
     }
 
-    /// The number of packets declared lost that quACKs reported since the last call.
-    pub(super) fn take_turned_up(&mut self) -> u64 {
-        std::mem::take(&mut self.turned_up)
+    /// Moves to `out` when the packets were sent that were declared lost, and that quACKs reported
+    /// since the last call. Returns their number.
+    pub(super) fn take_turned_up(&mut self, out: &mut Vec<Instant>) -> u64 {
+        let count = u64::try_from(self.turned_up.len()).unwrap_or(u64::MAX);
+        out.append(&mut self.turned_up);
+        count
     }
 
     /// The number of the epoch's packets that quACKs have reported, modulo 2^32.
@@ -406,7 +410,9 @@ impl Reconciler {
         declared_lost.retain(|declared| {
             // Unless these are candidates, `fates` ends with the range.
             let fate = fates.get(index);
-            *turned_up += u64::from(declared.counts_as_lost && fate == Some(&Fate::Received));
+            if declared.counts_as_lost && fate == Some(&Fate::Received) {
+                turned_up.push(declared.entry.time_sent);
+            }
             let keep = keep(fate, &declared.entry, settled);
             index += 1;
             keep

@@ -151,7 +151,7 @@ impl Established {
         };
         let received = &mut context.effects.received;
         let outcome = self.reconciler.reconcile(&mut self.history, &window, received, context.now);
-        let turned_up = self.reconciler.take_turned_up();
+        let turned_up = self.reconciler.take_turned_up(&mut context.effects.turned_up);
         context.stats.turned_up += turned_up;
         if turned_up > 0 {
             self.note_false_loss();
