@@ -28,10 +28,10 @@ const LONGEST_DISTRUST: Duration = Duration::from_secs(320);
 const SHARE: usize = 8;
 /// What repairs may take beyond that, for a short time.
 const SAVED: usize = 64 * 1024;
-/// What the repairs of a new proxy may take at once, and how fast all new ones together may take
-/// more: this part of the programs' own bytes. Whoever poses as a proxy may name another address
-/// for each flow.
+/// Bytes that the repairs of a new proxy may take at once. An impostor may name another address for
+/// each flow.
 const NEW: usize = 8 * 1024;
+/// So the repairs of all new proxies together may take this part of the programs' own bytes.
 const NEW_SHARE: usize = 32;
 /// Most proxies that the agent remembers.
 const PROXIES: usize = 64;
