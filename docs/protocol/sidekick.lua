@@ -53,6 +53,7 @@ local late = Proto("sidekick_late", "Sidekick Protocol, on the path of a flow")
 sidekick.prefs.keylog = Pref.string("Key log file", "", "Names a file with the keys of sessions, to open what is sealed")
 
 local field, list = {}, {}
+local PARTS = { [0] = "whole", [1] = "first of two", [2] = "second of two" }
 local function define(name, kind, label, ...)
     local made = ProtoField[kind]("sidekick." .. name, label, ...)
     list[#list + 1] = made
@@ -112,7 +113,8 @@ defined("after", "uint32", "After", base.HEX)
 defined("before", "uint32", "Before", base.HEX)
 defined("ranges", "uint16", "Ranges without a datagram, one bit each", base.HEX)
 defined("passed", "uint32", "Datagrams kept so far", base.DEC)
-defined("range", "uint8", "Range of the request", base.DEC)
+defined("range", "uint8", "Range of the request", base.DEC, nil, 0x0f)
+defined("part", "uint8", "Part of the copy", base.DEC, PARTS, 0xf0)
 defined("index", "uint8", "Place in the range", base.DEC)
 defined("total", "uint8", "Copies for the range", base.DEC)
 defined("datagram", "bytes", "Copy")
@@ -509,7 +511,8 @@ end
 -- An end that is not there has the identifier 0.
 local function read_range(r, tree)
     local flags, item = number(r, tree, "range_flags", 1)
-    if flags > 3 then fail("field range", item) end
+    if flags > 7 then fail("field range", item) end
+    if bits.band(flags, 4) ~= 0 then item:append_text(" (in two parts)") end
     for name, bit in pairs({ after = 1, before = 2 }) do
         local at = r.at + (name == "before" and 4 or 0)
         if r.len < at + 4 then fail("truncated") end
@@ -684,8 +687,9 @@ local datagrams = {
     end,
     [REPEAT] = function(r, tree, info)
         local asked = nonzero(r, tree, "number", 2, "request number")
-        local range, item = number(r, tree, "range", 1)
-        if range >= MAX_RANGES then fail("field range", item) end
+        local place, item = show(r, tree, "range", 1)
+        local part = tree:add(field.part, place)
+        if place:uint() >= 0x30 then fail("field part", part) end
         local index = number(r, tree, "index", 1)
         local total
         total, item = number(r, tree, "total", 1)

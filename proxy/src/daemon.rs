@@ -40,6 +40,8 @@ use rings::StuckRings;
 
 /// How often the daemon reads the machine's interfaces and addresses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// The bytes of the headers before a datagram.
+const IPV6_UDP_HEADERS: usize = 48;
 
 /// An event for the main thread.
 enum Event {
@@ -111,10 +113,27 @@ fn observers(config: &Config) -> Result<Vec<Observer>> {
     (0..config.threads)
         .map(|index| {
             let shard = Shard::new(index, config.threads).context("too many threads")?;
-            let limits = ObserverConfig { key: Some(key.clone()), shard, ..config.observer() };
+            let limits = ObserverConfig {
+                key: Some(key.clone()),
+                longest_datagram: longest_datagram(
+                    config.numbered_interfaces().map(|(_, name)| name),
+                ),
+                shard,
+                ..config.observer()
+            };
             Ok(Observer::new(limits, key::random()?)?)
         })
         .collect()
+}
+
+/// The longest datagram that each interface sends whole, also over IPv6. An interface that appears
+/// later does not count: a sender asks for parts itself if whole copies do not arrive.
+fn longest_datagram<'a>(interfaces: impl Iterator<Item = &'a str>) -> usize {
+    let mtu = |name| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
+        text.trim().parse::<usize>().ok()
+    };
+    interfaces.filter_map(mtu).min().map_or(usize::MAX, |mtu| mtu.saturating_sub(IPV6_UDP_HEADERS))
 }
 
 /// Opens the proxy's port.
@@ -307,6 +326,13 @@ fn warn_of_copies(config: &Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_narrowest_interface_limits_datagrams() {
+        // The MTU of the loopback interface is 65536 by default.
+        assert!(longest_datagram(["lo"].into_iter()) < usize::MAX);
+        assert_eq!(longest_datagram(["no such interface"].into_iter()), usize::MAX);
+    }
 
     #[test]
     fn keys_of_a_restart_are_keys_of_a_file() {

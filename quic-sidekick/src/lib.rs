@@ -64,6 +64,6 @@ pub use quiche;
 pub use receive::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
-    Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Route, Selection,
-    SenderStats, Transmit,
+    Assistance, DEFAULT_PORT, Handling, MAX_DATAGRAM_LEN, NearLoss, ParseKeyError, PublicKey,
+    Reason, Route, Selection, SenderStats, Transmit,
 };

@@ -3,7 +3,7 @@
 //! The hook reports a gap in the packet numbers, and holds the acknowledgements behind it. This
 //! module requests copies of the gap's datagrams, or waits for parity that rebuilds them. So the
 //! gap is closed before the server hears of it. Otherwise it gives up the gap: the proxy has no
-//! copy, it is too late, or the near segment is congested.
+//! copy, it is too late, or the loss is congestion, of which the server has to hear.
 
 mod plan;
 mod protection;
@@ -12,15 +12,18 @@ mod times;
 
 use plan::{Plan, Planner, RoundTrips};
 use protection::{ParityState, Protection};
-use quiche::sidekick::{Gap, GapEnd, GapEvent};
+use quiche::sidekick::{Arrived, Gap, GapEnd, GapEvent};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Between, Sender};
+use sidekick_protocol::{Between, Fate, Sender};
 pub use status::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 use std::time::{Duration, Instant};
 use times::Times;
 
 /// Without a list that shows a gap, parity is not waited for any longer. The proxy may send none.
 const UNLISTED: Duration = Duration::from_millis(15);
+
+/// What parity rebuilds so soon after congestion is dropped.
+const CONGESTED: Duration = Duration::from_millis(100);
 
 /// A gap that is being repaired.
 #[derive(Debug)]
@@ -70,7 +73,12 @@ pub(crate) struct Receiver {
     gaps: u64,
     filled: u64,
     rebuilt: u64,
+    congestion: u64,
+    /// When the loss of a gap was last found to be congestion.
+    congested_at: Option<Instant>,
     times: Times,
+    /// What the sender knows of the arrivals.
+    received: Arrived,
     /// The gaps that are being repaired.
     open: Vec<OpenGap>,
     /// When the first of those that wait for parity is to be requested.
@@ -92,7 +100,10 @@ impl Receiver {
             gaps: 0,
             filled: 0,
             rebuilt: 0,
+            congestion: 0,
+            congested_at: None,
             times: Times::default(),
+            received: Arrived::default(),
             open: Vec::new(),
             request_at: None,
             unfilled: Vec::new(),
@@ -113,9 +124,10 @@ impl Receiver {
     }
 
     /// The present state, and the counters.
-    pub(crate) fn status(&self) -> Received {
-        let Self { state, gaps, filled, rebuilt, .. } = *self;
-        Received { state, gaps, filled, rebuilt, held: self.times.percentiles() }
+    pub(crate) fn status(&self, sender: &Sender) -> Received {
+        let Self { state, gaps, filled, rebuilt, congestion, .. } = *self;
+        let (held, near_loss) = (self.times.percentiles(), sender.reverse_near_loss());
+        Received { state, gaps, filled, rebuilt, congestion, near_loss, held }
     }
 
     /// When [`update`](Self::update) is due.
@@ -158,13 +170,14 @@ impl Receiver {
         let rebuilt = self.collecting
             // An input of the sender may also have rebuilt something.
             && (matches!(self.known, Known::Nothing) || conn.sidekick_has_arrivals())
-            && self.pass_arrivals(conn, sender);
+            && self.pass_arrivals(conn, sender, now);
         let whole = || path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
         if !conn.sidekick_has_gaps() {
             match &self.known {
                 Known::NoKeeper => return rebuilt,
                 Known::Plan(planned) if self.is_settled(planned) && planned.is_for(whole()) => {
                     note_progress(conn, sender, now);
+                    self.note_received(conn, sender, now);
                     return rebuilt;
                 }
                 Known::Nothing | Known::Plan(_) => {}
@@ -193,12 +206,13 @@ impl Receiver {
         &mut self,
         conn: &mut Connection<F>,
         sender: &mut Sender,
+        now: Instant,
     ) -> bool {
         conn.sidekick_take_arrivals(|datagram| {
             self.protection.note_arrival();
             sender.on_arrival(datagram);
         });
-        self.take_rebuilt(conn, sender)
+        self.take_rebuilt(conn, sender, now)
     }
 
     /// As [`update`](Self::update), if there is a gap, or another plan may be due.
@@ -230,6 +244,10 @@ impl Receiver {
         whole: Option<Duration>,
         now: Instant,
     ) -> bool {
+        if self.state == ReceiveState::NotKept {
+            // Before a proxy keeps copies, nobody judges what arrives.
+            self.received = conn.sidekick_arrived_so_far();
+        }
         let held = conn.sidekick_held();
         let (plan, is_new) = self.plan(sender, whole, now);
         // Otherwise the sender is in this state already.
@@ -243,14 +261,34 @@ impl Receiver {
             match event {
                 GapEvent::Found(gap) => self.begin(gap, plan, conn, sender, now),
                 GapEvent::Closed { id, end, after } => self.end(id, end, after, sender),
+                GapEvent::Late { id } => sender.on_late(id, now),
             }
         }
+        // After the gaps, which end with the latest arrival.
+        self.note_received(conn, sender, now);
         self.review(plan, conn, sender, now);
         sender.drain_unfilled(&mut self.unfilled);
-        for gap in self.unfilled.drain(..) {
-            conn.sidekick_release_gap(gap, now);
+        for id in self.unfilled.drain(..) {
+            conn.sidekick_release_gap(id, now);
         }
         conn.sidekick_held() < held
+    }
+
+    /// Tells the sender what arrived since the last call.
+    #[inline]
+    fn note_received<F: BufFactory>(
+        &mut self,
+        conn: &Connection<F>,
+        sender: &mut Sender,
+        now: Instant,
+    ) {
+        let received = conn.sidekick_arrived_so_far();
+        let before = std::mem::replace(&mut self.received, received);
+        let datagrams = received.datagrams - before.datagrams;
+        if let Some(bytes) = (received.bytes - before.bytes).checked_div(datagrams) {
+            let bytes = usize::try_from(bytes).unwrap_or(0);
+            (0..datagrams).for_each(|_| sender.on_received(bytes, now));
+        }
     }
 
     /// Notes that the sender had an input, a timeout, or another flow. They alone change its
@@ -315,15 +353,25 @@ impl Receiver {
         &mut self,
         conn: &mut Connection<F>,
         sender: &mut Sender,
+        now: Instant,
     ) -> bool {
         let before = self.rebuilt;
         while let Some(datagram) = sender.next_rebuilt() {
+            // An acknowledgement would hide the loss from the server after all.
+            if self.is_congested(now) {
+                continue;
+            }
             self.rebuilt += 1;
             self.copy.clear();
             self.copy.extend_from_slice(datagram);
             self.pass_copy(conn);
         }
         self.rebuilt > before
+    }
+
+    /// Whether the loss of a gap was congestion a short time ago.
+    fn is_congested(&self, now: Instant) -> bool {
+        self.congested_at.is_some_and(|at| now < at + CONGESTED)
     }
 
     /// Begins to repair a gap, or gives it up.
@@ -335,15 +383,30 @@ impl Receiver {
         sender: &mut Sender,
         now: Instant,
     ) {
-        let requested = !plan.parity;
-        if requested && !request(gap, plan, sender, now) {
+        let congestion = sender.on_missing(gap.id, gap.missing, now);
+        self.congestion += u64::from(congestion);
+        if congestion {
+            // The gaps before it are of the same kind.
+            sender.on_fate(gap.id, Fate::Unknown);
+            conn.sidekick_release_gaps(now);
+            self.congested_at = Some(now);
+            return;
+        }
+        if plan.hold.is_none() {
+            sender.on_fate(gap.id, Fate::Unknown);
             conn.sidekick_release_gap(gap.id, now);
             return;
         }
-        if plan.hold.is_some() {
-            self.gaps += 1;
-            self.open.push(OpenGap { gap, requested });
+        if plan.request_after.is_some() && !sender.should_wait() {
+            // The answer tells whether the expectation still holds.
+            if !sender.ask_about(gap.id, gap.after, gap.before, now) {
+                sender.on_fate(gap.id, Fate::Unknown);
+            }
+            conn.sidekick_release_gap(gap.id, now);
+            return;
         }
+        self.gaps += 1;
+        self.open.push(OpenGap { gap, requested: false });
     }
 
     /// Notes the end of a gap.
@@ -351,6 +414,8 @@ impl Receiver {
         let Some(place) = self.open.iter().position(|open| open.gap.id == id) else { return };
         self.open.swap_remove(place);
         sender.close_gap(id);
+        sender
+            .on_fate(id, if end == GapEnd::Filled { Fate::Lost(u32::MAX) } else { Fate::Unknown });
         self.filled += u64::from(end == GapEnd::Filled);
         self.times.push(after);
     }
@@ -364,6 +429,7 @@ impl Receiver {
         sender: &mut Sender,
         now: Instant,
     ) {
+        let is_congested = self.is_congested(now);
         for OpenGap { gap, requested } in &mut self.open {
             let patience = plan.request_after.unwrap_or(Duration::MAX);
             let (waits, patience) = match sender.between(gap.after, gap.before) {
@@ -381,7 +447,11 @@ impl Receiver {
                 // The proxy may send no parity.
                 Between::Unlisted => (true, patience.min(UNLISTED)),
                 Between::Nothing => {
-                    self.protection.note_nothing();
+                    // What was rebuilt and dropped is not missing any more.
+                    if !is_congested {
+                        self.protection.note_nothing();
+                        sender.on_fate(gap.id, Fate::Elsewhere);
+                    }
                     conn.sidekick_release_gap(gap.id, now);
                     continue;
                 }

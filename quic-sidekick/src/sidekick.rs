@@ -18,8 +18,8 @@ use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
 use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
-    Assistance, HANDLE_LEN, Lost, MARKER_LEN, NearLoss, Payload, PublicKey, Selection, Sender,
-    SenderStats, Transmit,
+    Assistance, HANDLE_LEN, Handling, Lost, MARKER_LEN, NearLoss, Payload, PublicKey, Selection,
+    Sender, SenderStats, Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -60,6 +60,13 @@ pub struct Status {
     pub other_controller: Option<&'static str>,
 }
 
+/// Which packets a measurement is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Sent,
+    Received,
+}
+
 /// The sender's side of Sidekick for one connection, without I/O and without a clock.
 ///
 /// Most event loops use [`Driver`](crate::Driver), which adds the *adjacent* UDP socket. Use this
@@ -93,6 +100,7 @@ pub struct Sidekick {
     other_controller: Option<&'static str>,
     logged_assistance: Assistance,
     logged_selection: Option<Selection>,
+    logged_handling: [Handling; 2],
     qlog: Log,
     /// Scratch of [`Sidekick::apply`], kept to avoid allocation.
     scratch_lost: Vec<Lost>,
@@ -129,6 +137,7 @@ impl Sidekick {
             other_controller: None,
             logged_assistance: Assistance::Seeking,
             logged_selection: None,
+            logged_handling: [Handling::Nothing; 2],
             qlog: Log::default(),
             scratch_lost: Vec::new(),
             scratch_tags: Vec::new(),
@@ -259,8 +268,7 @@ impl Sidekick {
         match self.sender.handle_input(from, datagram, now) {
             Ok(None) => {}
             Ok(Some(copy)) => {
-                let copy = datagram.get(copy).unwrap_or_default();
-                again |= self.receiver.on_copy(copy, conn);
+                again |= self.receiver.on_copy(copy.bytes(datagram), conn);
             }
             Err(error) => {
                 tracing::debug!(%error, %from, "dropped a datagram at the adjacent socket");
@@ -416,6 +424,17 @@ impl Sidekick {
             self.qlog.proxy_chosen(conn, &choice, now);
             self.logged_selection = Some(choice);
         }
+        let losses = [
+            (Direction::Sent, self.sender.near_loss()),
+            (Direction::Received, self.sender.reverse_near_loss()),
+        ];
+        for ((direction, loss), logged) in losses.into_iter().zip(&mut self.logged_handling) {
+            let handling = loss.handling();
+            if std::mem::replace(logged, handling) != handling {
+                tracing::debug!(?direction, %loss, "the losses before the proxy changed");
+                self.qlog.near_loss_changed(conn, direction, loss, now);
+            }
+        }
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) certainly has nothing.
@@ -462,7 +481,7 @@ impl Sidekick {
             near_rtt: self.sender.near_rtt(),
             chosen: self.policy.chosen(),
             near_loss: self.sender.near_loss(),
-            received: self.receiver.status(),
+            received: self.receiver.status(&self.sender),
             other_controller: self.other_controller,
         }
     }

@@ -123,6 +123,70 @@ fn a_fast_path_is_filled() {
 }
 
 /// docs/results.md has the table.
+/// The records of a download without help and with it.
+fn both(path: &[&'static str], cc: &'static str, seeds: u64) -> [Vec<RunRecord>; 2] {
+    ["sidekick.mode=off", "sidekick.mode=receive"].map(|mode| {
+        let settings = [path, &[cc, mode]].concat();
+        run_all(&(1..=seeds).map(|seed| job("download-paper", &settings, seed)).collect::<Vec<_>>())
+    })
+}
+
+/// A queue of 4 ms drops packets and hardly delays them.
+#[test]
+fn a_short_queue_before_the_client_is_left_to_the_server() {
+    let path = [
+        "near.delay_ms=2",
+        "near.rate_mbit=30",
+        "near.loss_percent=0",
+        "near.queue_bytes=15000",
+        "far.rate_mbit=300",
+        "far.queue_bytes=1500000",
+        "flow.bytes=20000000",
+    ];
+    for (cc, least) in [("flow.cc=bbr2", 0.97), ("flow.cc=cubic-rfc9438", 1.0)] {
+        let records = both(&path, cc, 5);
+        let [plain, helped] = records.each_ref().map(|records| goodput(records));
+        println!("{cc}: {helped:.2} of {plain:.2} Mbit/s");
+        assert!(helped >= least * plain, "{cc}: {helped} of {plain} Mbit/s");
+    }
+}
+
+/// A tenth of the packets overtake others by 2 ms, and none is lost there.
+#[test]
+fn reordering_without_loss_draws_few_copies() {
+    let path = [
+        "near.delay_ms=2",
+        "near.loss_percent=0",
+        "near.reorder_percent=10",
+        "far.delay_ms=40",
+        "far.rate_mbit=20",
+        "far.queue_bytes=250000",
+    ];
+    for (cc, least) in [("flow.cc=bbr2", 0.98), ("flow.cc=cubic", 2.0)] {
+        let records = both(&path, cc, 3);
+        let [plain, helped] = records.each_ref().map(|records| goodput(records));
+        let more = median_of(&records[1], |record| record.repeats.unwrap().near_overhead_percent);
+        println!("{cc}: {helped:.2} of {plain:.2} Mbit/s, {more:.1} % more bytes");
+        assert!(helped >= least * plain, "{cc}: {helped} of {plain} Mbit/s");
+        assert!(more <= 3.0, "{cc}: {more} % more bytes");
+    }
+}
+
+/// A copy has ten bytes more than its original.
+#[test]
+fn copies_of_packets_that_just_fit_come_in_parts() {
+    let path = ["near.loss_percent=4", "near.mtu_bytes=1380", "flow.bytes=4194304"];
+    let records = both(&path, "flow.cc=cubic-rfc9438", 3);
+    let [plain, helped] = records.each_ref().map(|records| goodput(records));
+    let requests = median_of(&records[1], |record| {
+        let repeats = record.repeats.unwrap();
+        repeats.repeats_requested as f64 / repeats.repeats_received.max(1) as f64
+    });
+    println!("{helped:.2} of {plain:.2} Mbit/s, {requests:.1} requests for a copy");
+    assert!(helped >= 5.0 * plain, "{helped} of {plain} Mbit/s");
+    assert!(requests <= 4.0, "{requests} requests for a copy");
+}
+
 #[test]
 fn the_document_shows_the_table_as_it_is() {
     let results = include_str!("../../../docs/results.md");

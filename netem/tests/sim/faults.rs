@@ -184,7 +184,7 @@ fn a_lying_proxy_is_not_much_worse_than_none() {
     ];
     table(With::Plain, rows, |mode, record| {
         let stood_down =
-            record.assistance == "unassisted: the proxy's reports were wrong too often";
+            record.assistance.starts_with("unassisted: packets that the proxy had missed");
         assert!(stood_down, "{mode}, seed {}: {}", record.seed, record.assistance);
         assert!(record.packets.spurious < 40, "{mode}, seed {}: {:?}", record.seed, record.packets);
     });

@@ -9,13 +9,14 @@
 //! that its stream has shown. The next ones are those that are missing at the end of a talk spurt
 //! or of a picture, before a silence: the proxy reports that it has them.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::time::Instant;
 
-use sidekick_protocol::{Position, Sender};
+use sidekick_protocol::{Fate, Position, Sender};
 
 use super::frame::{Passing, Template};
-use super::kind::Kind;
+use super::kind::{Kind, Number};
 
 /// Streams of a flow whose numbers are followed, such as the SSRCs of sound, of pictures, and of
 /// retransmissions.
@@ -29,6 +30,9 @@ const AHEAD: u64 = 8;
 /// The most headers of a stream that the agent remembers: those of the codecs between which a call
 /// changes.
 const FORMS: usize = 4;
+
+/// The most gaps that are remembered until their packets arrive.
+const GAPS: usize = 64;
 
 /// Which numbers of a stream the host lacks. The lowest bit stands for the number that is [`AHEAD`]
 /// of the highest that arrived, and each further bit for the one before.
@@ -130,6 +134,40 @@ struct Stream {
     forms: Forms,
 }
 
+/// Numbers that were missing when a higher one arrived.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// The sender's number for it.
+    number: u64,
+    stream: u32,
+    /// The highest number before it, and how many follow up to the one that showed the gap.
+    before: i64,
+    numbers: i64,
+    /// How many the host still lacks.
+    missing: u64,
+    /// Of how many the host has a copy, and the packet itself did not arrive.
+    copied: u64,
+}
+
+impl Gap {
+    /// Notes that the host does not lack one of the numbers any more.
+    fn fill(&mut self, sender: &mut Sender) {
+        self.missing = self.missing.saturating_sub(1);
+        if self.missing == 0 {
+            sender.close_gap(self.number);
+        }
+    }
+}
+
+/// Where a packet belongs in its stream.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Behind a gap. `after` is the identifier of the newest packet before it.
+    Behind { gap: Gap, after: u32 },
+    /// Before the highest number of its stream. `lacked`: the host lacked it.
+    Late { number: Number, lacked: bool },
+}
+
 /// The arriving packets of a flow.
 #[derive(Debug)]
 pub(super) struct Reception {
@@ -141,6 +179,8 @@ pub(super) struct Reception {
     streams: Vec<Stream>,
     /// The sender's number of the next gap.
     next_gap: u64,
+    /// The latest gap is last.
+    gaps: VecDeque<Gap>,
     /// Numbers that were missing when a higher one arrived.
     pub(super) missed: u64,
     /// Copies that the caller handed to the host.
@@ -157,6 +197,7 @@ impl Reception {
             template: Template::of(arriving)?,
             streams: Vec::with_capacity(STREAMS),
             next_gap: 0,
+            gaps: VecDeque::new(),
             missed: 0,
             delivered: 0,
         })
@@ -173,21 +214,60 @@ impl Reception {
     }
 
     /// Notes a datagram that arrived, and requests the missing ones before it. Returns how many
-    /// numbers are missing.
-    pub(super) fn on_arriving(&mut self, payload: &[u8], sender: &mut Sender, now: Instant) -> u64 {
-        let Some(identifier) = self.position.of_copy(payload) else { return 0 };
-        let missing = self.place(payload, identifier).map_or(0, |(after, missing)| {
-            if missing > 0 {
-                self.next_gap += 1;
-                sender.request_copies(self.next_gap, Some(after), identifier, now);
+    /// numbers are missing, and how many of them are left to the endpoints as congestion.
+    pub(super) fn on_arriving(
+        &mut self,
+        payload: &[u8],
+        sender: &mut Sender,
+        now: Instant,
+    ) -> (u64, u64) {
+        let Some(identifier) = self.position.of_copy(payload) else { return (0, 0) };
+        let (mut missing, mut left) = (0, 0);
+        match self.place(payload, identifier) {
+            Some(Place::Behind { gap, after }) => {
+                missing = gap.missing;
+                let congestion = sender.on_missing(gap.number, missing, now);
+                left = if congestion { missing } else { 0 };
+                if congestion || !sender.request_copies(gap.number, Some(after), identifier, now) {
+                    sender.on_fate(gap.number, Fate::Unknown);
+                }
+                if self.gaps.len() >= GAPS {
+                    self.gaps.pop_front();
+                }
+                self.gaps.push_back(gap);
             }
-            missing
-        });
+            Some(Place::Late { number, lacked }) => {
+                if let Some(gap) = self.on_late(number, lacked, sender) {
+                    sender.on_late(gap, now);
+                }
+            }
+            None => {}
+        }
+        sender.on_received(payload.len(), now);
         self.missed += missing;
         // Also one without a number, such as a packet of RTCP: it is the newest that passed the
         // proxy.
         sender.on_progress(identifier, now);
-        missing
+        (missing, left)
+    }
+
+    fn gap_of(&mut self, number: Number) -> Option<&mut Gap> {
+        self.gaps.iter_mut().rfind(|gap| {
+            let contains = (1..=gap.numbers).contains(&number.step_from(gap.before));
+            gap.stream == number.stream && contains
+        })
+    }
+
+    /// Notes a packet that arrived in a gap by itself. Returns the gap's number, unless it is a
+    /// duplicate.
+    fn on_late(&mut self, number: Number, lacked: bool, sender: &mut Sender) -> Option<u64> {
+        let gap = self.gap_of(number)?;
+        if lacked {
+            gap.fill(sender);
+        } else {
+            gap.copied = gap.copied.checked_sub(1)?;
+        }
+        Some(gap.number)
     }
 
     /// Notes a proxy's copy. Returns whether the host lacks it.
@@ -214,12 +294,16 @@ impl Reception {
                 stream.latest = identifier;
             }
         }
+        if let Some(gap) = self.gap_of(number) {
+            gap.fill(sender);
+            gap.copied += 1;
+        }
         true
     }
 
-    /// Notes the number of a datagram that arrived. If it is the newest of a stream whose order is
-    /// known: the identifier of the newest before it, and how many are missing between the two.
-    fn place(&mut self, payload: &[u8], latest: u32) -> Option<(u32, u64)> {
+    /// Notes the number of a datagram that arrived. Returns its place in a stream whose order is
+    /// known, unless it is the next one.
+    fn place(&mut self, payload: &[u8], latest: u32) -> Option<Place> {
         let number = self.kind.number(payload)?;
         let new = Stream {
             id: number.stream,
@@ -246,16 +330,25 @@ impl Reception {
         }
         stream.forms.note(self.kind, payload);
         if step <= 0 {
-            stream.lacking.take(step.saturating_neg());
-            return None;
+            let lacked = stream.lacking.take(step.saturating_neg());
+            return Some(Place::Late { number, lacked });
         }
-        let before = mem::replace(&mut stream.latest, latest);
+        let after = mem::replace(&mut stream.latest, latest);
+        let before = stream.highest;
         // The counters of WireGuard may pass the greatest signed number.
         stream.highest = stream.highest.wrapping_add(step);
         if stream.alike < ALIKE {
             stream.alike += 1;
             return None;
         }
-        Some((before, stream.lacking.advance(step.unsigned_abs())))
+        let missing = stream.lacking.advance(step.unsigned_abs());
+        if missing == 0 {
+            return None;
+        }
+        self.next_gap += 1;
+        let (stream, numbers) = (number.stream, step - 1);
+        let (number, copied) = (self.next_gap, 0);
+        let gap = Gap { number, stream, before, numbers, missing, copied };
+        Some(Place::Behind { gap, after })
     }
 }

@@ -58,7 +58,7 @@ pub fn text(status: &AgentStatus, resident: Option<u64>) -> String {
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field does not compile until it is here.
-fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
+fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 33] {
     let Totals {
         captured,
         captured_bytes,
@@ -78,6 +78,7 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
         withheld_far,
         withheld_late,
         missed,
+        copies_withheld,
         copies_requested,
         copies_received,
         delivered,
@@ -165,6 +166,11 @@ fn totals(totals: &Totals) -> [(&'static str, &'static str, u64); 32] {
             "sidekick_agent_arrivals_missed_total",
             "Numbers missing among arriving datagrams of flows that show their numbers.",
             missed,
+        ),
+        (
+            "sidekick_agent_copies_withheld_total",
+            "Of these, numbers of which no copy was requested, because their loss is congestion.",
+            copies_withheld,
         ),
         (
             "sidekick_agent_copies_requested_total",

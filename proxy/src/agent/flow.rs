@@ -299,7 +299,9 @@ impl HelpedFlow {
         self.compare(1, payload, now);
         if let Some(reception) = &mut self.reception {
             reception.note_headers(arriving);
-            totals.missed += reception.on_arriving(payload, &mut self.sender, now);
+            let (missed, congestion) = reception.on_arriving(payload, &mut self.sender, now);
+            totals.missed += missed;
+            totals.copies_withheld += congestion;
         }
         self.reception.is_some()
     }

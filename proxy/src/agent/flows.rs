@@ -528,7 +528,8 @@ impl Agent {
         // An error changes only the sender's counters.
         if let Ok(copy) = helped.sender.handle_input(from, message, now) {
             self.named.on_answer(from.ip().to_canonical(), now);
-            if let Some(copy) = copy.and_then(|copy| message.get(copy)) {
+            if let Some(copy) = &copy {
+                let copy = copy.bytes(message);
                 helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
             }
         }

@@ -51,6 +51,8 @@ pub struct Totals {
     pub withheld_late: u64,
     /// Numbers that were missing among arriving datagrams, of flows that show their numbers.
     pub missed: u64,
+    /// Of these, numbers of which no copy was requested, because their loss is congestion.
+    pub copies_withheld: u64,
     /// Copies requested of proxies, in ranges.
     pub copies_requested: u64,
     /// Copies that proxies sent.
@@ -104,6 +106,7 @@ impl fmt::Display for Totals {
         for (what, number) in [
             ("turned up", self.turned_up),
             ("missed", self.missed),
+            ("missed by congestion", self.copies_withheld),
             ("delivered", self.delivered),
             ("too far", self.withheld_far),
             ("too late", self.withheld_late),

@@ -171,7 +171,7 @@ impl Client {
         while let Ok((len, from)) = self.adjacent.recv_from(&mut buffer) {
             let handled = self.sender.handle_input(from, &buffer[..len], now());
             if let Ok(Some(copy)) = handled {
-                self.copies.push(buffer[copy].to_vec());
+                self.copies.push(copy.bytes(&buffer).to_vec());
             }
             while let Some(datagram) = self.sender.next_rebuilt() {
                 self.rebuilt.push(datagram.to_vec());

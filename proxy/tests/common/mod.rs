@@ -443,7 +443,7 @@ impl Peer {
 
     /// Requests copies of all datagrams that the proxy keeps.
     pub fn request_all(&self, number: u16) {
-        let ranges = [Range { after: None, before: None }];
+        let ranges = [Range::new(None, None)];
         let ranges = Ranges::new(&ranges);
         self.send(Message::Request(Request { number, ranges }));
     }

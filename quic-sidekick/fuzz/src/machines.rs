@@ -18,9 +18,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::wire::discovery::Answer;
-use sidekick_protocol::wire::{Datagram, Repeat, SessionNumber};
+use sidekick_protocol::wire::{Datagram, Part, Repeat, SessionNumber};
 use sidekick_protocol::{
-    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
+    Addresses, Fate, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
     Protect, Route, SecretKey, Sender, SenderConfig,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -312,14 +312,20 @@ impl World {
     fn check_copy(&mut self, copy: &Repeat<'_>, to: SocketAddr) {
         assert!(self.reverse.proven, "the session has proven nothing");
         assert_eq!(to.ip(), SENDER, "a copy for another host");
+        self.reverse.copied_bytes += copy.datagram.len() + 10;
+        if copy.part == Part::First {
+            // The second part has the identifier.
+            return;
+        }
         let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let kept = identifier.and_then(|identifier| self.reverse.kept.get_mut(&identifier));
         let kept = kept.expect("a copy of a datagram that did not pass");
         kept.repeats += 1;
         assert!(kept.repeats <= MAX_REPEATS && self.now - kept.at < MAX_AGE);
         let expected = reverse_datagram(identifier.unwrap_or_default(), kept.len);
-        assert_eq!(copy.datagram, expected);
-        self.reverse.copied_bytes += copy.datagram.len() + 10;
+        let half = expected.len() / 2;
+        let rest = if copy.part == Part::Second { &expected[half..] } else { &expected[..] };
+        assert_eq!(copy.datagram, rest);
     }
 
     /// A datagram of the reverse flow passes the proxy. Returns its identifier.
@@ -341,9 +347,20 @@ impl World {
         let identifier =
             |back: u8| reverse_identifier(self.reverse.datagrams.wrapping_sub(back.into()));
         let gap = self.reverse.gaps;
+        let missing = u64::from(after.unwrap_or(1).wrapping_sub(before));
         let (after, before) = (after.map(identifier), identifier(before));
-        if self.sender.request_copies(gap, after, before, self.now) {
+        self.sender.on_missing(gap, missing * missing, self.now);
+        let asked = if missing.is_multiple_of(3) {
+            self.sender.ask_about(gap, after, before, self.now)
+        } else {
+            self.sender.request_copies(gap, after, before, self.now)
+        };
+        let loss = self.sender.reverse_near_loss();
+        assert!((0.0..=1.0).contains(&loss.rate) && (0.0..=1.0).contains(&loss.congestion));
+        if asked {
             self.reverse.gaps += 1;
+        } else {
+            self.sender.on_fate(gap, Fate::Unknown);
         }
     }
 
@@ -354,6 +371,7 @@ impl World {
             32..80 => {
                 let identifier = self.pass(0, 30);
                 self.sender.on_arrival(&reverse_datagram(identifier, 30));
+                self.sender.on_received(usize::from(first) * 6, self.now);
                 self.sender.on_progress(identifier, self.now);
             }
             80..112 => {
@@ -381,6 +399,9 @@ impl World {
                 let gap = u64::from(first);
                 self.reverse.unfilled.retain(|unfilled| *unfilled != gap);
                 self.sender.close_gap(gap);
+                self.sender.on_late(gap, self.now);
+                let fate = if second == 0 { Fate::Elsewhere } else { Fate::Lost(third.into()) };
+                self.sender.on_fate(gap, fate);
             }
             192..200 => self.sender.set_fetching(value & 1 == 0),
             200..208 => self.sender.on_progress(u32::from(first), self.now),
@@ -389,10 +410,11 @@ impl World {
                 let [number, index, total] = [first.max(1), second, third];
                 let session = SessionNumber(self.reverse.session);
                 let range = value & 15;
+                let part = [Part::Whole, Part::First, Part::Second][usize::from(second) % 3];
                 if index < total {
                     let datagram = &[value; 40];
                     let number = number.into();
-                    let copy = Repeat { session, number, range, index, total, datagram };
+                    let copy = Repeat { session, number, range, index, total, part, datagram };
                     let mut buffer = [0; MAX_DATAGRAM_LEN];
                     let len = Datagram::Repeat(copy).emit(&mut buffer).expect("room");
                     let forged = Message::Beside(buffer[..len].to_vec());
@@ -447,7 +469,7 @@ impl World {
             Message::Beside(bytes) => {
                 if let Ok(Some(copy)) = self.sender.handle_input(from, bytes, self.now) {
                     // The transport authenticates it.
-                    let copy = bytes.get(copy).expect("a part of the datagram");
+                    let copy = copy.bytes(bytes);
                     let identifier = copy.last_chunk().expect("an identifier");
                     let identifier = u32::from_be_bytes(*identifier);
                     if copy == reverse_datagram(identifier, copy.len()) {

@@ -81,12 +81,13 @@ pub use errors::is_network_error;
 pub use flow::Flow;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
-pub use loss_floor::{Lost, NearLoss};
+pub use loss_floor::{Handling, Lost, NearLoss};
 pub use observer::{
     Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
 };
 pub use sender::{
-    Assistance, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig, SenderStats,
+    Assistance, Copied, Fate, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig,
+    SenderStats,
 };
 pub use sidekick_parity::{Between, Counts as NearLosses};
 pub use store::Store;

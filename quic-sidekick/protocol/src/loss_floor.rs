@@ -41,21 +41,45 @@ pub struct NearLoss {
     pub congestion: f32,
 }
 
+/// What becomes of the losses of the near segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handling {
+    /// There are none.
+    Nothing,
+    /// They are repaired.
+    Repaired,
+    /// Some are repaired, and the congestion controller hears of the others.
+    Shared,
+    /// The congestion controller hears of them.
+    Left,
+}
+
+impl NearLoss {
+    /// What becomes of the losses.
+    #[must_use]
+    pub fn handling(&self) -> Handling {
+        match self.congestion {
+            _ if self.rate <= 0.0 => Handling::Nothing,
+            share if share < 0.05 => Handling::Repaired,
+            share if share > 0.95 => Handling::Left,
+            _ => Handling::Shared,
+        }
+    }
+}
+
 impl fmt::Display for NearLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = 100.0 * self.rate;
-        match self.congestion {
-            share if share < 0.05 => write!(f, "{percent:.1} % are lost at any load: repaired"),
-            share if share > 0.95 => {
-                write!(f, "{percent:.1} % are lost by congestion: left to the controller")
+        let (lost, left) = (100.0 * self.rate, 100.0 * self.congestion);
+        match self.handling() {
+            Handling::Nothing => f.write_str("nothing is lost"),
+            Handling::Repaired => write!(f, "{lost:.1} % are lost at any load: repaired"),
+            Handling::Left => {
+                write!(f, "{lost:.1} % are lost by congestion: left to the controller")
             }
-            share => {
-                let left = 100.0 * share;
-                write!(
-                    f,
-                    "{percent:.1} % are lost, {left:.0} % of them by congestion: these are left to the controller"
-                )
-            }
+            Handling::Shared => write!(
+                f,
+                "{lost:.1} % are lost, {left:.0} % of them by congestion: these are left to the controller"
+            ),
         }
     }
 }
@@ -193,9 +217,10 @@ impl LossFloor {
     }
 
     /// Notes that a packet was sent. The bytes of a repetition count in the next interval: it
-    /// follows a loss, and in one interval more load would seem to cause more losses.
+    /// follows a loss, and in one interval more load would seem to cause more losses. Returns
+    /// whether an interval begins.
     #[inline]
-    pub(crate) fn on_sent(&mut self, tag: u64, bytes: usize, now: Instant) {
+    pub(crate) fn on_sent(&mut self, tag: u64, bytes: usize, now: Instant) -> bool {
         let is_new = self.newest.is_none_or(|newest| is_later(tag, newest));
         if is_new {
             self.newest = Some(tag);
@@ -207,11 +232,12 @@ impl LossFloor {
             if interval.count.packets() < LEAST_PACKETS || lasts < self.least_time {
                 interval.count.send();
                 interval.bytes += bytes;
-                return;
+                return false;
             }
             interval.end = Some(now);
         }
         self.begin(bytes, now);
+        true
     }
 
     fn begin(&mut self, bytes: usize, now: Instant) {
@@ -258,21 +284,37 @@ impl LossFloor {
         }
     }
 
-    /// Judges losses, in the order of sending.
+    /// Counts and judges losses, in the order of sending.
     pub(crate) fn judge(&mut self, lost: &mut [Lost], now: Instant) {
         for run in lost.chunk_by_mut(|one, next| one.number.wrapping_add(1) == next.number) {
-            if self.is_outage(run) {
-                self.outages += 1.0;
-                run.iter().for_each(|lost| self.uncount(lost.sent));
+            if self.note_outage(run) {
                 continue;
             }
             for (before, lost) in run.iter_mut().enumerate() {
-                lost.congestion = self.is_congestion(lost.sent, before, now);
+                self.lose(lost.sent, before);
+                lost.congestion = self.is_congestion(lost.sent, true, now);
             }
         }
     }
 
-    fn is_outage(&self, run: &[Lost]) -> bool {
+    /// Counts losses of packets that were sent one after another.
+    pub(crate) fn count(&mut self, run: &[Lost]) {
+        if !self.note_outage(run) {
+            run.iter().enumerate().for_each(|(before, lost)| self.lose(lost.sent, before));
+        }
+    }
+
+    /// If these consecutive losses are an outage, they show nothing about the load.
+    fn note_outage(&mut self, run: &[Lost]) -> bool {
+        let is_outage = self.is_outage(run);
+        if is_outage {
+            self.outages += 1.0;
+            run.iter().for_each(|lost| self.uncount(lost.sent));
+        }
+        is_outage
+    }
+
+    pub(crate) fn is_outage(&self, run: &[Lost]) -> bool {
         let ([first, .., last], true) = (run, run.len() >= OUTAGE) else { return false };
         let mut intervals = self.intervals.iter().rev();
         let Some(interval) = intervals.find(|interval| interval.begun <= first.sent) else {
@@ -295,8 +337,8 @@ impl LossFloor {
         }
     }
 
-    /// Takes a packet out of the evidence: an outage shows nothing about the load.
-    fn uncount(&mut self, sent: Instant) {
+    /// Takes a packet out of the evidence, whose loss is not counted.
+    pub(crate) fn uncount(&mut self, sent: Instant) {
         let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
         let count = interval.count.unsend();
         if let Some([load, queue]) = interval.place {
@@ -305,23 +347,23 @@ impl LossFloor {
         }
     }
 
-    /// Notes the loss of a packet that was sent then, after `before` other losses in a row. Returns
-    /// whether it is congestion.
-    fn is_congestion(&mut self, sent: Instant, before: usize, now: Instant) -> bool {
-        let Self { intervals, by_load, by_queue, queue, .. } = self;
-        let Some(interval) = interval_of(intervals, sent) else { return false };
+    /// Counts the loss of a packet that was sent then, after `before` other losses in a row.
+    fn lose(&mut self, sent: Instant, before: usize) {
+        let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
         let count = interval.count.lose(before);
-        let (place, unplaced) = match interval.place {
-            Some(place) => {
-                by_load.add(place[0], count);
-                by_queue.add(place[1], count);
-                (place, Count::default())
-            }
-            None => {
-                let end = interval.end.unwrap_or(now.max(sent));
-                (interval.place_at(end, *queue, by_load, by_queue), interval.count)
-            }
-        };
+        if let Some([load, queue]) = interval.place {
+            self.by_load.add(load, count);
+            self.by_queue.add(queue, count);
+        }
+    }
+
+    /// Whether the loss of a packet that was sent then is congestion. `counted` says whether it is
+    /// among the evidence already.
+    pub(crate) fn is_congestion(&mut self, sent: Instant, counted: bool, now: Instant) -> bool {
+        let Some((place, mut unplaced)) = self.place_of(sent, now) else { return false };
+        if !counted {
+            unplaced.lose(0);
+        }
         let run = if self.outages > RECENT { RUN } else { 1.0 };
         let chance = if self.tolerated > 0.0 { CHANCE } else { RARE_CHANCE };
         let verdicts = [
@@ -340,11 +382,30 @@ impl LossFloor {
         heard
     }
 
+    /// The classes of a packet that was sent then, and what its interval adds to them.
+    fn place_of(&self, sent: Instant, now: Instant) -> Option<([usize; 2], Count)> {
+        let Self { intervals, by_load, by_queue, .. } = self;
+        let at = intervals.iter().rposition(|interval| interval.begun <= sent)?;
+        let interval = intervals.get(at)?;
+        if let Some(place) = interval.place {
+            return Some((place, Count::default()));
+        }
+        let lasts = now.saturating_duration_since(interval.begun);
+        let is_short = interval.count.packets() < LEAST_PACKETS || lasts < self.least_time;
+        // The load of a short interval is not known yet.
+        let before = at.checked_sub(1).and_then(|at| intervals.get(at)).filter(|_| is_short);
+        let place = before.and_then(|before| before.place).unwrap_or_else(|| {
+            let end = interval.end.unwrap_or(now.max(sent));
+            interval.place_at(end, self.queue, by_load, by_queue)
+        });
+        Some((place, interval.count))
+    }
+
     /// The share of the present losses that is congestion, if some are.
     fn proven_share(&self, verdicts: &[Verdict; 2]) -> Option<f32> {
         let least = self.least.get();
         let above = |verdict: &Verdict| 1.0 - self.hidden(verdict.floor.min(least)) / verdict.rate;
-        let proven = verdicts.iter().filter(|verdict| verdict.exceeds);
+        let proven = verdicts.iter().filter(|verdict| verdict.exceeds && verdict.rate > 0.0);
         proven.map(above).reduce(f32::max).map(|share| share.clamp(0.0, 1.0))
     }
 
@@ -407,5 +468,7 @@ impl Interval {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod links;
 #[cfg(test)]
 mod tests;

@@ -27,13 +27,15 @@ use crate::loss_floor::{LossFloor, Lost};
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, HANDLE_LEN, Marker};
-use crate::wire::{Datagram, ParseError, REPEAT_HEADER_LEN};
+use crate::wire::{Datagram, ParseError, Part, REPEAT_HEADER_LEN};
 pub use config::SenderConfig;
 use effects::Effects;
 pub use error::HandleError;
 use handshaking::Origin;
 use introduction::Introductions;
 pub use last_quack::{LastQuack, QuackOutcome};
+use receive::Arrivals;
+pub use receive::{Copied, Fate};
 use search::Search;
 use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};
@@ -41,7 +43,6 @@ use session::ProxySession;
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// The most sessions at once, each with another proxy.
@@ -80,6 +81,8 @@ pub struct Sender {
     last_quack: Option<LastQuack>,
     /// Which losses are congestion.
     floor: LossFloor,
+    /// The same of the reverse flow.
+    arrivals: Arrivals,
 }
 
 impl Sender {
@@ -111,6 +114,7 @@ impl Sender {
             settled: 0,
             last_quack: None,
             floor: LossFloor::new(0.0),
+            arrivals: Arrivals::default(),
         }
     }
 
@@ -198,6 +202,7 @@ impl Sender {
         self.flow = Some(flow);
         (self.last_reason, self.stopped) = (None, None);
         self.floor = LossFloor::new(self.floor.tolerated());
+        self.arrivals = Arrivals::default();
         match self.config.proxy {
             Some(proxy) => self.ask(proxy, Origin::Configured, now),
             None => self.search.begin(now),
@@ -284,8 +289,8 @@ impl Sender {
         }
     }
 
-    /// Handles a datagram that arrived at the adjacent socket from the address `from`. If it is a
-    /// REPEAT, returns the range of its bytes that are a copy of a datagram of the reverse flow.
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`. Returns a
+    /// copy of a datagram of the reverse flow, if it holds one or completes one.
     ///
     /// # Errors
     /// [`HandleError`] states why the datagram changed nothing. No error requires an action.
@@ -294,7 +299,7 @@ impl Sender {
         from: SocketAddr,
         datagram: &[u8],
         now: Instant,
-    ) -> Result<Option<Range<usize>>, HandleError> {
+    ) -> Result<Option<Copied>, HandleError> {
         if Answer::is_one(datagram) {
             return self.handle_on_path(datagram, now).map(|()| None);
         }
@@ -308,10 +313,12 @@ impl Sender {
         else {
             return Err(HandleError::Stranger);
         };
-        let is_copy = matches!(parsed, Datagram::Repeat(_));
+        let is_whole = matches!(&parsed, Datagram::Repeat(copy) if copy.part == Part::Whole);
         let outcome = session.on_datagram(parsed, datagram.len(), &mut self.effects, now);
         self.settle(now);
-        outcome.map(|()| is_copy.then_some(REPEAT_HEADER_LEN..datagram.len()))
+        let joined = self.effects.joined.take().map(Copied::Joined);
+        let whole = is_whole.then_some(Copied::Within(REPEAT_HEADER_LEN..datagram.len()));
+        outcome.map(|()| joined.or(whole))
     }
 
     /// Whether a datagram that arrived at the flow's own socket may be a proxy's answer to a
@@ -398,6 +405,7 @@ impl Sender {
         self.last_quack = self.effects.quack.take().or(self.last_quack);
         self.selector.deduplicate(&mut self.effects.lost, self.settled, self.sessions.len());
         self.judge_losses(now);
+        self.note_fates();
         self.settled = self.effects.lost.len();
         for session in &mut self.sessions {
             if let Some(reason) = session.failure.take() {

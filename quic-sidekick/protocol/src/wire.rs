@@ -17,9 +17,10 @@ mod request;
 mod words;
 
 pub use datagram::{
-    Accept, Datagram, ECHO_LEN, Hello, MAX_KEPT_LEN, Pattern, REPEAT_HEADER_LEN, Refusal, Repeat,
+    Accept, Datagram, ECHO_LEN, Hello, MAX_KEPT_LEN, Part, Pattern, REPEAT_HEADER_LEN, Refusal,
+    Repeat,
 };
-pub(crate) use datagram::{hello_payload, parse_hello_payload};
+pub(crate) use datagram::{MIN_KEPT_LEN, hello_payload, parse_hello_payload};
 pub use error::{BufferTooShort, ParseError};
 pub(crate) use header::VERSION;
 pub use header::{Cookie, SEAL_LEN, SessionNumber};

@@ -137,8 +137,9 @@ def raw(f, *names):
 
 
 def range_of(r):
-    """Bit 0 says that a range has a datagram before it, bit 1 that it has one behind it."""
-    flags = (r["after"] is not None) | (r["before"] is not None) << 1
+    """Bit 0 says that a range has a datagram before it, bit 1 that it has one behind it, and bit 2
+    that its copies are to come in parts."""
+    flags = (r["after"] is not None) | (r["before"] is not None) << 1 | r["in_parts"] << 2
     return struct.pack(">BII", flags, r["after"] or 0, r["before"] or 0)
 
 
@@ -169,7 +170,7 @@ ENCODERS = {
     "epoch": lambda f: struct.pack(">BH", 4, f["epoch"]),
     "bye": lambda f: b"\5",
     "repeat": lambda f: head(7, f)
-    + struct.pack(">HBBB", f["number"], f["range"], f["index"], f["total"])
+    + struct.pack(">HBBB", f["number"], f["range"] | f["part"] << 4, f["index"], f["total"])
     + raw(f, "datagram"),
     "keep": lambda f: struct.pack(">BH", 7, f["age_ms"]) + raw(f, "handle", "nonce", "cookie"),
     "kept": lambda f: struct.pack(">BH", 8, f["age_ms"]),

@@ -210,8 +210,8 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "lib.rs",
         anchor: "trace!(\"{} ignored duplicate packet {}\", self.trace_id, pn);",
         side: Side::After,
-        line: "if self.sidekick_reads_on() { return Ok(sidekick_read); }",
-        why: "reads the packets behind a duplicate in the same datagram, if enabled",
+        line: "if self.sidekick_duplicate(epoch, pn) { return Ok(sidekick_read); }",
+        why: "notes what its copy has overtaken, and reads the packets behind it, if enabled",
     },
     Insertion {
         file: "lib.rs",

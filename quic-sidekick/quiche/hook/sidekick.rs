@@ -44,6 +44,7 @@ mod side_channel;
 mod frequency;
 mod gaps;
 mod initial_rtt;
+mod late;
 mod log;
 #[cfg(feature = "qlog")]
 mod qlog;
@@ -56,7 +57,7 @@ pub use gaps::{Gap, GapEnd, GapEvent};
 pub use initial_rtt::with_initial_rtt;
 pub(crate) use initial_rtt::with_own_initial_rtt;
 pub use log::{SentPacket, HEAD_LEN};
-pub use receive::Hold;
+pub use receive::{Arrived, Hold};
 pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 pub(crate) use window::WideWindow;

@@ -1,10 +1,13 @@
 //! The data of each event. `QLOG.md` defines the fields; a test compares the events with it.
 
 use crate::Config;
+use crate::sidekick::Direction;
 use crate::sidekick::repair::Repair;
 use quiche::sidekick::Reaction;
 use serde::Serialize;
-use sidekick_protocol::{Assistance, Flow, LastQuack, QuackOutcome, Reason, Selection};
+use sidekick_protocol::{
+    Assistance, Flow, Handling, LastQuack, NearLoss, QuackOutcome, Reason, Selection,
+};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -178,6 +181,37 @@ impl ProxyChosen {
     }
 }
 
+#[derive(Debug, Serialize)]
+pub(super) struct NearLossChanged {
+    direction: &'static str,
+    handling: &'static str,
+    rate: f32,
+    congestion: f32,
+    message: String,
+}
+
+impl NearLossChanged {
+    pub(super) const NAME: &str = "sidekick:near_loss_changed";
+
+    pub(super) fn new(direction: Direction, loss: NearLoss) -> Self {
+        Self {
+            direction: match direction {
+                Direction::Sent => "sent",
+                Direction::Received => "received",
+            },
+            handling: match loss.handling() {
+                Handling::Nothing => "nothing",
+                Handling::Repaired => "repaired",
+                Handling::Shared => "shared",
+                Handling::Left => "left",
+            },
+            rate: loss.rate,
+            congestion: loss.congestion,
+            message: loss.to_string(),
+        }
+    }
+}
+
 fn state(assistance: Assistance) -> &'static str {
     match assistance {
         Assistance::Seeking => "seeking",
@@ -255,6 +289,13 @@ mod tests {
             documented(EarlyLoss::NAME, &event);
         }
         documented(EarlyLossSpurious::NAME, &EarlyLossSpurious { count: 1, total: 2 });
+
+        for direction in [Direction::Sent, Direction::Received] {
+            for (rate, congestion) in [(0.0, 0.0), (0.1, 0.0), (0.1, 0.5), (0.1, 1.0)] {
+                let loss = NearLoss { rate, congestion };
+                documented(NearLossChanged::NAME, &NearLossChanged::new(direction, loss));
+            }
+        }
 
         let reasons = [
             Reason::NoAnswer,

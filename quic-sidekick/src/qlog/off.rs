@@ -2,8 +2,9 @@
 
 use super::Losses;
 use crate::Config;
+use crate::sidekick::Direction;
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
+use sidekick_protocol::{Assistance, NearLoss, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -65,6 +66,15 @@ impl Log {
         &self,
         _: &mut Connection<F>,
         _: &Selection,
+        _: Instant,
+    ) {
+    }
+
+    pub(crate) fn near_loss_changed<F: BufFactory>(
+        &self,
+        _: &mut Connection<F>,
+        _: Direction,
+        _: NearLoss,
         _: Instant,
     ) {
     }

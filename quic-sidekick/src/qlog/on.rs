@@ -2,12 +2,14 @@
 
 use super::Losses;
 use super::events::{
-    AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
+    AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, NearLossChanged, ProxyChosen,
+    QuackReceived,
 };
 use crate::Config;
+use crate::sidekick::Direction;
 use crate::sidekick::repair::Repair;
 use quiche::{BufFactory, Connection, QlogLevel};
-use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
+use sidekick_protocol::{Assistance, NearLoss, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -116,5 +118,17 @@ impl Log {
         now: Instant,
     ) {
         conn.sidekick_qlog(ProxyChosen::NAME, QlogLevel::Base, now, |_| ProxyChosen::new(choice));
+    }
+
+    pub(crate) fn near_loss_changed<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        direction: Direction,
+        loss: NearLoss,
+        now: Instant,
+    ) {
+        conn.sidekick_qlog(NearLossChanged::NAME, QlogLevel::Base, now, |_| {
+            NearLossChanged::new(direction, loss)
+        });
     }
 }

@@ -24,8 +24,9 @@ const HOLD_SHARE_FOR_TWO: f64 = 0.75;
 const LEAST_PARITY_TIME: Duration = Duration::from_millis(10);
 /// A long hold is released in steps: a server that does not pace answers with bursts. A hold for a
 /// proxy that is far away is longer, and so are its steps.
-const STEP_PACKETS: usize = 4;
+const STEP_PACKETS: usize = 1;
 const STEP_INTERVAL: Duration = Duration::from_micros(300);
+const LONG_STEP_PACKETS: usize = 4;
 const LONG_STEP_INTERVAL: Duration = Duration::from_millis(2);
 /// With a larger share of the far round trip, requests and their hold cost more than they repair.
 const NEAR_SHARE: f64 = 0.5;
@@ -155,8 +156,8 @@ impl Planner {
         let is_quiet = parity == ParityState::Quiet;
         let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity && !is_quiet);
         let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
-        let step_interval = LONG_STEP_INTERVAL;
-        let hold = Hold { limit, step_packets: STEP_PACKETS, step_interval };
+        let (step_packets, step_interval) = (LONG_STEP_PACKETS, LONG_STEP_INTERVAL);
+        let hold = Hold { limit, step_packets, step_interval };
         // Waiting is useless where parity cannot rebuild the loss.
         let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {

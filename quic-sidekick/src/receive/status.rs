@@ -1,5 +1,6 @@
 //! The status of the help for received datagrams, for the application.
 
+use sidekick_protocol::NearLoss;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -89,7 +90,7 @@ impl fmt::Display for ReceiveState {
 }
 
 /// The state and the counters of the help for received datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Received {
     /// Whether they are repaired at present, and if not, why.
     pub state: ReceiveState,
@@ -99,6 +100,10 @@ pub struct Received {
     pub filled: u64,
     /// Datagrams that parity rebuilt.
     pub rebuilt: u64,
+    /// Gaps that were left to the server, because their losses are congestion.
+    pub congestion: u64,
+    /// How the near segment loses datagrams.
+    pub near_loss: NearLoss,
     /// The median, the 99th percentile and the maximum of the times for which acknowledgements
     /// waited, of the latest thousand gaps.
     pub held: [Duration; 3],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::HumanBytes;
 use quic_sidekick::tune::Tuned;
-use quic_sidekick::{Assistance, Reason, ReceiveState, Status};
+use quic_sidekick::{Assistance, NearLoss, Reason, ReceiveState, Status};
 use serde::Serialize;
 
 use crate::discover::Found;
@@ -69,6 +69,8 @@ pub struct Common {
     /// Errors that the network reported at the plugin's socket.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
+    /// How packets are lost before the proxy.
+    near_loss: NearLosses,
     rtt_ms: f64,
     server: SocketAddr,
     /// How the server was found: `https-record` or `address`.
@@ -106,6 +108,8 @@ struct Repeats {
     repeats_received: u64,
     /// Gaps in the packet numbers that were filled after a request.
     repaired_near: u64,
+    /// Gaps that were left to the server, because their losses are congestion.
+    left_to_server: u64,
     /// How long acknowledgements waited.
     held_ms: Held,
     /// Datagrams with parity that arrived.
@@ -121,6 +125,28 @@ struct Held {
     p50: f64,
     p99: f64,
     max: f64,
+}
+
+/// How the near segment loses packets, by direction.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct NearLosses {
+    sent: Losses,
+    received: Losses,
+}
+
+/// The share of packets that is lost at the present load, and that of the losses that is
+/// congestion.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Losses {
+    lost_percent: f64,
+    congestion_percent: f64,
+}
+
+impl Losses {
+    fn of(loss: NearLoss) -> Self {
+        let percent = |share: f32| (1e3 * f64::from(share)).round() / 10.0;
+        Self { lost_percent: percent(loss.rate), congestion_percent: percent(loss.congestion) }
+    }
 }
 
 /// A proxy.
@@ -184,6 +210,7 @@ impl Common {
                 repeats_requested: stats.repeats_requested,
                 repeats_received: stats.repeats_received,
                 repaired_near: status.map_or(0, |status| status.received.filled),
+                left_to_server: status.map_or(0, |status| status.received.congestion),
                 held_ms: Held { p50, p99, max },
                 parity_received: stats.parity_received,
                 parity_rebuilt: status.map_or(0, |status| status.received.rebuilt),
@@ -191,6 +218,12 @@ impl Common {
             },
             socket_errors: quic.socket_errors,
             near_rtt_ms: status.and_then(|status| status.near_rtt).map(milliseconds),
+            near_loss: NearLosses {
+                sent: Losses::of(status.map(|status| status.near_loss).unwrap_or_default()),
+                received: status
+                    .map(|status| Losses::of(status.received.near_loss))
+                    .unwrap_or_default(),
+            },
             rtt_ms: milliseconds(quic.rtt),
             server: measured.server,
             found: measured.found.name(),
@@ -279,6 +312,10 @@ impl Common {
                  (99 %), {max:.1} ms at most",
                 self.repeats.near_overhead_percent,
             );
+        }
+        if self.repeats.left_to_server > 0 {
+            let left = self.repeats.left_to_server;
+            let _ = write!(text, "; {left} were congestion, and left to the server");
         }
         text + "; at the end, " + &self.receiving
     }
@@ -375,6 +412,7 @@ mod tests {
                 repeats_requested: repeats,
                 repeats_received: repeats,
                 repaired_near: repeats,
+                left_to_server: 0,
                 held_ms: Held { p50: 3.0, p99: 5.0, max: 7.0 },
                 parity_received: 0,
                 parity_rebuilt: 0,
@@ -382,6 +420,7 @@ mod tests {
             },
             socket_errors: 0,
             near_rtt_ms: None,
+            near_loss: NearLosses::default(),
             rtt_ms: 50.0,
             server: ([192, 0, 2, 1], 443).into(),
             found: "address",

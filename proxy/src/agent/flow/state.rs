@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::{Assistance, Reason};
+use sidekick_protocol::{Assistance, Handling, Reason};
 
 use super::super::journal::{RESTS, Withheld};
 use super::HelpedFlow;
@@ -49,7 +49,12 @@ impl HelpedFlow {
             (Assistance::Assisted, None) if !self.kind().is_robust() => {
                 "helped, though its receiver may not put packets in order".to_owned()
             }
-            (Assistance::Assisted, None) => "helped".to_owned(),
+            (Assistance::Assisted, None) => match self.sender.near_loss() {
+                loss if matches!(loss.handling(), Handling::Shared | Handling::Left) => {
+                    format!("helped; before the proxy, {loss}")
+                }
+                _ => "helped".to_owned(),
+            },
             (Assistance::Assisted, Some(Withheld::Far)) => {
                 let ms = |time: Duration| time.as_secs_f64() * 1e3;
                 let near = self.near().unwrap_or_default();

@@ -138,7 +138,7 @@ impl Evidence {
     /// Judges losses of this class, in runs of at least `run`. `more` counts packets that are not
     /// added yet, and `chance` is how many standard deviations of an excess prove nothing.
     pub(super) fn judge(&self, class: usize, more: Count, run: f32, chance: f32) -> Verdict {
-        let (floor, spread) = self.floor(class, run);
+        let (floor, spread, end) = self.floor(class, run);
         let exceeds = |count: Count| deviations(floor, count, spread) > chance;
         let mut above = more;
         let mut is_proven = exceeds(above);
@@ -148,6 +148,13 @@ impl Evidence {
             }
             above += *count;
             is_proven |= exceeds(above);
+        }
+        // Losses do not become fewer with more load, so classes between the two count as well.
+        let mut with_lower = above;
+        let between = end.saturating_add(self.distance - 1)..class;
+        for count in self.classes.get(between).unwrap_or_default().iter().rev() {
+            with_lower += *count;
+            is_proven |= count.packets > 0.0 && exceeds(with_lower);
         }
         for near in 1..self.distance {
             if let Some(count) = class.checked_sub(near).and_then(|near| self.classes.get(near)) {
@@ -162,12 +169,13 @@ impl Evidence {
     }
 
     /// The classes below this one that prove the least loss: from the lowest up to one of them.
-    /// Also returns how much more their losses vary than independent ones.
-    fn floor(&self, class: usize, run: f32) -> (Count, f32) {
-        let (mut least, mut least_bound) = ((Count::default(), run.max(1.0)), f32::INFINITY);
+    /// Also returns how much more their losses vary than independent ones, and the class after
+    /// them.
+    fn floor(&self, class: usize, run: f32) -> (Count, f32, usize) {
+        let (mut least, mut least_bound) = ((Count::default(), run.max(1.0), class), f32::INFINITY);
         let mut sum = Count::default();
         let end = (class + 1).saturating_sub(self.distance);
-        for count in self.classes.get(..end).unwrap_or_default() {
+        for (count, next) in self.classes.get(..end).unwrap_or_default().iter().zip(1..) {
             if count.packets == 0.0 {
                 continue;
             }
@@ -175,7 +183,7 @@ impl Evidence {
             let spread = sum.run().max(run).max(1.0);
             let bound = bound(sum, spread);
             if bound < least_bound {
-                (least, least_bound) = ((sum, spread), bound);
+                (least, least_bound) = ((sum, spread, next), bound);
             }
         }
         least

@@ -1,54 +1,15 @@
 //! A sender whose load varies as BBR2's does, over links whose losses are known.
 
+use super::links::{BYTES, Link, USUAL, limited, load, outages, random};
 use super::*;
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
 const MS: Duration = Duration::from_millis(1);
-/// Packets of this size, and their usual rate in packets a second: 12 Mbit/s.
-const BYTES: usize = 1500;
-const USUAL: f64 = 1000.0;
 
 #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 fn start() -> Instant {
     Instant::now()
-}
-
-/// Whether an event of this chance happens.
-fn strikes(random: &mut ChaCha20Rng, chance: f64) -> bool {
-    f64::from(random.next_u32()) < chance * f64::from(u32::MAX)
-}
-
-/// What a link does to a packet: it may lose it, and delays it in a queue.
-type Fate = Box<dyn FnMut(&mut ChaCha20Rng, f64) -> (bool, Duration)>;
-
-/// Loses this share of the packets, whatever the load is.
-fn random(share: f64) -> Fate {
-    Box::new(move |random, _| (strikes(random, share), Duration::ZERO))
-}
-
-/// Has a queue of so many packets before a line of this rate, in packets a second, and loses this
-/// share of them at random besides.
-fn limited(rate: f64, room: f64, share: f64) -> Fate {
-    let (mut waiting, mut before) = (0.0_f64, 0.0);
-    Box::new(move |random, at| {
-        waiting = (waiting - (at - before) * rate).max(0.0);
-        before = at;
-        let lost = strikes(random, share);
-        let full = waiting + 1.0 > room;
-        waiting += f64::from(u8::from(!full && !lost));
-        (lost || full, Duration::from_secs_f64(waiting / rate))
-    })
-}
-
-/// Loses everything for a while now and then.
-fn outages(share: f64, mean: f64) -> Fate {
-    let mut is_out = false;
-    Box::new(move |random, _| {
-        let chance = if is_out { 1.0 / mean } else { share / mean };
-        is_out ^= strikes(random, chance);
-        (is_out, Duration::ZERO)
-    })
 }
 
 /// The losses in the run's second half, and how many of them the controller hears.
@@ -65,23 +26,16 @@ impl Heard {
     }
 }
 
-/// Sends for this many seconds over a link. The load begins low, doubles until it is usual, and
-/// then varies by a quarter, as in the cycle of BBR2. What is lost is sent again, by its own tag or
-/// by one out of the others' range.
-fn send(mut link: Fate, tolerated: f32, seconds: f64, seed: u64) -> Heard {
+/// Sends for this many seconds over a link. What is lost is sent again, by its own tag or by one
+/// out of the others' range.
+fn send(mut link: Link, tolerated: f32, seconds: f64, seed: u64) -> Heard {
     let mut random = ChaCha20Rng::seed_from_u64(seed);
     let repetition = if seed.is_multiple_of(2) { 0 } else { 1 << 63 };
     let (begun, mut floor) = (start(), LossFloor::new(tolerated));
     let (mut at, mut number, mut last_report) = (0.0, 0_u32, 0.0);
     let (mut waiting, mut heard) = (Vec::new(), Heard { packets: 0, lost: 0, congestion: 0 });
     while at < seconds {
-        let load = match (at, at % 2.5) {
-            (early, _) if early < 0.5 => (2.0_f64).powf(early * 10.0 - 5.0),
-            (_, cycle) if cycle < 0.1 => 1.25,
-            (_, cycle) if cycle < 0.2 => 0.75,
-            _ => 1.0,
-        };
-        at += 1.0 / (USUAL * load);
+        at += 1.0 / (USUAL * load(at));
         let now = begun + Duration::from_secs_f64(at);
         number += 1;
         floor.on_sent(number.into(), BYTES, now);
@@ -137,7 +91,7 @@ fn the_losses_of_a_full_queue_or_a_policer_are_congestion() {
         for is_policer in [false, true] {
             for tolerated in [0.0, 0.008] {
                 let mut queue = limited(0.9 * USUAL, room, 0.0);
-                let link: Fate = Box::new(move |random, at| {
+                let link: Link = Box::new(move |random, at| {
                     let (lost, delay) = queue(random, at);
                     (lost, if is_policer { Duration::ZERO } else { delay })
                 });
@@ -169,6 +123,7 @@ fn what_a_controller_ignores_is_not_hidden_from_it() {
 #[test]
 fn a_clause_says_what_happens_to_losses() {
     let clause = |rate, congestion| NearLoss { rate, congestion }.to_string();
+    assert_eq!(clause(0.0, 0.0), "nothing is lost");
     assert_eq!(clause(0.041, 0.0), "4.1 % are lost at any load: repaired");
     assert_eq!(clause(0.2, 1.0), "20.0 % are lost by congestion: left to the controller");
     assert_eq!(

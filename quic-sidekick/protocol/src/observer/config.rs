@@ -37,6 +37,9 @@ pub struct ObserverConfig {
     /// The most bytes of parity that a session sends, as a percentage of the bytes that it keeps;
     /// 0 for no parity. The first 16 KiB are free.
     pub parity_percent: u8,
+    /// The longest datagram that the proxy's interfaces send, without the headers of UDP and IP. A
+    /// longer copy is sent in two parts.
+    pub longest_datagram: usize,
     /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
     /// while it sends.
     pub idle_timeout: Duration,
@@ -56,6 +59,7 @@ impl Default for ObserverConfig {
             keep_bytes: 0,
             keep_bytes_per_session: 4 << 20,
             parity_percent: 35,
+            longest_datagram: usize::MAX,
             idle_timeout: Duration::from_secs(60),
             shard: Shard::default(),
         }

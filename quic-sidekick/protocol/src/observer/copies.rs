@@ -7,7 +7,7 @@
 use super::pacer::{self, Passed};
 use super::pool::{BLOCK, Block, Pool};
 use crate::identify::Position;
-use crate::wire::MAX_KEPT_LEN;
+use crate::wire::{MAX_KEPT_LEN, Part};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -284,10 +284,11 @@ impl Copies {
         Passed { cost: self.cost, span: now.saturating_duration_since(first) }
     }
 
-    /// The length of the datagram at a position; `None` if it cannot be repeated.
-    pub(super) fn len_at(&self, position: u64) -> Option<usize> {
+    /// The length of the datagram at a position; `None` if it cannot be repeated. `begun`: its
+    /// first part was sent, and the second one is to follow.
+    pub(super) fn len_at(&self, position: u64, begun: bool) -> Option<usize> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        let kept = self.kept.get(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
+        let kept = self.kept.get(index).filter(|kept| begun || kept.repeats < MAX_REPEATS)?;
         Some(kept.len.into())
     }
 
@@ -310,11 +311,13 @@ impl Copies {
     }
 
     /// The datagram at a position, to repeat it. `None` if it is no longer kept or was repeated too
-    /// often.
-    pub(super) fn repeat(&mut self, position: u64) -> Option<&[u8]> {
+    /// often. A second part belongs to the repetition that the first one began.
+    pub(super) fn repeat(&mut self, position: u64, part: Part) -> Option<&[u8]> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        let kept = self.kept.get_mut(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
-        kept.repeats += 1;
+        let begins = u8::from(part != Part::Second);
+        let may_repeat = |repeats: u8| repeats + begins <= MAX_REPEATS;
+        let kept = self.kept.get_mut(index).filter(|kept| may_repeat(kept.repeats))?;
+        kept.repeats += begins;
         let kept = *kept;
         self.bytes(&kept)
     }
@@ -407,7 +410,7 @@ mod tests {
             if let (Some(range), Some(expected)) = (range, expected) {
                 for (position, expected) in (range.first..).zip(&expected).take(5) {
                     // Unless it was repeated too often.
-                    if let Some(copy) = copies.repeat(position) {
+                    if let Some(copy) = copies.repeat(position, Part::Whole) {
                         assert_eq!(copy, expected);
                         found += 1;
                     }
@@ -483,10 +486,12 @@ mod tests {
         let mut copies = Copies::new(BLOCK, MS);
         assert!(copies.keep(&datagram(9, 50), 0, now, &mut pool));
         for _ in 0..MAX_REPEATS {
-            assert_eq!(copies.repeat(0), Some(&datagram(9, 50)[..]));
+            assert_eq!(copies.repeat(0, Part::Whole), Some(&datagram(9, 50)[..]));
         }
-        assert_eq!(copies.repeat(0), None);
-        assert_eq!(copies.repeat(1), None);
+        assert_eq!(copies.repeat(0, Part::Whole), None);
+        assert_eq!(copies.repeat(0, Part::First), None);
+        assert!(copies.repeat(0, Part::Second).is_some(), "it belongs to the last one");
+        assert_eq!(copies.repeat(1, Part::Whole), None);
     }
 
     #[test]

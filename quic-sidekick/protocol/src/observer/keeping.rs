@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
 use crate::spacing::Spacing;
-use crate::wire::REPEAT_HEADER_LEN;
+use crate::wire::{MIN_KEPT_LEN, Part, REPEAT_HEADER_LEN};
 use std::time::{Duration, Instant};
 
 /// The longest time for which a copy is kept.
@@ -147,23 +147,40 @@ impl Keeping {
 
     /// The next copy to send. The proxy skips old copies in one step, and they cost the pacer
     /// nothing. A copy that was repeated too often is work for each request that names it. So it
-    /// costs the pacer as much as a short datagram.
-    pub(super) fn next_copy(&mut self) -> Next<'_> {
+    /// costs the pacer as much as a short datagram. A copy comes in two parts if its sender asks
+    /// for that, or if the whole one is longer than `longest`.
+    pub(super) fn next_copy(&mut self, longest: usize) -> Next<'_> {
         let Some(copy) = self.waiting.front() else { return Next::Nothing };
         let gone = self.waiting.skip_to(self.copies.first());
         if gone > 0 {
             return Next::Withheld(gone);
         }
-        let size = self.copies.len_at(copy.position()).map(|len| len + REPEAT_HEADER_LEN);
+        let len = self.copies.len_at(copy.position(), copy.begun).unwrap_or(0);
+        let is_split = copy.in_parts || len + REPEAT_HEADER_LEN > longest;
+        let half = len / 2;
+        let (part, bytes) = match (is_split && half >= MIN_KEPT_LEN, copy.begun) {
+            (false, _) => (Part::Whole, 0..len),
+            (true, false) => (Part::First, 0..half),
+            (true, true) => (Part::Second, half..len),
+        };
+        let size = (len > 0).then_some(bytes.len() + REPEAT_HEADER_LEN);
         if !self.waiting.spend(size.unwrap_or(0)) {
             return Next::Later;
         }
-        self.waiting.advance();
+        match part {
+            Part::First => self.waiting.begin_copy(),
+            Part::Whole | Part::Second => self.waiting.advance(),
+        }
         if !size.is_some_and(|size| self.allowance.spend(size)) {
+            if part == Part::First {
+                // Neither part leaves.
+                self.waiting.advance();
+            }
             return Next::Withheld(1);
         }
-        let bytes = self.copies.repeat(copy.position());
-        bytes.map_or(Next::Withheld(1), |bytes| Next::Copy(copy, bytes))
+        let datagram = self.copies.repeat(copy.position(), part);
+        let bytes = datagram.and_then(|datagram| datagram.get(bytes));
+        bytes.map_or(Next::Withheld(1), |bytes| Next::Copy(copy, part, bytes))
     }
 
     /// Serves the timers that are due. Returns whether a TAIL is due.
@@ -194,8 +211,8 @@ impl Keeping {
 /// The next step of a session that sends copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
-    /// A copy, and its bytes.
-    Copy(Repeats, &'a [u8]),
+    /// A copy or a part of it, and its bytes.
+    Copy(Repeats, Part, &'a [u8]),
     /// This many copies are skipped: all are too old, or one was repeated too often or exceeds the
     /// share.
     Withheld(u64),

@@ -227,7 +227,7 @@ impl Observer {
         keeping.copies.expire(now, pool);
         let mut nothing = 0_u16;
         let mut answered = false;
-        for (range, Range { after, before }) in (0..).zip(request.ranges.iter()) {
+        for (range, Range { after, before, in_parts }) in (0..).zip(request.ranges.iter()) {
             let Some(Found { first, len }) = keeping.copies.between(after, before) else {
                 if !self.copying {
                     nothing |= 1 << range;
@@ -245,7 +245,9 @@ impl Observer {
             }
             let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
             let number = request.number;
-            keeping.waiting.push(Repeats { number, range, first, index: 0, total });
+            let (index, begun) = (0, false);
+            let repeats = Repeats { number, range, first, index, total, in_parts, begun };
+            keeping.waiting.push(repeats);
         }
         if keeping.resume(now, pool) {
             self.repeating.push_back(number);
@@ -294,11 +296,11 @@ impl Observer {
             let peer_number = session.agreed.peer_number;
             let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
             keeping.waiting.set_queued(false);
-            let (len, withheld) = match keeping.next_copy() {
-                Next::Copy(copy, datagram) => {
+            let (len, withheld) = match keeping.next_copy(self.config.longest_datagram) {
+                Next::Copy(copy, part, datagram) => {
                     let Repeats { number, range, index, total, .. } = copy;
                     let session = peer_number;
-                    let repeat = Repeat { session, number, range, index, total, datagram };
+                    let repeat = Repeat { session, number, range, index, total, part, datagram };
                     (Datagram::Repeat(repeat).emit(out).ok(), 1)
                 }
                 Next::Withheld(copies) => (None, copies),

@@ -19,6 +19,9 @@ pub(super) struct Repeats {
     /// The index of the next copy, and the number of copies.
     pub(super) index: u8,
     pub(super) total: u8,
+    /// Whether copies are to come in parts, and whether the next one's first part was sent.
+    pub(super) in_parts: bool,
+    pub(super) begun: bool,
 }
 
 impl Repeats {
@@ -84,6 +87,13 @@ impl Waiting {
         spent
     }
 
+    /// Notes that the first part of the next copy was sent.
+    pub(super) fn begin_copy(&mut self) {
+        if let Some(front) = self.ranges.front_mut() {
+            front.begun = true;
+        }
+    }
+
     /// Advances to the copy after the next.
     pub(super) fn advance(&mut self) {
         self.skip(1);
@@ -101,6 +111,7 @@ impl Waiting {
         let Some(front) = self.ranges.front_mut() else { return 0 };
         let skipped = copies.min(front.total.saturating_sub(front.index));
         front.index += skipped;
+        front.begun &= skipped == 0;
         if front.index >= front.total {
             self.ranges.pop_front();
         }

@@ -3,7 +3,9 @@
 //! A range names the datagrams between two others. As copies of it arrive, the fetcher narrows it.
 //! Copies that are missing in between become another range, which the fetcher requests at once.
 
-use crate::wire::{MAX_RANGES, Range, Repeat};
+use super::receive::Fate;
+use crate::wire::{MAX_KEPT_LEN, MAX_RANGES, Part, Range, Repeat};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The most ranges that the sender wants at a time.
@@ -11,6 +13,13 @@ pub(super) const MAX_WANTED: usize = 512;
 /// The most requests for a range without a copy. The receiver gives up earlier, unless its path
 /// loses most messages.
 const MAX_TRIES: u32 = 24;
+/// The most requests for a range whose copies are not needed.
+const TRIES_TO_LEARN: u32 = 2;
+/// After so many requests in vain, copies of a range are to come in parts: whole ones may be longer
+/// than the path's MTU.
+const TRIES_WHOLE: u32 = 3;
+/// Parts that wait for the other ones.
+const MAX_PARTS: usize = 32;
 /// Once a gap has been open for this many copy timeouts, the fetcher requests its ranges twice.
 /// Even on a lossy path, few gaps stay open that long. Copies must fill these before the receiver
 /// gives up.
@@ -33,9 +42,24 @@ struct Wanted {
     /// When to request it, first or again.
     due: Instant,
     tries: u32,
+    most_tries: u32,
     /// The index of the next copy, and the identifier of the one before.
     next: u8,
     fetched: Option<u32>,
+}
+
+/// A part that does not belong to a copy that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotAsked;
+
+/// A part of a copy that waits for the other one.
+#[derive(Debug)]
+struct Waiting {
+    /// The request, the place of the range in it, the copy's place in the range, and how many
+    /// copies the range has.
+    copy: (u16, u8, u8, u8),
+    part: Part,
+    bytes: Vec<u8>,
 }
 
 /// A request to send.
@@ -70,21 +94,47 @@ pub(super) struct Fetcher {
     recent: u16,
     /// Gaps for which the proxy has no more copies.
     pub(super) unfilled: Vec<u64>,
+    /// The oldest one is first.
+    parts: VecDeque<Waiting>,
+    /// The longest copy that arrived whole, and the longest that arrived in parts.
+    longest_whole: usize,
+    longest_split: usize,
+    /// Gaps of which the proxy has a copy, or none.
+    pub(super) fates: Vec<(u64, Fate)>,
 }
 
 impl Fetcher {
-    /// Requests the datagrams in a gap.
-    pub(super) fn want(&mut self, gap: Option<u64>, range: Range, now: Instant) {
-        self.want_since(now, gap, range, now);
+    /// Requests the datagrams in a gap from `due` on.
+    pub(super) fn want(&mut self, gap: Option<u64>, range: Range, due: Instant) {
+        self.want_since(due, gap, range, due);
+    }
+
+    /// Requests the datagrams in a gap, to learn whether the proxy has them. The caller does not
+    /// wait for them, so few requests suffice.
+    pub(super) fn ask_about(&mut self, gap: u64, range: Range, now: Instant) {
+        let before = self.wanted.len();
+        self.want(Some(gap), range, now);
+        if let Some(wanted) = self.wanted.get_mut(before) {
+            wanted.most_tries = TRIES_TO_LEARN;
+        }
     }
 
     /// Requests the datagrams in a gap, or in a part of it. The receiver wants them since `since`.
     fn want_since(&mut self, since: Instant, gap: Option<u64>, range: Range, now: Instant) {
         if self.wanted.len() < MAX_WANTED {
-            let (asked, fetched) = (None, None);
-            let wanted = Wanted { gap, range, since, asked, due: now, tries: 0, next: 0, fetched };
-            self.wanted.push(wanted);
+            self.wanted.push(Wanted {
+                gap,
+                range,
+                since,
+                asked: None,
+                due: now,
+                tries: 0,
+                most_tries: MAX_TRIES,
+                next: 0,
+                fetched: None,
+            });
         } else {
+            self.fates.extend(gap.map(|gap| (gap, Fate::Unknown)));
             self.unfilled.extend(gap);
         }
     }
@@ -93,7 +143,7 @@ impl Fetcher {
     /// is another. One such range is enough.
     pub(super) fn want_tail(&mut self, latest: Option<u32>, now: Instant) {
         if self.wanted.iter().all(|wanted| wanted.gap.is_some()) {
-            self.want(None, Range { after: latest, before: None }, now);
+            self.want(None, Range::new(latest, None), now);
         }
     }
 
@@ -105,13 +155,14 @@ impl Fetcher {
 
     /// Stops fetching for all gaps.
     pub(super) fn clear(&mut self) {
-        self.wanted.clear();
+        self.give_up();
         self.unfilled.clear();
     }
 
     /// Gives up all gaps, because the proxy no longer keeps copies.
     pub(super) fn give_up(&mut self) {
         while let Some(wanted) = self.wanted.pop() {
+            self.fates.extend(wanted.gap.map(|gap| (gap, Fate::Unknown)));
             self.note_if_done(wanted.gap);
         }
     }
@@ -125,29 +176,76 @@ impl Fetcher {
         retry: Duration,
         now: Instant,
     ) -> bool {
+        if !self.is_recent(copy.number) {
+            return false;
+        }
+        let longest = match copy.part {
+            Part::Whole => &mut self.longest_whole,
+            Part::First | Part::Second => &mut self.longest_split,
+        };
+        *longest = copy.datagram.len().max(*longest);
         let asked = Some((copy.number, copy.range));
         let Some(place) = self.wanted.iter().position(|wanted| wanted.asked == asked) else {
-            return self.is_recent(copy.number);
+            return true;
         };
         let Some(wanted) = self.wanted.get_mut(place) else { return false };
         let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
         let (since, gap, before) = (wanted.since, wanted.gap, wanted.range.before);
+        self.fates.extend(gap.map(|gap| (gap, Fate::Lost(copy.total.into()))));
         let after = wanted.fetched.or(wanted.range.after);
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
         (wanted.tries, wanted.due) = (0, now + retry);
         if copy.index + 1 >= copy.total {
             self.wanted.swap_remove(place);
             if copy.total >= MOST {
-                self.want_since(since, gap, Range { after: identifier, before }, now);
+                self.want_since(since, gap, Range::new(identifier, before), now);
             }
         }
         // Without the keys, the receiver cannot report this gap. With them it may report it, and
         // then some copies arrive twice.
         if skipped > 0 {
-            self.want_since(since, gap, Range { after, before: identifier }, now);
+            self.want_since(since, gap, Range::new(after, identifier), now);
         }
         self.note_if_done(gap);
         true
+    }
+
+    /// Handles a part of a copy. If the other one has arrived, returns the copy.
+    ///
+    /// # Errors
+    /// [`NotAsked`] if it belongs to no recent request, or does not fit the other part.
+    pub(super) fn join(&mut self, part: &Repeat<'_>) -> Result<Option<Vec<u8>>, NotAsked> {
+        if !self.is_recent(part.number) {
+            return Err(NotAsked);
+        }
+        let Self { parts, number, recent, .. } = self;
+        parts.retain(|waiting| number.wrapping_sub(waiting.copy.0) < *recent);
+        let copy = (part.number, part.range, part.index, part.total);
+        let Some(at) = parts.iter().position(|waiting| waiting.copy == copy) else {
+            if parts.len() >= MAX_PARTS {
+                parts.pop_front();
+            }
+            parts.push_back(Waiting { copy, part: part.part, bytes: part.datagram.to_vec() });
+            return Ok(None);
+        };
+        let Some(waiting) = parts.get(at).filter(|waiting| waiting.part != part.part) else {
+            // The same part again.
+            return Ok(None);
+        };
+        let (first, second) = match waiting.part {
+            Part::First => (&waiting.bytes[..], part.datagram),
+            Part::Whole | Part::Second => (part.datagram, &waiting.bytes[..]),
+        };
+        let are_halves = matches!(second.len().checked_sub(first.len()), Some(0 | 1));
+        let copy = [first, second].concat();
+        parts.remove(at);
+        if are_halves && copy.len() <= MAX_KEPT_LEN { Ok(Some(copy)) } else { Err(NotAsked) }
+    }
+
+    /// Whether copies are to come in parts from the first request on: longer ones than the longest
+    /// whole one arrived in no other way.
+    fn splits(&self) -> bool {
+        self.longest_split > self.longest_whole
     }
 
     fn is_recent(&self, number: u16) -> bool {
@@ -163,6 +261,7 @@ impl Fetcher {
         };
         while let Some(place) = self.wanted.iter().position(named) {
             let gap = self.wanted.swap_remove(place).gap;
+            self.fates.extend(gap.map(|gap| (gap, Fate::Elsewhere)));
             self.note_if_done(gap);
         }
     }
@@ -183,13 +282,17 @@ impl Fetcher {
 
     /// The next request to send, with the ranges that are due.
     pub(super) fn poll_request(&mut self, retry: Duration, now: Instant) -> Option<Asked> {
-        while let Some(place) =
-            self.wanted.iter().position(|wanted| wanted.due <= now && wanted.tries >= MAX_TRIES)
+        while let Some(place) = self
+            .wanted
+            .iter()
+            .position(|wanted| wanted.due <= now && wanted.tries >= wanted.most_tries)
         {
             let gap = self.wanted.swap_remove(place).gap;
+            self.fates.extend(gap.map(|gap| (gap, Fate::Unknown)));
             self.note_if_done(gap);
         }
-        let none = Range { after: None, before: None };
+        let none = Range::new(None, None);
+        let splits = self.splits();
         // 0 numbers no request.
         let number = self.number.checked_add(1).unwrap_or(1);
         let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: 0 };
@@ -202,6 +305,7 @@ impl Fetcher {
             for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
                 // Request only the part that is still missing.
                 wanted.range.after = wanted.fetched.take().or(wanted.range.after);
+                wanted.range.in_parts = splits || wanted.tries >= TRIES_WHOLE;
                 wanted.next = 0;
                 wanted.tries += 1;
                 wanted.due = now + retry;

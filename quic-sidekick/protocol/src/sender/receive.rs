@@ -1,11 +1,40 @@
 //! The sender's side for the reverse flow, which it receives (SPEC.md, section 7.10).
 
+mod arrivals;
+mod overtaking;
+
 use super::Sender;
+use super::effects::Context;
+use super::established::Established;
 use super::rtt::NearRtt;
 use super::session::{ProxySession, State};
+use crate::loss_floor::NearLoss;
 use crate::wire::{Protect, Range};
+pub(super) use arrivals::Arrivals;
+pub use arrivals::Fate;
+use arrivals::Near;
 use sidekick_parity::{Between, Counts as NearLosses, Decoder, Origin};
 use std::time::{Duration, Instant};
+
+/// A copy of a datagram of the reverse flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// These bytes of the datagram that [`Sender::handle_input`] has just handled.
+    Within(std::ops::Range<usize>),
+    /// It arrived in parts. That datagram held the last one.
+    Joined(Vec<u8>),
+}
+
+impl Copied {
+    /// The copy's bytes. `input` is the datagram that [`Sender::handle_input`] has just handled.
+    #[must_use]
+    pub fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Within(place) => input.get(place.clone()).unwrap_or_default(),
+            Self::Joined(copy) => copy,
+        }
+    }
+}
 
 impl Sender {
     /// Whether a proxy keeps copies of the reverse flow's datagrams.
@@ -46,8 +75,7 @@ impl Sender {
     }
 
     fn keeper(&self) -> Option<&NearRtt> {
-        let mut established = self.sessions.iter().filter_map(|session| session.established());
-        established.find(|session| session.keeps()).map(|session| &session.near_rtt)
+        keeper(&self.sessions)
     }
 
     /// Records the newest datagram of the reverse flow that arrived, original or copy. `identifier`
@@ -61,6 +89,65 @@ impl Sender {
         }
     }
 
+    /// Records a datagram of the reverse flow that arrived, of this length. Copies are not counted.
+    #[inline]
+    pub fn on_received(&mut self, bytes: usize, now: Instant) {
+        let Self { arrivals, sessions, .. } = self;
+        arrivals.on_received(bytes, || near_segment(sessions), now);
+    }
+
+    /// Records that datagrams of the reverse flow are missing before the next one that arrives.
+    /// `gap` is the caller's number for them. Returns whether one of them is lost by congestion. If
+    /// so, a repair must not hide that from the peer: do not request copies, and do not delay
+    /// acknowledgements (SPEC.md, section 7.12).
+    pub fn on_missing(&mut self, gap: u64, packets: u64, now: Instant) -> bool {
+        let near = near_segment(&self.sessions);
+        let congestion = self.arrivals.on_missing(gap, packets, near, now);
+        if congestion {
+            for session in &mut self.sessions {
+                if let Some(session) = session.established_mut() {
+                    session.on_congestion(now);
+                }
+            }
+        }
+        congestion
+    }
+
+    /// Records that a datagram of a gap arrived from the network after all.
+    pub fn on_late(&mut self, gap: u64, now: Instant) {
+        self.arrivals.on_late(gap, now);
+    }
+
+    /// Records what became of a gap's datagrams. A proxy's answers to
+    /// [`Sender::request_copies`] count without this.
+    pub fn on_fate(&mut self, gap: u64, fate: Fate) {
+        self.arrivals.on_fate(gap, fate);
+    }
+
+    /// Notes what proxies' answers say about gaps.
+    pub(super) fn note_fates(&mut self) {
+        for session in &mut self.sessions {
+            let Some(session) = session.established_mut() else { continue };
+            for (gap, fate) in session.keeping.fetcher.fates.drain(..) {
+                self.arrivals.on_fate(gap, fate);
+            }
+        }
+    }
+
+    /// Whether acknowledgements should wait for a new gap: it may well be a random loss of the near
+    /// segment, or a datagram that is late. Otherwise it is congestion, a loss elsewhere, or a
+    /// number that the peer skips, and the wait does harm.
+    #[must_use]
+    pub fn should_wait(&self) -> bool {
+        self.arrivals.waits()
+    }
+
+    /// How the near segment loses datagrams of the reverse flow, at the latest loss.
+    #[must_use]
+    pub fn reverse_near_loss(&self) -> NearLoss {
+        self.arrivals.latest()
+    }
+
     /// Requests the datagrams that passed the proxy between those with the identifiers `after` and
     /// `before`. Without `after`, the range begins with the flow. `gap` is the caller's number for
     /// them. Returns false if no proxy keeps copies, or [`Sender::set_fetching`] has paused the
@@ -72,17 +159,36 @@ impl Sender {
         before: u32,
         now: Instant,
     ) -> bool {
-        let range = Range { after, before: Some(before) };
+        let range = Range::new(after, Some(before));
+        self.fetch(now, |session, arrivals, context| {
+            let due = arrivals.request_at(gap, session.longest_patience(), context.now);
+            session.want(gap, range, due, context);
+        })
+    }
+
+    /// As [`Sender::request_copies`], but only to learn whether the proxy has them. Use it where
+    /// acknowledgements do not wait ([`Sender::should_wait`]).
+    pub fn ask_about(&mut self, gap: u64, after: Option<u32>, before: u32, now: Instant) -> bool {
+        let range = Range::new(after, Some(before));
+        self.fetch(now, |session, _, context| session.ask_about(gap, range, context))
+    }
+
+    /// Lets the session with the proxy that keeps copies request some, if there is one.
+    fn fetch(
+        &mut self,
+        now: Instant,
+        request: impl FnOnce(&mut Established, &Arrivals, &mut Context<'_>),
+    ) -> bool {
         let fetches = |state: &State| match state {
             State::Established(session) => session.fetches(),
             State::Closed | State::Handshaking(_) => false,
         };
-        let Self { sessions, effects, .. } = self;
+        let Self { sessions, effects, arrivals, .. } = self;
         let Some(session) = sessions.iter_mut().find(|session| fetches(&session.state)) else {
             return false;
         };
         if let (State::Established(state), mut context) = session.split(effects, now) {
-            state.want(gap, range, &mut context);
+            request(state, arrivals, &mut context);
         }
         true
     }
@@ -183,6 +289,19 @@ impl Sender {
             }
         }
     }
+}
+
+/// The near RTT of the session with the proxy that keeps copies.
+fn keeper(sessions: &[ProxySession]) -> Option<&NearRtt> {
+    let mut established = sessions.iter().filter_map(|session| session.established());
+    established.find(|session| session.keeps()).map(|session| &session.near_rtt)
+}
+
+fn near_segment(sessions: &[ProxySession]) -> Near {
+    keeper(sessions).map_or_else(Near::default, |near| Near {
+        rtt: near.smoothed().unwrap_or_default(),
+        queue: near.latest_queue(),
+    })
 }
 
 #[cfg(test)]

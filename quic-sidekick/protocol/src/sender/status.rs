@@ -67,8 +67,13 @@ impl fmt::Display for Reason {
             Self::ProxyFull => "the proxy has reached a limit of its sessions",
             Self::TermsRefused => "the proxy cannot grant the requested terms",
             Self::FlowTaken => "the proxy counts this connection for another sender",
-            Self::Unintelligible => "the proxy's reports do not match the packets sent",
-            Self::StoodDown => "the proxy's reports were wrong too often",
+            Self::Unintelligible => {
+                "the proxy's reports do not match the packets sent: the path before it reorders, \
+                 duplicates or alters them"
+            }
+            Self::StoodDown => {
+                "packets that the proxy had missed arrived too often: the path reorders them"
+            }
         })
     }
 }

@@ -182,7 +182,7 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     let keep = Keep { age_ms: 300, handle: [1; 20], nonce: [2; 16], cookie: Cookie([3; 20]) };
     sender.add_message("KEEP", &Message::Keep(keep));
     proxy.add_message("KEPT", &Message::Kept { age_ms: 300 });
-    let ranges = [Range { after: Some(7), before: Some(9) }, Range { after: None, before: None }];
+    let ranges = [Range::new(Some(7), Some(9)), Range::new(None, None)];
     let request = Request { number: 1, ranges: Ranges::new(&ranges) };
     sender.add_message("REQUEST", &Message::Request(request));
     proxy.add_message("NOTHING", &Message::Nothing { number: 1, ranges: 1 });

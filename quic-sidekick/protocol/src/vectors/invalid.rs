@@ -7,7 +7,7 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, Message, Pace, Parity, ParseError, Pattern, Poll,
+    Accept, Cookie, Datagram, Hello, Keep, Message, Pace, Parity, ParseError, Part, Pattern, Poll,
     Protect, Range, Ranges, Refusal, Repeat, Request, Steady, Words, hello_payload,
     parse_hello_payload,
 };
@@ -191,7 +191,9 @@ fn datagrams() -> Vec<Value> {
     let identifiers = Words::new(&[7]);
     let symbol = &longest[..1470];
     let parity = Parity { session, number: 1, first: 1, count: 3, identifiers, symbol };
-    let repeat = Repeat { session, number: 1, range: 15, index: 1, total: 2, datagram: &longest };
+    let part = Part::Second;
+    let repeat =
+        Repeat { session, number: 1, range: 15, index: 1, total: 2, part, datagram: &longest };
     [
         vec![vector(DATAGRAM, "empty", &[], "truncated")],
         changes(DATAGRAM, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
@@ -233,7 +235,7 @@ fn datagrams() -> Vec<Value> {
             &emitted(&Datagram::Repeat(repeat)),
             &[
                 ("number 0", Put(5, &[0, 0]), "field request number"),
-                ("range 16", Put(7, &[16]), "field range"),
+                ("part 3", Put(7, &[0x30]), "field part"),
                 ("no copies at all", Put(9, &[0]), "field range"),
                 ("a copy behind the last", Put(8, &[2]), "field range"),
                 ("a copy without an identifier", Cut(13), "truncated"),
@@ -301,7 +303,7 @@ pub(super) fn messages() -> Vec<Bad> {
     let sums = words(2);
     let (poll, new_epoch) = (Poll { epoch: 3, token: 4, sums: 5 }, Message::NewEpoch { epoch: 1 });
     let keep = Keep { age_ms: 1, handle: bytes(0), nonce: bytes(0), cookie: Cookie::NONE };
-    let range = Range { after: Some(5), before: Some(6) };
+    let range = Range::new(Some(5), Some(6));
     type Changes<'a> = &'a [(&'a str, Change<'a>, &'static str)];
     let of = |what: &str, message: Message<'_>, list: Changes<'_>| {
         let mut out = [0; 200];
@@ -376,7 +378,7 @@ pub(super) fn messages() -> Vec<Bad> {
                 ("number 0", Put(1, &[0, 0]), "field request number"),
                 ("no range", Cut(3), "truncated"),
                 ("ends in its second range", Cut(20), "truncated"),
-                ("an unknown flag", Put(3, &[7]), "field range"),
+                ("an unknown flag", Put(3, &[11]), "field range"),
                 ("an end that is not there, and its identifier", Put(3, &[2]), "field range"),
                 ("one byte long", More, "truncated"),
             ],

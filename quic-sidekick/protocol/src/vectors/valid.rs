@@ -3,9 +3,9 @@
 use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pace, Parity, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Steady,
-    Words, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pace, Parity, Part, Pattern,
+    Poll, Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack,
+    Steady, Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -140,6 +140,11 @@ fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Value) {
                 "session": repeat.session.0,
                 "number": repeat.number,
                 "range": repeat.range,
+                "part": match repeat.part {
+                    Part::Whole => 0,
+                    Part::First => 1,
+                    Part::Second => 2,
+                },
                 "index": repeat.index,
                 "total": repeat.total,
                 "datagram": hex(repeat.datagram),
@@ -191,7 +196,7 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
         }
         Message::Kept { age_ms } => ("kept", json!({ "age_ms": age_ms })),
         Message::Request(Request { number, ranges }) => {
-            let range = |range: Range| json!({ "after": range.after, "before": range.before });
+            let range = |Range { after, before, in_parts }: Range| json!({ "after": after, "before": before, "in_parts": in_parts });
             let ranges: Vec<_> = ranges.iter().map(range).collect();
             ("request", json!({ "number": number, "ranges": ranges }))
         }
@@ -292,8 +297,8 @@ pub(super) fn datagrams() -> Vec<Value> {
     let pinned = Hello { pattern: Pattern::Pinned, handshake: &bytes::<112>(0x10), ..hello };
     let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
     let refuse = |why| Datagram::Refuse { session, echo: ECHO, why };
-    let repeat = |(number, range, index, total), datagram| {
-        Datagram::Repeat(Repeat { session, number, range, index, total, datagram })
+    let repeat = |(number, range, index, total), part, datagram| {
+        Datagram::Repeat(Repeat { session, number, range, index, total, part, datagram })
     };
     let parity = |(number, first, count), identifiers, symbol| {
         let identifiers = Words::new(identifiers);
@@ -332,8 +337,12 @@ pub(super) fn datagrams() -> Vec<Value> {
         datagram("UNKNOWN SESSION", &Datagram::UnknownSession { session: PROXY_SESSION }),
         datagram("SEALED, the shortest", &sealed(&bytes::<17>(0x70))),
         datagram("SEALED, the longest", &sealed(&bytes::<1058>(0x70))),
-        datagram("REPEAT, the shortest", &repeat((1, 0, 0, 1), &bytes::<4>(0x90))),
-        datagram("REPEAT, the longest", &repeat((u16::MAX, 15, 63, 64), &bytes::<1472>(0x90))),
+        datagram("REPEAT, the shortest", &repeat((1, 0, 0, 1), Part::Whole, &bytes::<4>(0x90))),
+        datagram("REPEAT, a first part", &repeat((1, 2, 0, 1), Part::First, &bytes::<4>(0x90))),
+        datagram(
+            "REPEAT, the longest",
+            &repeat((u16::MAX, 15, 63, 64), Part::Second, &bytes::<1472>(0x90)),
+        ),
         datagram("PARITY, both", &parity((1, 7, 3), &words(2), &bytes::<6>(0x50))),
         datagram("PARITY, a list alone", &parity((0, 0, 64), &words(64), &[])),
         datagram(
@@ -400,9 +409,9 @@ pub(super) fn messages() -> Vec<Value> {
     };
     let (handle, nonce) = (bytes(0x21), bytes(0xa0));
     let keep = Keep { age_ms: 300, handle, nonce, cookie: Cookie::NONE };
-    let between = Range { after: Some(0x8c31_02f7), before: Some(0) };
+    let between = Range::new(Some(0x8c31_02f7), Some(0));
     let (since, until) = (Range { before: None, ..between }, Range { after: None, ..between });
-    let all = Range { after: None, before: None };
+    let (all, parts) = (Range::new(None, None), Range { in_parts: true, ..between });
     let protect =
         |share, window, flush_us, list| Message::Protect(Protect { share, window, flush_us, list });
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
@@ -434,7 +443,7 @@ pub(super) fn messages() -> Vec<Value> {
         message("KEPT", &Message::Kept { age_ms: 300 }),
         message("KEPT, refused", &Message::Kept { age_ms: 0 }),
         message("REQUEST of one range", &request(1, &[all])),
-        message("REQUEST of each kind of range", &request(2, &[between, since, until, all])),
+        message("REQUEST of each kind of range", &request(2, &[between, since, until, all, parts])),
         message("REQUEST of 16 ranges", &request(u16::MAX, &[between; 16])),
         message("NOTHING in the first range", &Message::Nothing { number: 1, ranges: 1 }),
         message("NOTHING in all", &Message::Nothing { number: u16::MAX, ranges: u16::MAX }),

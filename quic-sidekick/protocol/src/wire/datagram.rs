@@ -6,7 +6,6 @@ use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
 use super::header::{Cookie, KEY_LEN, SessionNumber, TAG_LEN, VERSION};
 use super::message::MAX_MESSAGE_LEN;
 use super::parity::Parity;
-use super::request::MAX_RANGES;
 use crate::flow::Flow;
 use crate::terms::Terms;
 use std::net::SocketAddr;
@@ -21,7 +20,7 @@ const REPEAT: u8 = 7;
 const PARITY: u8 = 8;
 
 /// The length of the shortest datagram that a proxy keeps, in bytes: an identifier.
-const MIN_KEPT_LEN: usize = 4;
+pub(crate) const MIN_KEPT_LEN: usize = 4;
 /// The length of the longest datagram that a proxy keeps, in bytes: on a path with IPv4 packets of
 /// 1500 bytes.
 pub const MAX_KEPT_LEN: usize = 1472;
@@ -132,8 +131,21 @@ pub struct Repeat<'a> {
     pub index: u8,
     /// The number of copies that the proxy sends for the range, not 0.
     pub total: u8,
-    /// The datagram, 4 to [`MAX_KEPT_LEN`] bytes.
+    /// Which part of the datagram this is.
+    pub part: Part,
+    /// The datagram, or the part, 4 to [`MAX_KEPT_LEN`] bytes.
     pub datagram: &'a [u8],
+}
+
+/// A part of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// Its first bytes; the others come in another REPEAT.
+    First,
+    /// Its last bytes.
+    Second,
 }
 
 /// A request to count the packets of a flow, with the first handshake message, which holds the
@@ -260,8 +272,15 @@ impl<'a> Datagram<'a> {
             }
             REPEAT => {
                 let number = nonzero(r.u16()?, "request number")?;
-                let [range, index, total] = r.array()?;
-                if usize::from(range) >= MAX_RANGES || index >= total {
+                let [place, index, total] = r.array()?;
+                let (range, part) = (place & 0xf, place >> 4);
+                let part = match part {
+                    0 => Part::Whole,
+                    1 => Part::First,
+                    2 => Part::Second,
+                    _ => return Err(ParseError::Field("part")),
+                };
+                if index >= total {
                     return Err(ParseError::Field("range"));
                 }
                 let datagram = r.rest();
@@ -270,7 +289,7 @@ impl<'a> Datagram<'a> {
                     MIN_KEPT_LEN..=MAX_KEPT_LEN => {}
                     _ => return Err(ParseError::TrailingBytes),
                 }
-                Self::Repeat(Repeat { session, number, range, index, total, datagram })
+                Self::Repeat(Repeat { session, number, range, index, total, part, datagram })
             }
             PARITY => Self::Parity(Parity::parse(session, &mut r)?),
             other => return Err(ParseError::Type(other)),
@@ -319,8 +338,14 @@ impl<'a> Datagram<'a> {
             Self::Sealed { sequence, ciphertext, .. } => {
                 w.put_all(&[&sequence.to_be_bytes(), ciphertext])?;
             }
-            Self::Repeat(Repeat { number, range, index, total, datagram, .. }) => {
-                w.put_all(&[&number.to_be_bytes(), &[range, index, total], datagram])?;
+            Self::Repeat(Repeat { number, range, index, total, part, datagram, .. }) => {
+                let part = match part {
+                    Part::Whole => 0,
+                    Part::First => 1,
+                    Part::Second => 2,
+                };
+                let place = range | part << 4;
+                w.put_all(&[&number.to_be_bytes(), &[place, index, total], datagram])?;
             }
             Self::Parity(parity) => parity.emit(&mut w)?,
         }

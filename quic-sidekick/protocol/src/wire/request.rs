@@ -9,6 +9,7 @@ pub const MAX_RANGES: usize = 16;
 const RANGE_LEN: usize = 9;
 const HAS_AFTER: u8 = 1;
 const HAS_BEFORE: u8 = 2;
+const IN_PARTS: u8 = 4;
 
 /// A request for copies of the reverse flow's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Range {
     pub after: Option<u32>,
     /// The datagram behind the last; `None` for all to the latest that the proxy keeps.
     pub before: Option<u32>,
+    /// Whether each copy is to come in two parts, because whole ones may not fit the path.
+    pub in_parts: bool,
 }
 
 /// Ranges: to write, or as received.
@@ -40,6 +43,12 @@ enum Repr<'a> {
 }
 
 impl Range {
+    /// The datagrams between these, in whole copies.
+    #[must_use]
+    pub const fn new(after: Option<u32>, before: Option<u32>) -> Self {
+        Self { after, before, in_parts: false }
+    }
+
     fn parse(bytes: &[u8; RANGE_LEN]) -> Option<Self> {
         let [flags, after @ .., _, _, _, _] = *bytes;
         let [.., b0, b1, b2, b3] = *bytes;
@@ -49,9 +58,10 @@ impl Range {
             (false, _) => None,
         };
         let (after, before) = (u32::from_be_bytes(after), u32::from_be_bytes([b0, b1, b2, b3]));
-        let known = flags & !(HAS_AFTER | HAS_BEFORE) == 0;
+        let known = flags & !(HAS_AFTER | HAS_BEFORE | IN_PARTS) == 0;
         known.then_some(())?;
-        Some(Self { after: end(HAS_AFTER, after)?, before: end(HAS_BEFORE, before)? })
+        let (after, before) = (end(HAS_AFTER, after)?, end(HAS_BEFORE, before)?);
+        Some(Self { after, before, in_parts: flags & IN_PARTS != 0 })
     }
 }
 
@@ -75,9 +85,10 @@ impl<'a> Ranges<'a> {
     }
 
     pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
-        for Range { after, before } in self.iter() {
-            let flag = |end: Option<u32>, flag| if end.is_some() { flag } else { 0 };
-            w.put(&[flag(after, HAS_AFTER) | flag(before, HAS_BEFORE)])?;
+        for Range { after, before, in_parts } in self.iter() {
+            let flag = |is_set, flag| if is_set { flag } else { 0 };
+            let ends = flag(after.is_some(), HAS_AFTER) | flag(before.is_some(), HAS_BEFORE);
+            w.put(&[ends | flag(in_parts, IN_PARTS)])?;
             w.words([after, before].map(Option::unwrap_or_default))?;
         }
         Ok(())

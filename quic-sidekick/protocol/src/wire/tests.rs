@@ -136,14 +136,11 @@ proptest! {
         }
         let (number, range, index) = (u16::from(byte) + 1, byte % 16, byte % 7);
         let copy = &bytes[..len.min(MAX_KEPT_LEN)];
-        datagram(Datagram::Repeat(Repeat {
-            session,
-            number,
-            range,
-            index,
-            total: index + 1,
-            datagram: copy,
-        }));
+        for part in [Part::Whole, Part::First, Part::Second] {
+            let total = index + 1;
+            let repeat = Repeat { session, number, range, index, total, part, datagram: copy };
+            datagram(Datagram::Repeat(repeat));
+        }
         let words = [sequence; MAX_WINDOW];
         for listed in [0, usize::from(index), MAX_WINDOW] {
             let identifiers = Words::new(&words[..listed]);
@@ -182,7 +179,10 @@ proptest! {
         message(Message::Protect(Protect { share, window, flush_us: token, list: window }));
         let end = |word: u32| (word & 1 == 0).then_some(word);
         let ranges: Vec<_> =
-            sums.iter().map(|sum| Range { after: end(*sum), before: end(sum / 2) }).collect();
+            sums.iter().map(|sum| Range {
+                    in_parts: sum % 3 == 0,
+                    ..Range::new(end(*sum), end(sum / 2))
+                }).collect();
         for ranges in ranges.chunks(MAX_RANGES) {
             let ranges = Ranges::new(ranges);
             message(Message::Request(Request { number: epoch, ranges }));

@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) const PROXY_PORT: u16 = 5252;
 
 /// The dissector's names for the vectors' fields. Three name a kind, and one the error.
-const FIELDS: [&str; 53] = [
+const FIELDS: [&str; 54] = [
     "age_ms",
     "number",
     "after",
@@ -18,6 +18,7 @@ const FIELDS: [&str; 53] = [
     "ranges",
     "passed",
     "range",
+    "part",
     "index",
     "total",
     "datagram",

@@ -53,6 +53,11 @@ pub enum GapEvent {
         /// The time since it was found.
         after: Duration,
     },
+    /// A packet that was missing arrived from the path after all, before or after its copy.
+    Late {
+        /// The gap's number.
+        id: u64,
+    },
 }
 
 impl GapEvent {
@@ -60,7 +65,7 @@ impl GapEvent {
     pub(super) fn found(self) -> Option<u64> {
         match self {
             Self::Found(gap) => Some(gap.id),
-            Self::Closed { .. } => None,
+            Self::Closed { .. } | Self::Late { .. } => None,
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 use super::gaps::{Arrival, GapEnd, GapEvent, Gaps, Held};
+use super::late::Late;
 use crate::packet::{Epoch, Header, Type};
 use crate::{BufFactory, Connection, RecvInfo, Result};
 
@@ -90,13 +91,25 @@ pub(super) struct Receive {
     /// The identifier of the datagram that raised a space's highest packet number last.
     newest: Option<u32>,
     spaces: [Gaps; 3],
+    /// Of the Application space.
+    late: Late,
     next_gap: u64,
     events: VecDeque<GapEvent>,
     /// When the next step of a release is due.
     next_step: Option<Instant>,
     undecrypted: VecDeque<Undecrypted>,
     copies: u64,
+    received: Arrived,
     pub(super) arrivals: Arrivals,
+}
+
+/// What has arrived from the path. Copies do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Their bytes, without the headers of UDP and IP.
+    pub bytes: u64,
 }
 
 impl Receive {
@@ -133,7 +146,8 @@ impl Receive {
     /// acknowledgement must wait.
     fn arrive(&mut self, epoch: Epoch, packet_number: u64, ack_eliciting: bool, now: Instant) -> bool {
         let Some(identifier) = self.current else { return false };
-        let Self { spaces, events, next_gap, previous, newest, hold, .. } = self;
+        self.note_late(epoch, packet_number);
+        let Self { spaces, late, events, next_gap, previous, newest, hold, .. } = self;
         let gaps = &mut spaces[epoch];
         if gaps.is_highest(packet_number) {
             *newest = Some(identifier);
@@ -141,6 +155,9 @@ impl Receive {
         let mut refused = None;
         let arrival = Arrival { packet_number, identifier, previous: *previous, now };
         gaps.arrive(arrival, next_gap, |event| {
+            if let (GapEvent::Found(gap), Epoch::Application) = (&event, epoch) {
+                late.expect(gap, packet_number);
+            }
             if !push(events, event) {
                 refused = event.found();
             }
@@ -155,6 +172,19 @@ impl Receive {
             gaps.hold(packet, now, |event| { push(events, event); });
         }
         held
+    }
+}
+
+impl Receive {
+    /// Reports a packet that arrives from the path in a gap, or after its copy.
+    fn note_late(&mut self, epoch: Epoch, packet_number: u64) {
+        let Self { late, events, source, .. } = self;
+        if (epoch, *source) != (Epoch::Application, Source::Path) {
+            return;
+        }
+        if let Some(event) = late.arrive(packet_number) {
+            push(events, event);
+        }
     }
 }
 
@@ -219,6 +249,12 @@ impl<F: BufFactory> Connection<F> {
     /// The identifier of the newest datagram: the one that raised a highest packet number last.
     pub fn sidekick_newest(&self) -> Option<u32> {
         self.sidekick.receive.newest
+    }
+
+    /// What has arrived from the path since gaps are reported.
+    #[inline]
+    pub fn sidekick_arrived_so_far(&self) -> Arrived {
+        self.sidekick.receive.received
     }
 
     /// The number of packets whose acknowledgements are held.
@@ -302,6 +338,8 @@ impl<F: BufFactory> Connection<F> {
         if receive.reports && receive.source == Source::Path {
             receive.previous = receive.current.or(receive.previous);
             receive.current = identifier(datagram);
+            receive.received.datagrams += 1;
+            receive.received.bytes += datagram.len() as u64;
             receive.arrivals.note(datagram);
         }
     }
@@ -433,10 +471,15 @@ impl<F: BufFactory> Connection<F> {
         Ok(())
     }
 
-    /// Whether `recv` reads on in a datagram behind a packet that is a duplicate. The rest may be
-    /// new if the peer put other packets into the datagram when it sent the packet first.
-    pub(crate) fn sidekick_reads_on(&self) -> bool {
-        self.sidekick.receive.reports
+    /// Notes a packet that is a duplicate, such as one that its copy has overtaken. Returns whether
+    /// `recv` reads on in the datagram. The rest may be new if the peer put other packets into it
+    /// when it sent the packet first.
+    pub(crate) fn sidekick_duplicate(&mut self, epoch: Epoch, packet_number: u64) -> bool {
+        let receive = &mut self.sidekick.receive;
+        if receive.reports {
+            receive.note_late(epoch, packet_number);
+        }
+        receive.reports
     }
 }
 

@@ -280,7 +280,7 @@ fn a_copy_reaches_the_host_only_in_place_of_a_missing_packet() {
     };
     let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
     let mut pass = |packet: Packet<'_>| match packet {
-        Packet::Arrives(packet) => reception.on_arriving(packet, &mut sender, clock()),
+        Packet::Arrives(packet) => reception.on_arriving(packet, &mut sender, clock()).0,
         Packet::Copied(copy) => reception.on_copy(copy, &mut sender, clock()).into(),
     };
     let with = |number, change: &dyn Fn(&mut Vec<u8>)| {
@@ -449,4 +449,43 @@ proptest! {
         let missing = net.stream_here((0..200).map(|number| rtp(1, number)), 20 * MS);
         prop_assert!(missing <= 2, "{} {:?}", missing, net.agent.totals());
     }
+}
+
+#[test]
+fn what_a_full_queue_drops_is_not_requested() {
+    let mut reception = {
+        let frame = framed(0, flow(4000).reversed(), &rtp(1, 0));
+        Reception::begin(Kind::Rtp, Position::End, &passing(0, &frame)).unwrap()
+    };
+    let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
+    let mut now = clock();
+    let (mut missed, mut left) = (0, 0);
+    for number in 0..6000_u16 {
+        // A policer lets 300 packets a second pass.
+        let is_fast = number % 2000 >= 1000;
+        now += if is_fast { 2 * MS } else { 4 * MS };
+        if is_fast && number % 5 < 2 {
+            continue;
+        }
+        let counts = reception.on_arriving(&rtp(1, number), &mut sender, now);
+        (missed, left) = (missed + counts.0, left + counts.1);
+    }
+    assert!(missed > 1000 && 10 * left > 9 * missed, "{left} of {missed}");
+}
+
+#[test]
+fn requests_wait_for_packets_that_are_often_late() {
+    let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
+    let mut requested = Vec::new();
+    for number in 0..1000 {
+        // Every third one is late, by less than a round trip to the proxy.
+        net.queue = if number % 3 == 0 { 3 * MS / 2 } else { Duration::ZERO };
+        net.send_here(flow(4000), &rtp(1, number));
+        net.run(MS);
+        requested.push(net.agent.totals().copies_requested);
+    }
+    let totals = net.agent.totals();
+    assert!(totals.missed > 250 && totals.copies_requested > 0, "{totals:?}");
+    assert_eq!(requested.last(), requested.get(100), "{totals:?}");
+    assert_eq!(net.duplicates() as u64, totals.delivered, "the late ones follow their copies");
 }

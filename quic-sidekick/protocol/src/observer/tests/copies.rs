@@ -27,10 +27,10 @@ fn datagram(identifier: u32) -> Vec<u8> {
     datagram
 }
 
-const ALL: Range = Range { after: None, before: None };
+const ALL: Range = Range::new(None, None);
 
 fn between(after: u32, before: u32) -> Range {
-    Range { after: Some(after), before: Some(before) }
+    Range::new(Some(after), Some(before))
 }
 
 impl Bench {
@@ -99,9 +99,9 @@ fn copies_between_two_datagrams_are_repeated_in_order() {
     let (copies, [_, messages]) = b.drawn();
     assert_eq!(copies, [111, 112, 113, 131]);
     assert!(messages > 0, "NOTHING for the second range");
-    b.request(1, &[Range { after: Some(147), before: None }]).unwrap();
+    b.request(1, &[Range::new(Some(147), None)]).unwrap();
     assert_eq!(b.drawn().0, [148, 149]);
-    b.request(1, &[Range { after: None, before: Some(103) }]).unwrap();
+    b.request(1, &[Range::new(None, Some(103))]).unwrap();
     assert_eq!(b.drawn().0, [100, 101, 102]);
     assert_eq!(b.observer.stats().repeats_sent, 9);
 }
@@ -383,7 +383,7 @@ fn a_million_hostile_requests_draw_no_more_bytes_than_the_shares() {
             next += 1;
         }
         let mut end = || Some(next.wrapping_sub(random.next_u32() % 64)).filter(|id| id % 8 > 1);
-        let ranges: [Range; 16] = std::array::from_fn(|_| Range { after: end(), before: end() });
+        let ranges: [Range; 16] = std::array::from_fn(|_| Range::new(end(), end()));
         heard += 9 + 3 + 16 + 16 * 9;
         let _ = b.request(1, &ranges);
         b.observer.on_timeout(b.now);

@@ -6,11 +6,11 @@ use super::parity::ReceivedParity;
 use crate::clock::{earlier, scale};
 use crate::sender::effects::Context;
 use crate::sender::error::HandleError;
-use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED};
+use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED, NotAsked};
 use crate::sender::status::SenderStats;
 use crate::spacing::Spacing;
 use crate::wire::discovery::{Answer, HANDLE_LEN, NONCE_LEN};
-use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Range, Ranges, Repeat, Request};
+use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Part, Range, Ranges, Repeat, Request};
 use sidekick_parity::Origin;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -44,6 +44,10 @@ const SPACED: Duration = Duration::from_millis(4);
 /// If a message may overtake a datagram by more than this, a TAIL right after a datagram shows no
 /// loss. This applies where datagrams are farther apart than [`SPACED`].
 const CALM: Duration = Duration::from_millis(4);
+/// Requests wait for late datagrams for so many times that a copy takes, at most.
+const PATIENCE: u32 = 2;
+/// After congestion, the sender ignores TAILs for this time.
+const CONGESTED: Duration = Duration::from_millis(100);
 /// The reverse flow is active if a datagram arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
 
@@ -82,6 +86,8 @@ pub(in crate::sender) struct Keeping {
     /// been missing for some time, only another one shows that it is.
     named: Option<u32>,
     spacing: Spacing,
+    /// When congestion was last found on the near segment.
+    congested: Option<Instant>,
     pub(in crate::sender) protection: ReceivedParity,
 }
 
@@ -250,11 +256,41 @@ impl Established {
         }
     }
 
-    /// Requests the datagrams in a gap of the reverse flow.
-    pub(in crate::sender) fn want(&mut self, gap: u64, range: Range, context: &mut Context<'_>) {
+    /// How long requests wait for late datagrams at most.
+    pub(in crate::sender) fn longest_patience(&self) -> Duration {
+        PATIENCE * self.near_rtt.copy_timeout()
+    }
+
+    /// Requests the datagrams in a gap of the reverse flow from `due` on.
+    pub(in crate::sender) fn want(
+        &mut self,
+        gap: u64,
+        range: Range,
+        due: Instant,
+        context: &mut Context<'_>,
+    ) {
         self.note_missing(context);
-        self.keeping.fetcher.want(Some(gap), range, context.now);
+        self.keeping.fetcher.want(Some(gap), range, due);
         self.request(context.stats, context.now);
+    }
+
+    /// Requests the datagrams in a gap once or twice, to learn whether the proxy has them.
+    pub(in crate::sender) fn ask_about(
+        &mut self,
+        gap: u64,
+        range: Range,
+        context: &mut Context<'_>,
+    ) {
+        self.note_missing(context);
+        self.keeping.fetcher.ask_about(gap, range, context.now);
+        self.request(context.stats, context.now);
+    }
+
+    /// Gives up all gaps: the near segment is congested, and copies would make it worse.
+    pub(in crate::sender) fn on_congestion(&mut self, now: Instant) {
+        self.keeping.congested = Some(now);
+        self.keeping.fetcher.give_up();
+        self.keeping.requests.clear();
     }
 
     /// Notes that a datagram is missing. A frugal sender begins to measure.
@@ -311,6 +347,19 @@ impl Established {
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
         let retry = self.near_rtt.copy_timeout();
+        let joined = match copy.part {
+            Part::Whole => None,
+            Part::First | Part::Second => match self.keeping.fetcher.join(copy) {
+                Ok(Some(joined)) => Some(joined),
+                Ok(None) => return Ok(()),
+                Err(NotAsked) => {
+                    context.stats.malformed += 1;
+                    return Err(HandleError::Outdated);
+                }
+            },
+        };
+        let datagram = joined.as_deref().unwrap_or(copy.datagram);
+        let copy = &Repeat { datagram, ..*copy };
         let identifier = self.granted.identification.position.of_copy(copy.datagram);
         if !self.keeping.fetcher.on_repeat(copy, identifier, retry, context.now) {
             context.stats.malformed += 1;
@@ -318,6 +367,7 @@ impl Established {
         }
         context.stats.repeats_received += 1;
         self.on_arrival(copy.datagram, Origin::Copy);
+        context.effects.joined = joined;
         self.request(context.stats, context.now);
         Ok(())
     }
@@ -342,13 +392,14 @@ impl Established {
             is_calm || at + scale(spaced, 3, 2) <= context.now
         });
         // A frugal sender asks for nothing that came before its flow had a datagram.
+        let is_congested = self.keeping.congested.is_some_and(|at| context.now < at + CONGESTED);
         let has_begun = latest.is_some() || context.config.frugal.is_none();
         let is_frugal = context.config.frugal.is_some() && !self.keeping.misses(context.now);
         let is_news = self.keeping.named.replace(last) != Some(last);
         if is_frugal && is_news {
             return;
         }
-        if self.fetches() && is_due && has_begun && latest != Some(last) {
+        if self.fetches() && !is_congested && is_due && has_begun && latest != Some(last) {
             self.note_missing(context);
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);

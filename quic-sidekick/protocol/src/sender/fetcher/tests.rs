@@ -7,7 +7,7 @@ use crate::wire::SessionNumber;
 const RETRY: Duration = Duration::from_millis(10);
 
 fn range(after: u32, before: u32) -> Range {
-    Range { after: Some(after), before: Some(before) }
+    Range::new(Some(after), Some(before))
 }
 
 fn asked(fetcher: &mut Fetcher, now: Instant) -> Vec<Range> {
@@ -24,7 +24,8 @@ fn repeat(fetcher: &mut Fetcher, place: (u8, u8, u8), identifier: u32, now: Inst
     let number = fetcher.number;
     let datagram = identifier.to_be_bytes();
     let session = SessionNumber(0);
-    let copy = Repeat { session, number, range, index, total, datagram: &datagram };
+    let part = Part::Whole;
+    let copy = Repeat { session, number, range, index, total, part, datagram: &datagram };
     fetcher.on_repeat(&copy, Some(identifier), RETRY, now)
 }
 
@@ -136,12 +137,12 @@ fn more_copies_than_a_proxy_sends_at_once_are_requested_in_turn() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     fetcher.want_tail(Some(5), now);
     fetcher.want_tail(Some(5), now);
-    assert_eq!(asked(&mut fetcher, now), [Range { after: Some(5), before: None }], "once");
+    assert_eq!(asked(&mut fetcher, now), [Range::new(Some(5), None)], "once");
     for index in 0..MOST {
         assert!(repeat(&mut fetcher, (0, index, MOST), 6 + u32::from(index), now));
     }
     let last = 5 + u32::from(MOST);
-    assert_eq!(asked(&mut fetcher, now), [Range { after: Some(last), before: None }]);
+    assert_eq!(asked(&mut fetcher, now), [Range::new(Some(last), None)]);
     assert!(fetcher.unfilled.is_empty(), "a tail is no gap");
 }
 
@@ -154,6 +155,7 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
         range: 0,
         index: 0,
         total: 1,
+        part: Part::Whole,
         datagram: &[0; 4],
     };
     for number in [1, u16::MAX] {
@@ -182,4 +184,58 @@ fn memory_is_bounded() {
     }
     assert_eq!(fetcher.wanted.len(), MAX_WANTED);
     assert_eq!(fetcher.unfilled.len(), 10_000 - MAX_WANTED);
+}
+
+/// A part of a copy in answer to the latest request.
+fn part(fetcher: &mut Fetcher, part: Part, datagram: &[u8]) -> Result<Option<Vec<u8>>, NotAsked> {
+    let (session, number, range, index, total) = (SessionNumber(0), fetcher.number, 0, 0, 1);
+    fetcher.join(&Repeat { session, number, range, index, total, part, datagram })
+}
+
+#[test]
+fn parts_join_in_any_order() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    for parts in [[Part::First, Part::Second], [Part::Second, Part::First]] {
+        fetcher.want(Some(7), range(10, 13), now);
+        asked(&mut fetcher, now);
+        let mut joined = None;
+        for part_of in parts {
+            let bytes: &[u8] = if part_of == Part::First { b"four" } else { b"fives" };
+            assert_eq!(part(&mut fetcher, part_of, bytes).map(|all| joined = all), Ok(()));
+            let again = part(&mut fetcher, part_of, bytes).unwrap();
+            assert!(again.is_none() || joined.is_some(), "the same part again is no other");
+            fetcher.parts.retain(|_| joined.is_none());
+        }
+        assert_eq!(joined.as_deref(), Some(&b"fourfives"[..]));
+        fetcher.clear();
+    }
+}
+
+#[test]
+fn parts_that_nobody_asked_for_are_refused() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    assert_eq!(part(&mut fetcher, Part::First, b"four"), Err(NotAsked), "no request was sent");
+    for second in [&b"too long"[..], b"fo"] {
+        fetcher.want(Some(7), range(10, 13), now);
+        asked(&mut fetcher, now);
+        assert_eq!(part(&mut fetcher, Part::First, b"four"), Ok(None));
+        assert_eq!(part(&mut fetcher, Part::Second, second), Err(NotAsked), "no halves");
+    }
+    fetcher.want(Some(7), range(10, 13), now);
+    for index in 0..=u8::MAX {
+        asked(&mut fetcher, now + RETRY * u32::from(index));
+        let _ = part(&mut fetcher, Part::First, &[index; 1472]);
+        assert!(fetcher.parts.len() <= MAX_PARTS);
+    }
+}
+
+#[test]
+fn a_question_asks_twice_for_whole_copies() {
+    let (mut fetcher, mut now) = (Fetcher::default(), Instant::now());
+    fetcher.ask_about(7, range(10, 13), now);
+    for _ in 0..TRIES_TO_LEARN {
+        assert_eq!(asked(&mut fetcher, now), [range(10, 13)]);
+        now += RETRY;
+    }
+    assert_eq!((asked(&mut fetcher, now), &fetcher.fates[..]), (vec![], &[(7, Fate::Unknown)][..]));
 }

@@ -1,0 +1,238 @@
+//! Which losses of the reverse flow are congestion (SPEC.md, section 7.12).
+
+use super::overtaking::Overtaking;
+use crate::loss_floor::{LossFloor, Lost, NearLoss};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// More datagrams than that are not missing: the peer began another numbering.
+const MOST_MISSING: u64 = 512;
+/// The most gaps that are remembered.
+const MAX_GAPS: usize = 256;
+/// The weight of the latest gap in a share of them.
+const WEIGHT: f32 = 1.0 / 8.0;
+/// With a smaller share of random losses among gaps, they are not expected.
+const EXPECTED: f32 = 0.1;
+
+/// What became of the datagrams of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// So many of them passed the proxy, and the near segment lost these.
+    Lost(u32),
+    /// They never passed the proxy.
+    Elsewhere,
+    /// One of both, or they are late. Nobody asked for them, or no answer arrived.
+    Unknown,
+}
+
+/// The near segment now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::sender) struct Near {
+    pub(in crate::sender) rtt: Duration,
+    /// The delay of the latest packet in a queue.
+    pub(in crate::sender) queue: Duration,
+}
+
+/// Datagrams that were missing when a later one arrived.
+#[derive(Debug)]
+struct Gap {
+    number: u64,
+    /// The place of the first one among all datagrams.
+    first: u64,
+    packets: u32,
+    /// When the first one would have arrived, and the time to the next.
+    at: Instant,
+    interval: Duration,
+    found: Instant,
+    congestion: bool,
+    /// How many of them the near segment lost, once that is known or assumed.
+    near: Option<u32>,
+}
+
+impl Gap {
+    /// The losses of its first datagrams, in place of what `out` has.
+    #[allow(clippy::cast_possible_truncation, reason = "modulo 2^32")]
+    fn losses(&self, packets: u32, mut out: Vec<Lost>) -> Vec<Lost> {
+        out.clear();
+        out.extend((0..packets).map(|later| {
+            let place = self.first + u64::from(later);
+            Lost::new(place, self.at + self.interval * later, place as u32)
+        }));
+        out
+    }
+}
+
+/// What arrives of the reverse flow, and what does not. What was offered to the near segment is
+/// both of them.
+#[derive(Debug)]
+pub(in crate::sender) struct Arrivals {
+    floor: LossFloor,
+    /// The place of the latest datagram among all.
+    place: u64,
+    /// The length of the latest datagram that arrived.
+    bytes: usize,
+    /// When it arrived.
+    latest: Option<Instant>,
+    gaps: VecDeque<Gap>,
+    overtaking: Overtaking,
+    /// The share of the gaps of late that the near segment caused.
+    near_share: f32,
+    /// The share of random losses among the gaps of late.
+    random_share: f32,
+    /// How much of gaps of unknown fate is still to be counted, below one.
+    uncounted: f32,
+    /// Scratch, kept to avoid allocation.
+    lost: Vec<Lost>,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            // The peer's controller is unknown, so each loss may matter to it.
+            floor: LossFloor::new(0.0),
+            place: 0,
+            bytes: 0,
+            latest: None,
+            gaps: VecDeque::new(),
+            overtaking: Overtaking::default(),
+            near_share: 1.0,
+            random_share: 1.0,
+            uncounted: 0.0,
+            lost: Vec::new(),
+        }
+    }
+}
+
+impl Arrivals {
+    pub(in crate::sender) fn latest(&self) -> NearLoss {
+        self.floor.latest()
+    }
+
+    /// Notes a datagram that arrived. `near` is asked once in each interval.
+    pub(in crate::sender) fn on_received(
+        &mut self,
+        bytes: usize,
+        near: impl FnOnce() -> Near,
+        now: Instant,
+    ) {
+        (self.bytes, self.latest) = (bytes, Some(now));
+        self.count(near, now);
+    }
+
+    fn count(&mut self, near: impl FnOnce() -> Near, at: Instant) {
+        self.place += 1;
+        if self.floor.on_sent(self.place, self.bytes, at) {
+            // Once in each interval: more often where more is lost would be a bias.
+            let near = near();
+            self.floor.on_reported(at, near.queue, near.rtt, at);
+        }
+    }
+
+    /// Notes that datagrams are missing before the next one to arrive. Returns whether the loss of
+    /// one of them is congestion.
+    pub(in crate::sender) fn on_missing(
+        &mut self,
+        number: u64,
+        packets: u64,
+        near: Near,
+        now: Instant,
+    ) -> bool {
+        self.overtaking.on_missing(packets);
+        let Some(latest) = self.latest.filter(|_| packets <= MOST_MISSING) else { return false };
+        let packets = u32::try_from(packets).unwrap_or(0);
+        // They would have arrived at even intervals.
+        let interval = now.saturating_duration_since(latest) / packets.saturating_add(1);
+        let (first, at) = (self.place + 1, latest + interval);
+        let mut gap =
+            Gap { number, first, packets, at, interval, found: now, congestion: false, near: None };
+        (0..packets).for_each(|later| self.count(|| near, at + interval * later));
+        let lost = std::mem::take(&mut self.lost);
+        let lost = gap.losses(packets, lost);
+        if !self.floor.is_outage(&lost) {
+            // Each of them is judged, for the controller is to hear of a share.
+            let judged = lost.iter().map(|lost| self.floor.is_congestion(lost.sent, false, now));
+            gap.congestion = judged.filter(|is_congestion| *is_congestion).count() > 0;
+        }
+        self.lost = lost;
+        if gap.congestion {
+            // Recent losses that were taken for random ones were no more random than these.
+            self.random_share = self.random_share.min(1.0 - self.floor.latest().congestion);
+        }
+        let congestion = gap.congestion;
+        if let Some(oldest) = self.gaps.front().filter(|_| self.gaps.len() >= MAX_GAPS) {
+            self.on_fate(oldest.number, Fate::Unknown);
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(gap);
+        congestion
+    }
+
+    /// When to request copies of a gap: late datagrams close many gaps by themselves. `longest` is
+    /// how long to wait at most.
+    pub(in crate::sender) fn request_at(
+        &self,
+        number: u64,
+        longest: Duration,
+        now: Instant,
+    ) -> Instant {
+        let gap = self.gaps.iter().rfind(|gap| gap.number == number);
+        let found = gap.map_or(now, |gap| gap.found);
+        now.max(found + self.overtaking.patience().min(longest))
+    }
+
+    /// Whether a new gap is likely enough a random loss, or a datagram that is late.
+    pub(in crate::sender) fn waits(&self) -> bool {
+        self.random_share >= EXPECTED || !self.overtaking.patience().is_zero()
+    }
+
+    /// Notes what became of a gap's datagrams. Until then they count as if they had arrived.
+    #[allow(clippy::cast_possible_truncation, reason = "a gap has few datagrams")]
+    pub(in crate::sender) fn on_fate(&mut self, number: u64, fate: Fate) {
+        let is_open = |gap: &&mut Gap| gap.number == number && gap.near.is_none();
+        let Some(gap) = self.gaps.iter_mut().rfind(is_open) else { return };
+        let known = match fate {
+            Fate::Lost(near) => Some(near.min(gap.packets)),
+            Fate::Elsewhere => Some(0),
+            Fate::Unknown => None,
+        };
+        let near = known.unwrap_or_else(|| {
+            self.uncounted += self.near_share * gap.packets as f32;
+            let near = self.uncounted as u32;
+            self.uncounted -= near as f32;
+            near.min(gap.packets)
+        });
+        if let Some(near) = known.filter(|_| gap.packets > 0) {
+            let share = near as f32 / gap.packets as f32;
+            self.near_share += WEIGHT * (share - self.near_share);
+            if !gap.congestion {
+                self.random_share += WEIGHT * (share - self.random_share);
+            }
+        }
+        gap.near = Some(near);
+        let lost = std::mem::take(&mut self.lost);
+        let lost = gap.losses(gap.packets, lost);
+        let (near, elsewhere) = lost.split_at(lost.len().min(near as usize));
+        elsewhere.iter().for_each(|lost| self.floor.uncount(lost.sent));
+        self.floor.count(near);
+        self.lost = lost;
+    }
+
+    /// Notes that a datagram of a gap arrived after all.
+    pub(in crate::sender) fn on_late(&mut self, number: u64, now: Instant) {
+        let Some(gap) = self.gaps.iter_mut().rfind(|gap| gap.number == number) else { return };
+        self.overtaking.on_late(now.saturating_duration_since(gap.found));
+        match &mut gap.near {
+            None => gap.packets = gap.packets.saturating_sub(1),
+            Some(near) if *near > 0 => {
+                *near -= 1;
+                self.floor.on_turned_up(gap.at);
+            }
+            Some(_) => return,
+        }
+        // It counts as the datagram that it is.
+        self.floor.uncount(gap.at);
+    }
+}
+
+#[cfg(test)]
+mod tests;
