@@ -329,18 +329,22 @@ impl LossFloor {
 
     /// Notes that a packet that was sent then turned up, although its loss was judged.
     pub(crate) fn on_turned_up(&mut self, sent: Instant) {
-        let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
-        let count = interval.count.find();
-        if let Some([load, queue]) = interval.place {
-            self.by_load.add(load, count);
-            self.by_queue.add(queue, count);
-        }
+        self.change(sent, Count::find);
     }
 
-    /// Takes a packet out of the evidence, whose loss is not counted.
+    /// Takes a packet out of the evidence, whose loss is not counted. It remains part of the load.
     pub(crate) fn uncount(&mut self, sent: Instant) {
+        self.change(sent, Count::unsend);
+    }
+
+    /// Counts a packet that was taken out.
+    pub(crate) fn recount(&mut self, sent: Instant) {
+        self.change(sent, Count::send_again);
+    }
+
+    fn change(&mut self, sent: Instant, change: impl FnOnce(&mut Count) -> Count) {
         let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
-        let count = interval.count.unsend();
+        let count = change(&mut interval.count);
         if let Some([load, queue]) = interval.place {
             self.by_load.add(load, count);
             self.by_queue.add(queue, count);
@@ -349,12 +353,7 @@ impl LossFloor {
 
     /// Counts the loss of a packet that was sent then, after `before` other losses in a row.
     fn lose(&mut self, sent: Instant, before: usize) {
-        let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
-        let count = interval.count.lose(before);
-        if let Some([load, queue]) = interval.place {
-            self.by_load.add(load, count);
-            self.by_queue.add(queue, count);
-        }
+        self.change(sent, |count| count.lose(before));
     }
 
     /// Whether the loss of a packet that was sent then is congestion. `counted` says whether it is

@@ -405,7 +405,7 @@ impl Sender {
         self.last_quack = self.effects.quack.take().or(self.last_quack);
         self.selector.deduplicate(&mut self.effects.lost, self.settled, self.sessions.len());
         self.judge_losses(now);
-        self.note_fates();
+        self.note_fates(now);
         self.settled = self.effects.lost.len();
         for session in &mut self.sessions {
             if let Some(reason) = session.failure.take() {

@@ -26,6 +26,13 @@ impl Count {
         self.packets += 1.0;
     }
 
+    /// Counts a packet that was taken out before. Returns the difference.
+    pub(super) fn send_again(&mut self) -> Self {
+        let more = Self { packets: 1.0, ..Self::default() };
+        *self += more;
+        more
+    }
+
     /// Takes a packet out again. Returns the difference.
     pub(super) fn unsend(&mut self) -> Self {
         let more = Self { packets: -1.0, ..Self::default() };

@@ -99,6 +99,8 @@ pub(super) struct Fetcher {
     /// The longest copy that arrived whole, and the longest that arrived in parts.
     longest_whole: usize,
     longest_split: usize,
+    /// Copies that arrived because of TAILs.
+    pub(super) tail_copies: u32,
     /// Gaps of which the proxy has a copy, or none.
     pub(super) fates: Vec<(u64, Fate)>,
 }
@@ -191,6 +193,7 @@ impl Fetcher {
         let Some(wanted) = self.wanted.get_mut(place) else { return false };
         let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
         let (since, gap, before) = (wanted.since, wanted.gap, wanted.range.before);
+        self.tail_copies += u32::from(gap.is_none());
         self.fates.extend(gap.map(|gap| (gap, Fate::Lost(copy.total.into()))));
         let after = wanted.fetched.or(wanted.range.after);
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);

@@ -124,12 +124,18 @@ impl Sender {
         self.arrivals.on_fate(gap, fate);
     }
 
-    /// Notes what proxies' answers say about gaps.
-    pub(super) fn note_fates(&mut self) {
+    /// Notes what proxies' answers say about gaps, and about what no gap shows.
+    pub(super) fn note_fates(&mut self, now: Instant) {
+        let near = near_segment(&self.sessions);
         for session in &mut self.sessions {
             let Some(session) = session.established_mut() else { continue };
-            for (gap, fate) in session.keeping.fetcher.fates.drain(..) {
+            let fetcher = &mut session.keeping.fetcher;
+            for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
+            }
+            let copies = std::mem::take(&mut fetcher.tail_copies);
+            if copies > 0 && self.arrivals.on_tail_lost(copies, near, now) {
+                session.on_congestion(now);
             }
         }
     }

@@ -148,6 +148,8 @@ impl Arrivals {
         (0..packets).for_each(|later| self.count(|| near, at + interval * later));
         let lost = std::mem::take(&mut self.lost);
         let lost = gap.losses(packets, lost);
+        // Until their fate is known, they neither arrived nor are lost here.
+        lost.iter().for_each(|lost| self.floor.uncount(lost.sent));
         if !self.floor.is_outage(&lost) {
             // Each of them is judged, for the controller is to hear of a share.
             let judged = lost.iter().map(|lost| self.floor.is_congestion(lost.sent, false, now));
@@ -164,6 +166,26 @@ impl Arrivals {
             self.gaps.pop_front();
         }
         self.gaps.push_back(gap);
+        congestion
+    }
+
+    /// Notes that the near segment lost so many datagrams after the latest that arrived, which no
+    /// gap shows. Returns whether the loss of one of them is congestion.
+    pub(in crate::sender) fn on_tail_lost(
+        &mut self,
+        packets: u32,
+        near: Near,
+        now: Instant,
+    ) -> bool {
+        let at = self.latest.unwrap_or(now);
+        let mut congestion = false;
+        for _ in 0..packets {
+            self.count(|| near, at);
+            self.lost.clear();
+            self.lost.push(Lost::new(self.place, at, 0));
+            self.floor.judge(&mut self.lost, now);
+            congestion |= self.lost.iter().any(|lost| lost.congestion);
+        }
         congestion
     }
 
@@ -185,7 +207,7 @@ impl Arrivals {
         self.random_share >= EXPECTED || !self.overtaking.patience().is_zero()
     }
 
-    /// Notes what became of a gap's datagrams. Until then they count as if they had arrived.
+    /// Notes what became of a gap's datagrams.
     #[allow(clippy::cast_possible_truncation, reason = "a gap has few datagrams")]
     pub(in crate::sender) fn on_fate(&mut self, number: u64, fate: Fate) {
         let is_open = |gap: &&mut Gap| gap.number == number && gap.near.is_none();
@@ -211,8 +233,8 @@ impl Arrivals {
         gap.near = Some(near);
         let lost = std::mem::take(&mut self.lost);
         let lost = gap.losses(gap.packets, lost);
-        let (near, elsewhere) = lost.split_at(lost.len().min(near as usize));
-        elsewhere.iter().for_each(|lost| self.floor.uncount(lost.sent));
+        let near = lost.get(..near as usize).unwrap_or(&lost);
+        near.iter().for_each(|lost| self.floor.recount(lost.sent));
         self.floor.count(near);
         self.lost = lost;
     }
@@ -222,15 +244,15 @@ impl Arrivals {
         let Some(gap) = self.gaps.iter_mut().rfind(|gap| gap.number == number) else { return };
         self.overtaking.on_late(now.saturating_duration_since(gap.found));
         match &mut gap.near {
+            // It counts as the datagram that it is.
             None => gap.packets = gap.packets.saturating_sub(1),
             Some(near) if *near > 0 => {
                 *near -= 1;
                 self.floor.on_turned_up(gap.at);
+                self.floor.uncount(gap.at);
             }
-            Some(_) => return,
+            Some(_) => {}
         }
-        // It counts as the datagram that it is.
-        self.floor.uncount(gap.at);
     }
 }
 

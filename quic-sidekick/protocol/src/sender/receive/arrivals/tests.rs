@@ -117,6 +117,26 @@ fn the_first_losses_of_a_policer_are_heard() {
     assert!(rate > 0.0 && congestion.is_finite(), "{arrivals:?}");
 }
 
+/// The last packets of each burst are lost, so that no later one shows a gap.
+#[test]
+fn the_tails_of_bursts_are_judged() {
+    let (mut arrivals, segment) =
+        (Arrivals::default(), Near { rtt: 4 * MS, queue: Duration::ZERO });
+    let (mut now, mut judged) = (start(), 0);
+    for burst in 0..100 {
+        // Every other burst is twice as long, and loses half.
+        let packets = if burst % 2 == 0 { 20 } else { 40 };
+        for place in 0..20 {
+            now += if place == 0 { 40 * MS } else { MS };
+            arrivals.on_received(BYTES, || segment, now);
+        }
+        if packets > 20 {
+            judged += u32::from(arrivals.on_tail_lost(packets - 20, segment, now + 4 * MS));
+        }
+    }
+    assert!(judged > 30, "{judged} of 50: {arrivals:?}");
+}
+
 #[test]
 fn outages_of_arrivals_are_no_congestion() {
     for seed in 0..5 {
