@@ -181,41 +181,7 @@ impl ProtocolEngine for Observer {
     }
 
     fn totals(&self) -> Summary {
-        let stats = self.stats();
-        Summary {
-            counted: stats.counted,
-            ignored: stats.ignored,
-            quacks: stats.quacks_sent,
-            bytes: stats.bytes_sent,
-            sessions: stats.sessions_opened,
-            expired: stats.sessions_expired,
-            refused: stats.refused,
-            malformed: stats.malformed,
-            other_version: stats.other_version,
-            unknown_session: stats.unknown_session,
-            forged: stats.forged,
-            markers: stats.markers,
-            markers_refused: stats.markers_refused,
-            markers_deferred: stats.markers_deferred,
-            markers_other_version: stats.markers_other_version,
-            deferred: stats.handshakes_deferred,
-            withheld: stats.quacks_withheld,
-            epochs: stats.epochs_unasked,
-            kept: stats.kept,
-            kept_bytes: stats.kept_bytes,
-            keeps: stats.keeps,
-            keeps_unproven: stats.keeps_unproven,
-            requests: stats.requests,
-            requests_deferred: stats.requests_deferred,
-            requests_unanswered: stats.requests_unanswered,
-            repeats: stats.repeats_sent,
-            repeat_bytes: stats.repeat_bytes,
-            repeats_withheld: stats.repeats_withheld,
-            parity: stats.parity_sent,
-            parity_bytes: stats.parity_bytes,
-            parity_withheld: stats.parity_withheld,
-            ..Summary::default()
-        }
+        Summary::of(self.stats())
     }
 
     fn open_sessions(&self) -> Option<usize> {

@@ -20,7 +20,7 @@
 //! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
 //! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
 //! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this, and
-//! `pool` controls the workers for it. `program`, `cli`, `summary`, `progress` and
+//! `pool` controls the workers for it. `program`, `cli`, `summary`, `counters`, `progress` and
 //! `monitor` are for the operator.
 //!
 //! [`run_agent`] runs the other end of this: an agent, which helps the flows of unmodified
@@ -32,6 +32,7 @@ mod capture;
 mod cli;
 mod compat;
 mod config;
+mod counters;
 mod daemon;
 mod engine;
 mod key;

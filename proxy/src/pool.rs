@@ -167,7 +167,7 @@ pub(crate) fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Summary
     let mut totals = Summary::default();
     let mut sessions = Some(0);
     for report in reports {
-        totals.add(&report.totals);
+        totals += &report.totals;
         sessions = sessions.zip(report.open).map(|(sum, open)| sum + open);
     }
     (totals, sessions)

@@ -1,87 +1,94 @@
 //! The agent's totals and flows, for the operator.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::SenderStats;
 
+use crate::counters::counters;
 use crate::monitor::interface::InterfaceReport;
 
-/// Totals since the agent started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Totals {
-    /// Leaving UDP datagrams captured, of any flow.
-    pub captured: u64,
-    /// Bytes of these datagrams.
-    pub captured_bytes: u64,
-    /// Of these, datagrams ignored because their flow's own interface shows them, too.
-    pub seen_twice: u64,
-    /// Arriving UDP datagrams captured.
-    pub arrived: u64,
-    /// Flows that had enough packets to be helped.
-    pub flows: u64,
-    /// Flows not helped because the agent had as many as it may.
-    pub flows_refused: u64,
-    /// Flows forgotten before they had enough packets to be helped, because there were too many.
-    pub forgotten: u64,
-    /// Flows not helped because their programs may not bear it: their packets are not encrypted,
-    /// and the operator does not name them, or markers would be errors to them.
-    pub left: u64,
-    /// Flows that a proxy reported at least once.
-    pub flows_assisted: u64,
-    /// Datagrams of these flows.
-    pub sent: u64,
-    /// Losses of these before the proxy. The loss of a datagram that was sent again counts, too.
-    pub lost: u64,
-    /// Of all sent datagrams, those that counted as lost and that the proxy reported later: they
-    /// were overtaken.
-    pub turned_up: u64,
-    /// Datagrams sent again.
-    pub resent: u64,
-    /// Bytes of the datagrams sent again.
-    pub resent_bytes: u64,
-    /// Lost datagrams not sent again, because a queue grew before the proxy.
-    pub withheld_congested: u64,
-    /// Lost datagrams not sent again, because the proxy is too far away for this flow, or its near
-    /// RTT is not measured yet.
-    pub withheld_far: u64,
-    /// Lost datagrams not sent again, because they were too old or too many.
-    pub withheld_late: u64,
-    /// Numbers that were missing among arriving datagrams, of flows that show their numbers.
-    pub missed: u64,
-    /// Of these, numbers of which no copy was requested, because their loss is congestion.
-    pub copies_withheld: u64,
-    /// Copies requested of proxies, in ranges.
-    pub copies_requested: u64,
-    /// Copies that proxies sent.
-    pub copies_received: u64,
-    /// Copies handed to this host, because it lacked them.
-    pub delivered: u64,
-    /// quACKs processed.
-    pub quacks: u64,
-    /// Markers sent.
-    pub markers: u64,
-    /// Messages to proxies sent, and their bytes without UDP and IP headers.
-    pub messages: u64,
-    /// Bytes of these messages.
-    pub message_bytes: u64,
-    /// Datagrams at the agent's port, and answers on a flow's path, that were no message of a proxy
-    /// of its flows.
-    pub malformed: u64,
-    /// Captured frames with headers that contradict themselves.
-    pub malformed_frames: u64,
-    /// Captured IP fragments of UDP datagrams, which get no help.
-    pub fragments: u64,
-    /// Merged frames that the agent split into their datagrams.
-    pub merged_split: u64,
-    /// Merged frames that this kernel cannot describe.
-    pub merged_unsplit: u64,
-    /// Packets that the kernel had no room for.
-    pub capture_drops: u64,
-    /// Packets that the system did not accept, or that were too many at once.
-    pub unsent: u64,
+counters! {
+    /// Totals since the agent started.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Totals {
+        captured: always "captured", "sidekick_agent_packets_captured_total",
+            "Leaving UDP datagrams captured, of any flow.";
+        captured_bytes: hidden "", "sidekick_agent_captured_bytes_total",
+            "Bytes of these datagrams.";
+        seen_twice: "seen on two interfaces", "sidekick_agent_packets_seen_twice_total",
+            "Of these, datagrams ignored because their flow's own interface shows them, too.";
+        arrived: hidden "", "sidekick_agent_packets_arrived_total",
+            "Arriving UDP datagrams captured.";
+        flows: always "flows", "sidekick_agent_flows_opened_total",
+            "Flows that had enough packets to be helped.";
+        flows_refused: "flows refused", "sidekick_agent_flows_refused_total",
+            "Flows not helped because the agent had as many as it may.";
+        forgotten: "flows forgotten", "sidekick_agent_flows_forgotten_total",
+            "Flows forgotten before they had enough packets to be helped, because there were \
+             too many.";
+        left: "flows that may not bear it", "sidekick_agent_flows_left_total",
+            "Flows not helped because their programs may not bear it: their packets are not \
+             encrypted, and the operator does not name them, or markers would be errors to \
+             them.";
+        flows_assisted: always "assisted", "sidekick_agent_flows_assisted_total",
+            "Flows that a proxy reported at least once.";
+        sent: always "sent", "sidekick_agent_packets_sent_total",
+            "Datagrams of these flows.";
+        lost: always "lost", "sidekick_agent_packets_lost_total",
+            "Losses of these before the proxy. The loss of a datagram that was sent again \
+             counts, too.";
+        turned_up: "turned up", "sidekick_agent_losses_turned_up_total",
+            "Of all sent datagrams, those that counted as lost and that the proxy reported \
+             later: they were overtaken.";
+        resent: always "resent", "sidekick_agent_packets_resent_total",
+            "Datagrams sent again.";
+        resent_bytes: hidden "", "sidekick_agent_resent_bytes_total",
+            "Bytes of the datagrams sent again.";
+        withheld_congested: "in a growing queue", "sidekick_agent_resends_withheld_congested_total",
+            "Lost datagrams not sent again, because a queue grew before the proxy.";
+        withheld_far: "too far", "sidekick_agent_resends_withheld_far_total",
+            "Lost datagrams not sent again, because the proxy is too far away for this flow, or \
+             its near RTT is not measured yet.";
+        withheld_late: "too late", "sidekick_agent_resends_withheld_late_total",
+            "Lost datagrams not sent again, because they were too old or too many.";
+        missed: "missed", "sidekick_agent_arrivals_missed_total",
+            "Numbers that were missing among arriving datagrams, of flows that show their \
+             numbers.";
+        copies_withheld: "missed by congestion", "sidekick_agent_copies_withheld_total",
+            "Of these, numbers of which no copy was requested, because their loss is \
+             congestion.";
+        copies_requested: hidden "", "sidekick_agent_copies_requested_total",
+            "Copies requested of proxies, in ranges.";
+        copies_received: hidden "", "sidekick_agent_copies_received_total",
+            "Copies that proxies sent.";
+        delivered: "delivered", "sidekick_agent_copies_delivered_total",
+            "Copies handed to this host, because it lacked them.";
+        quacks: hidden "", "sidekick_agent_quacks_processed_total",
+            "quACKs processed.";
+        markers: hidden "", "sidekick_agent_markers_sent_total",
+            "Markers sent.";
+        messages: hidden "", "sidekick_agent_messages_sent_total",
+            "Messages to proxies sent, and their bytes without UDP and IP headers.";
+        message_bytes: hidden "", "sidekick_agent_messages_sent_bytes_total",
+            "Bytes of these messages.";
+        malformed: "messages malformed", "sidekick_agent_messages_malformed_total",
+            "Datagrams at the agent's port, and answers on a flow's path, that were no message \
+             of a proxy of its flows.";
+        malformed_frames: "frames malformed", "sidekick_agent_frames_malformed_total",
+            "Captured frames with headers that contradict themselves.";
+        fragments: "fragments", "sidekick_agent_fragments_captured_total",
+            "Captured IP fragments of UDP datagrams, which get no help.";
+        merged_split: "merged frames split", "sidekick_agent_merged_frames_split_total",
+            "Merged frames that the agent split into their datagrams.";
+        merged_unsplit: "merged frames not split", "sidekick_agent_merged_frames_unsplit_total",
+            "Merged frames that this kernel cannot describe.";
+        capture_drops: "dropped by the kernel", "sidekick_agent_packets_dropped_total",
+            "Packets that the kernel had no room for.";
+        unsent: "unsent", "sidekick_agent_packets_unsent_total",
+            "Packets that the system did not accept, or that were too many at once.";
+    }
 }
 
 impl Totals {
@@ -92,42 +99,6 @@ impl Totals {
         self.copies_requested += stats.repeats_requested;
         self.copies_received += stats.repeats_received;
         self.malformed += stats.malformed + stats.other_version + stats.forged;
-    }
-}
-
-impl fmt::Display for Totals {
-    /// The main totals, then the others that are not 0.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "captured {}, flows {}, assisted {}, sent {}, lost {}, resent {}",
-            self.captured, self.flows, self.flows_assisted, self.sent, self.lost, self.resent
-        )?;
-        for (what, number) in [
-            ("turned up", self.turned_up),
-            ("missed", self.missed),
-            ("missed by congestion", self.copies_withheld),
-            ("delivered", self.delivered),
-            ("too far", self.withheld_far),
-            ("too late", self.withheld_late),
-            ("in a growing queue", self.withheld_congested),
-            ("seen on two interfaces", self.seen_twice),
-            ("flows refused", self.flows_refused),
-            ("flows that may not bear it", self.left),
-            ("flows forgotten", self.forgotten),
-            ("messages malformed", self.malformed),
-            ("frames malformed", self.malformed_frames),
-            ("fragments", self.fragments),
-            ("merged frames split", self.merged_split),
-            ("merged frames not split", self.merged_unsplit),
-            ("dropped by the kernel", self.capture_drops),
-            ("unsent", self.unsent),
-        ] {
-            if number != 0 {
-                write!(f, ", {what} {number}")?;
-            }
-        }
-        Ok(())
     }
 }
 

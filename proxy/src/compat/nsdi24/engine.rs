@@ -92,7 +92,7 @@ impl ProtocolEngine for Engine {
             ignored: stats.ignored,
             quacks: stats.quacks,
             bytes: stats.bytes,
-            resets: Some(stats.resets),
+            resets: stats.resets,
             ..Summary::default()
         }
     }
