@@ -330,7 +330,7 @@ impl Receiver {
         }
         sender.set_fetching(plan.request_after.is_some());
         let near = sender.future_keeper_rtt().unwrap_or_default();
-        let wanted = plan.parity.then(|| self.protection.wanted(sender.near_losses(), near, now));
+        let wanted = plan.parity.then(|| self.protection.wanted(sender.parity_counts(), near, now));
         sender.protect(wanted, now);
         if !plan.parity {
             self.protection.pause();

@@ -89,7 +89,7 @@ pub use sender::{
     Assistance, Copied, Fate, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig,
     SenderStats,
 };
-pub use sidekick_parity::{Between, Counts as NearLosses};
+pub use sidekick_parity::{Between, Counts as ParityCounts};
 pub use store::Store;
 pub use terms::Terms;
 pub use transmit::{Route, Transmit};

@@ -1,6 +1,6 @@
 //! How much parity the proxy is asked for, by the near segment's losses.
 
-use sidekick_protocol::{NearLosses, Protect};
+use sidekick_protocol::{ParityCounts, Protect};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ struct Sample {
 
 impl Sample {
     /// The difference between the counts `after` and `before`.
-    fn between(before: &NearLosses, after: &NearLosses) -> Self {
+    fn between(before: &ParityCounts, after: &ParityCounts) -> Self {
         Self {
             datagrams: after.judged - before.judged,
             lost: after.lost.saturating_sub(before.lost),
@@ -109,13 +109,13 @@ pub(super) enum ParityState {
 #[derive(Debug, Default)]
 pub(super) struct Protection {
     /// The counts at the end of the latest sample.
-    counts: NearLosses,
+    counts: ParityCounts,
     samples: VecDeque<Sample>,
     /// Their sum.
     all: Sample,
     share: f64,
     /// The latest counts.
-    latest: NearLosses,
+    latest: ParityCounts,
     /// How many datagrams were listed when a list last showed one that had not arrived.
     shown: Option<u64>,
     /// How many datagrams were listed at the latest gap in which the proxy had nothing, and at the
@@ -192,7 +192,7 @@ impl Protection {
     }
 
     /// The parity to ask for, by the losses so far and the near round trip.
-    pub(super) fn wanted(&mut self, counts: NearLosses, near: Duration, now: Instant) -> Protect {
+    pub(super) fn wanted(&mut self, counts: ParityCounts, near: Duration, now: Instant) -> Protect {
         if counts.listed == 0 && self.counts.listed == 0 && self.arrivals > 0 {
             // Many may arrive at once, and the list with them.
             let since = *self.arrivals_since.get_or_insert(now);
@@ -374,7 +374,7 @@ mod tests {
     fn another_session_counts_from_zero() {
         let mut protection = Protection::default();
         after(&mut protection, 2000, 10, 1);
-        let next = protection.wanted(NearLosses::default(), NEAR, now());
+        let next = protection.wanted(ParityCounts::default(), NEAR, now());
         assert!(share(next) > 0.25, "the path is the same: {next:?}");
         assert!(!protection.is_lossless());
     }
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn a_flush_waits_longer_on_a_long_path() {
         let flush =
-            |near| Protection::default().wanted(NearLosses::default(), near, now()).flush_us;
+            |near| Protection::default().wanted(ParityCounts::default(), near, now()).flush_us;
         let ms = Duration::from_millis;
         assert_eq!([ms(20), ms(80), ms(560)].map(flush), [3000, 5000, 10_000]);
     }
@@ -393,7 +393,7 @@ mod tests {
         for ms in 0..400 {
             protection.note_arrival();
             let at = begin + Duration::from_millis(ms);
-            protection.wanted(NearLosses::default(), NEAR, at);
+            protection.wanted(ParityCounts::default(), NEAR, at);
             assert_eq!(protection.state() == ParityState::Unanswered, ms >= 260, "{ms}");
         }
         // The connection migrates to another proxy.
@@ -401,14 +401,14 @@ mod tests {
         assert!(protection.state() != ParityState::Unanswered);
         // A burst long after the request, before its list is read.
         let mut burst = Protection::default();
-        burst.wanted(NearLosses::default(), NEAR, begin);
+        burst.wanted(ParityCounts::default(), NEAR, begin);
         let late = begin + Duration::from_secs(9);
         (0..1000).for_each(|_| burst.note_arrival());
-        burst.wanted(NearLosses::default(), NEAR, late);
+        burst.wanted(ParityCounts::default(), NEAR, late);
         assert!(burst.state() != ParityState::Unanswered);
         // A pause in between, in which none is wanted.
         burst.pause();
-        burst.wanted(NearLosses::default(), NEAR, late + Duration::from_secs(1));
+        burst.wanted(ParityCounts::default(), NEAR, late + Duration::from_secs(1));
         assert!(burst.state() != ParityState::Unanswered);
         let mut answered = Protection::default();
         after(&mut answered, 10, 10, 1);

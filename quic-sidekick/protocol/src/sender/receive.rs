@@ -13,7 +13,7 @@ use crate::wire::{Protect, Range};
 pub(super) use arrivals::Arrivals;
 pub use arrivals::Fate;
 use arrivals::Near;
-use sidekick_parity::{Between, Counts as NearLosses, Decoder, Origin};
+use sidekick_parity::{Between, Counts as ParityCounts, Decoder, Origin};
 use std::time::{Duration, Instant};
 
 /// A copy of a datagram of the reverse flow.
@@ -250,7 +250,7 @@ impl Sender {
 
     /// The near segment's losses as far as parity shows them; zeros without parity.
     #[must_use]
-    pub fn near_losses(&self) -> NearLosses {
+    pub fn parity_counts(&self) -> ParityCounts {
         self.decoder().map(Decoder::counts).unwrap_or_default()
     }
 

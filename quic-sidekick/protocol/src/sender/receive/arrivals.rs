@@ -14,6 +14,9 @@ const WEIGHT: f32 = 1.0 / 8.0;
 /// With a smaller share of random losses among gaps, they are not expected.
 const EXPECTED: f32 = 0.1;
 
+/// Losses elsewhere that are closer together than this are one event.
+const EVENT: Duration = Duration::from_millis(50);
+
 /// What became of the datagrams of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -79,6 +82,8 @@ pub(in crate::sender) struct Arrivals {
     near_share: f32,
     /// The share of random losses among the gaps of late.
     random_share: f32,
+    /// When a gap was last found that the near segment did not cause.
+    elsewhere: Option<Instant>,
     /// How much of gaps of unknown fate is still to be counted, below one.
     uncounted: f32,
     /// Scratch, kept to avoid allocation.
@@ -97,6 +102,7 @@ impl Default for Arrivals {
             overtaking: Overtaking::default(),
             near_share: 1.0,
             random_share: 1.0,
+            elsewhere: None,
             uncounted: 0.0,
             lost: Vec::new(),
         }
@@ -226,7 +232,12 @@ impl Arrivals {
         if let Some(near) = known.filter(|_| gap.packets > 0) {
             let share = near as f32 / gap.packets as f32;
             self.near_share += WEIGHT * (share - self.near_share);
-            if !gap.congestion {
+            // A burst of losses elsewhere is one event. Skipped numbers come one by one.
+            let is_event = near > 0 || self.elsewhere.is_none_or(|at| gap.found >= at + EVENT);
+            if near == 0 && is_event {
+                self.elsewhere = Some(gap.found);
+            }
+            if !gap.congestion && is_event {
                 self.random_share += WEIGHT * (share - self.random_share);
             }
         }

@@ -146,7 +146,7 @@ fn parity_shows_which_datagrams_the_proxy_did_not_see() {
     download.run(60 * MS);
     assert_eq!(download.sender.between(Some(19), 22), Between::Nothing);
     assert_eq!(download.sender.between(Some(19), 1_000), Between::Unlisted);
-    let losses = download.sender.near_losses();
+    let losses = download.sender.parity_counts();
     assert_eq!((losses.lost, losses.runs), (0, 0));
 }
 
