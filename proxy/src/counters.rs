@@ -54,7 +54,10 @@ macro_rules! counters {
     (
         $(#[$meta:meta])*
         pub struct $name:ident of $stats:ty {
-            $($field:ident $(<- $stat:ident)?: $($shown:ident)? $words:literal, $metric:literal, $help:literal;)*
+            $(
+                $field:ident $(<- $stat:ident)?:
+                    $($shown:ident)? $words:literal, $metric:literal, $help:literal;
+            )*
         }
     ) => {
         $crate::counters::counters! {

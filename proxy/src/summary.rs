@@ -30,22 +30,26 @@ counters! {
             "Sessions that the proxy refused.";
         malformed <- malformed: always "malformed", "sidekick_messages_malformed_total",
             "Datagrams at the proxy's port that were not a message to a proxy.";
-        other_version <- other_version: "of another version", "sidekick_messages_other_version_total",
+        other_version <- other_version: "of another version",
+            "sidekick_messages_other_version_total",
             "Datagrams at the proxy's port of another version of the protocol.";
-        unknown_session <- unknown_session: "of unknown sessions", "sidekick_messages_unknown_session_total",
+        unknown_session <- unknown_session: "of unknown sessions",
+            "sidekick_messages_unknown_session_total",
             "Messages of sessions that the proxy does not have, or of a sender at another \
              address.";
         forged <- forged: "forged", "sidekick_messages_forged_total",
             "Messages that failed authentication, or were replayed.";
         markers <- markers: "markers answered", "sidekick_markers_answered_total",
             "Answered markers of senders that look for a proxy.";
-        markers_refused <- markers_refused: "markers with impossible addresses", "sidekick_markers_refused_total",
+        markers_refused <- markers_refused: "markers with impossible addresses",
+            "sidekick_markers_refused_total",
             "Markers not answered because their addresses are impossible for a flow on their \
              interface.";
         markers_deferred <- markers_deferred: "markers deferred", "sidekick_markers_deferred_total",
             "Markers not answered because too many arrived from their source, or from all \
              sources.";
-        markers_other_version <- markers_other_version: "markers of another version", "sidekick_markers_other_version_total",
+        markers_other_version <- markers_other_version: "markers of another version",
+            "sidekick_markers_other_version_total",
             "Markers not answered because they are of another version of the protocol.";
         deferred <- handshakes_deferred: "HELLOs deferred", "sidekick_hellos_deferred_total",
             "HELLOs dropped because too many arrived at once.";
@@ -62,7 +66,8 @@ counters! {
         capture_drops: "dropped by the kernel or the proxy", "sidekick_packets_dropped_total",
             "Packets that the kernel had no room for, and packets that the proxy discarded \
              beside such.";
-        epochs <- epochs_unasked: "epochs begun because packets were missed", "sidekick_epochs_unasked_total",
+        epochs <- epochs_unasked: "epochs begun because packets were missed",
+            "sidekick_epochs_unasked_total",
             "Epochs that the proxy began by itself after it had missed packets. Otherwise \
              senders would treat these packets as lost.";
         kept <- kept: "datagrams kept", "sidekick_datagrams_kept_total",
@@ -75,9 +80,11 @@ counters! {
             "KEEPs without a proof, such as the first of each session.";
         requests <- requests: "requests for copies", "sidekick_copy_requests_answered_total",
             "Requests for copies that the proxy answered.";
-        requests_deferred <- requests_deferred: "requests deferred", "sidekick_copy_requests_deferred_total",
+        requests_deferred <- requests_deferred: "requests deferred",
+            "sidekick_copy_requests_deferred_total",
             "Requests for copies dropped because too many arrived.";
-        requests_unanswered <- requests_unanswered: "requests without an answer", "sidekick_copy_requests_unanswered_total",
+        requests_unanswered <- requests_unanswered: "requests without an answer",
+            "sidekick_copy_requests_unanswered_total",
             "Requests for copies that the proxy does not hold, or from senders without a proof.";
         repeats <- repeats_sent: "copies sent", "sidekick_repeats_sent_total",
             "Copies that the proxy sent.";
