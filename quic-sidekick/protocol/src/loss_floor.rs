@@ -7,7 +7,8 @@
 
 mod evidence;
 
-use evidence::{Count, Evidence, Verdict};
+pub(crate) use evidence::Count;
+use evidence::{Evidence, Verdict};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -354,6 +355,11 @@ impl LossFloor {
     /// Counts the loss of a packet that was sent then, after `before` other losses in a row.
     fn lose(&mut self, sent: Instant, before: usize) {
         self.change(sent, |count| count.lose(before));
+    }
+
+    /// Whether chance does not explain why these packets were lost more often than all others.
+    pub(crate) fn is_less_than(&self, packets: Count) -> bool {
+        self.by_load.is_less_than(packets, RARE_CHANCE)
     }
 
     /// Whether the loss of a packet that was sent then is congestion. `counted` says whether it is

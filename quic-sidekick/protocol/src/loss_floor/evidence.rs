@@ -6,10 +6,12 @@ const DEVIATIONS: f32 = 2.5;
 const ASSUMED: f32 = 2.0;
 /// Evidence informs if it had shown so many independent losses, had they been random.
 const INFORMING: f32 = 4.0;
+/// A count of the latest packets has about so many.
+const WINDOW: f32 = 128.0;
 
 /// Packets, and losses among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Count {
+pub(crate) struct Count {
     packets: f32,
     lost: f32,
     /// The sum of the squares of the lengths of runs of losses.
@@ -55,6 +57,16 @@ impl Count {
         let more = Self { packets: 0.0, lost: -lost, squares: -squares };
         *self += more;
         more
+    }
+
+    /// Counts packets, whose losses are not known to be consecutive. What is older than about
+    /// [`WINDOW`] packets counts half.
+    pub(crate) fn add(&mut self, lost: u32, arrived: u32) {
+        let factor = if self.packets > WINDOW { 0.5 } else { 1.0 };
+        let (lost, arrived) = (lost as f32, arrived as f32);
+        self.packets = self.packets * factor + lost + arrived;
+        self.lost = self.lost * factor + lost;
+        self.squares = self.squares * factor + lost;
     }
 
     /// The mean length of a lost packet's run.
@@ -140,6 +152,14 @@ impl Evidence {
             class.lost *= factor;
             class.squares *= factor;
         }
+    }
+
+    /// Whether chance does not explain why these packets were lost more often than those of all
+    /// classes.
+    pub(super) fn is_less_than(&self, packets: Count, chance: f32) -> bool {
+        let mut sum = Count::default();
+        self.classes.iter().for_each(|class| sum += *class);
+        deviations(sum, packets, sum.run().max(1.0)) > chance
     }
 
     /// Judges losses of this class, in runs of at least `run`. `more` counts packets that are not

@@ -46,6 +46,15 @@ struct Wanted {
     /// The index of the next copy, and the identifier of the one before.
     next: u8,
     fetched: Option<u32>,
+    /// How many copies the proxy sent after it.
+    rest: u8,
+}
+
+impl Wanted {
+    /// Another range of the same gap, to be requested now.
+    fn another(&self, range: Range, now: Instant) -> Self {
+        Self { range, asked: None, due: now, tries: 0, next: 0, fetched: None, rest: 0, ..*self }
+    }
 }
 
 /// A part that does not belong to a copy that was asked for.
@@ -60,6 +69,13 @@ struct Waiting {
     copy: (u16, u8, u8, u8),
     part: Part,
     bytes: Vec<u8>,
+}
+
+/// What became of copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Copies {
+    pub(super) lost: u32,
+    pub(super) arrived: u32,
 }
 
 /// A request to send.
@@ -99,8 +115,8 @@ pub(super) struct Fetcher {
     /// The longest copy that arrived whole, and the longest that arrived in parts.
     longest_whole: usize,
     longest_split: usize,
-    /// Copies that arrived because of TAILs.
-    pub(super) tail_copies: u32,
+    /// Copies that the proxy sent, so far as others of the same range show.
+    pub(super) copies: Copies,
     /// Gaps of which the proxy has a copy, or none.
     pub(super) fates: Vec<(u64, Fate)>,
 }
@@ -108,36 +124,36 @@ pub(super) struct Fetcher {
 impl Fetcher {
     /// Requests the datagrams in a gap from `due` on.
     pub(super) fn want(&mut self, gap: Option<u64>, range: Range, due: Instant) {
-        self.want_since(due, gap, range, due);
+        self.request(gap, range, due, MAX_TRIES);
     }
 
     /// Requests the datagrams in a gap, to learn whether the proxy has them. The caller does not
     /// wait for them, so few requests suffice.
     pub(super) fn ask_about(&mut self, gap: u64, range: Range, now: Instant) {
-        let before = self.wanted.len();
-        self.want(Some(gap), range, now);
-        if let Some(wanted) = self.wanted.get_mut(before) {
-            wanted.most_tries = TRIES_TO_LEARN;
-        }
+        self.request(Some(gap), range, now, TRIES_TO_LEARN);
     }
 
-    /// Requests the datagrams in a gap, or in a part of it. The receiver wants them since `since`.
-    fn want_since(&mut self, since: Instant, gap: Option<u64>, range: Range, now: Instant) {
+    fn request(&mut self, gap: Option<u64>, range: Range, due: Instant, most_tries: u32) {
+        self.push(Wanted {
+            gap,
+            range,
+            since: due,
+            asked: None,
+            due,
+            tries: 0,
+            most_tries,
+            next: 0,
+            fetched: None,
+            rest: 0,
+        });
+    }
+
+    fn push(&mut self, wanted: Wanted) {
         if self.wanted.len() < MAX_WANTED {
-            self.wanted.push(Wanted {
-                gap,
-                range,
-                since,
-                asked: None,
-                due: now,
-                tries: 0,
-                most_tries: MAX_TRIES,
-                next: 0,
-                fetched: None,
-            });
+            self.wanted.push(wanted);
         } else {
-            self.fates.extend(gap.map(|gap| (gap, Fate::Unknown)));
-            self.unfilled.extend(gap);
+            self.fates.extend(wanted.gap.map(|gap| (gap, Fate::Unknown)));
+            self.unfilled.extend(wanted.gap);
         }
     }
 
@@ -192,24 +208,26 @@ impl Fetcher {
         };
         let Some(wanted) = self.wanted.get_mut(place) else { return false };
         let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
-        let (since, gap, before) = (wanted.since, wanted.gap, wanted.range.before);
-        self.tail_copies += u32::from(gap.is_none());
-        self.fates.extend(gap.map(|gap| (gap, Fate::Lost(copy.total.into()))));
+        self.fates.extend(wanted.gap.map(|gap| (gap, Fate::Lost(copy.total.into()))));
+        wanted.rest = copy.total.saturating_sub(copy.index).saturating_sub(1);
+        self.copies.lost += u32::from(skipped);
+        self.copies.arrived += 1;
         let after = wanted.fetched.or(wanted.range.after);
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
         (wanted.tries, wanted.due) = (0, now + retry);
+        let wanted = *wanted;
         if copy.index + 1 >= copy.total {
             self.wanted.swap_remove(place);
             if copy.total >= MOST {
-                self.want_since(since, gap, Range::new(identifier, before), now);
+                self.push(wanted.another(Range::new(identifier, wanted.range.before), now));
             }
         }
         // Without the keys, the receiver cannot report this gap. With them it may report it, and
         // then some copies arrive twice.
         if skipped > 0 {
-            self.want_since(since, gap, Range::new(after, identifier), now);
+            self.push(wanted.another(Range::new(after, identifier), now));
         }
-        self.note_if_done(gap);
+        self.note_if_done(wanted.gap);
         true
     }
 
@@ -308,6 +326,7 @@ impl Fetcher {
             for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
                 // Request only the part that is still missing.
                 wanted.range.after = wanted.fetched.take().or(wanted.range.after);
+                self.copies.lost += u32::from(std::mem::take(&mut wanted.rest));
                 wanted.range.in_parts = splits || wanted.tries >= TRIES_WHOLE;
                 wanted.next = 0;
                 wanted.tries += 1;

@@ -124,17 +124,15 @@ impl Sender {
         self.arrivals.on_fate(gap, fate);
     }
 
-    /// Notes what proxies' answers say about gaps, and about what no gap shows.
+    /// Notes what proxies' answers say about gaps, and about copies.
     pub(super) fn note_fates(&mut self, now: Instant) {
-        let near = near_segment(&self.sessions);
         for session in &mut self.sessions {
             let Some(session) = session.established_mut() else { continue };
             let fetcher = &mut session.keeping.fetcher;
             for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
             }
-            let copies = std::mem::take(&mut fetcher.tail_copies);
-            if copies > 0 && self.arrivals.on_tail_lost(copies, near, now) {
+            if self.arrivals.on_copies(std::mem::take(&mut fetcher.copies)) {
                 session.on_congestion(now);
             }
         }

@@ -1,6 +1,6 @@
 //! Arriving packets of flows.
 
-use sidekick_protocol::Position;
+use sidekick_protocol::{Fate, Position};
 
 use super::*;
 use crate::agent::arriving::Reception;
@@ -460,6 +460,10 @@ fn what_a_full_queue_drops_is_not_requested() {
     let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
     let mut now = clock();
     let (mut missed, mut left) = (0, 0);
+    // A proxy had a copy of the first one that was missing.
+    sender.on_received(1200, now);
+    sender.on_missing(u64::MAX, 1, now + MS);
+    sender.on_fate(u64::MAX, Fate::Lost(1));
     for number in 0..6000_u16 {
         // A policer lets 300 packets a second pass.
         let is_fast = number % 2000 >= 1000;

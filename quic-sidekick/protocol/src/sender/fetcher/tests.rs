@@ -67,7 +67,7 @@ fn only_gaps_that_stay_open_are_requested_twice() {
         // Every fifth gap is late.
         let since = if gap % 5 == 4 { now } else { later };
         let after = u32::try_from(gap).unwrap() * 10;
-        fetcher.want_since(since, Some(gap), range(after, after + 3), later);
+        fetcher.want(Some(gap), range(after, after + 3), since);
     }
     let first = fetcher.poll_request(RETRY, later).unwrap();
     let again = first.again().unwrap();
@@ -144,6 +144,21 @@ fn more_copies_than_a_proxy_sends_at_once_are_requested_in_turn() {
     let last = 5 + u32::from(MOST);
     assert_eq!(asked(&mut fetcher, now), [Range::new(Some(last), None)]);
     assert!(fetcher.unfilled.is_empty(), "a tail is no gap");
+}
+
+#[test]
+fn lost_copies_are_counted_as_others_show_them() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(10, 30), now);
+    asked(&mut fetcher, now);
+    for index in [1, 3] {
+        assert!(repeat(&mut fetcher, (0, index, 8), 11 + u32::from(index), now));
+    }
+    assert_eq!(fetcher.copies, Copies { lost: 2, arrived: 2 });
+    asked(&mut fetcher, now + RETRY);
+    assert_eq!(fetcher.copies, Copies { lost: 6, arrived: 2 }, "those after the latest, too");
+    asked(&mut fetcher, now + 2 * RETRY);
+    assert_eq!(fetcher.copies.lost, 6, "once");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Which losses of the reverse flow are congestion (SPEC.md, section 7.12).
 
 use super::overtaking::Overtaking;
-use crate::loss_floor::{LossFloor, Lost, NearLoss};
+use crate::loss_floor::{Count, LossFloor, Lost, NearLoss};
+use crate::sender::fetcher::Copies;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -78,12 +79,14 @@ pub(in crate::sender) struct Arrivals {
     latest: Option<Instant>,
     gaps: VecDeque<Gap>,
     overtaking: Overtaking,
-    /// The share of the gaps of late that the near segment caused.
-    near_share: f32,
+    /// The share of the gaps of late that the near segment caused, once the fate of one is known.
+    near_share: Option<f32>,
     /// The share of random losses among the gaps of late.
     random_share: f32,
     /// When a gap was last found that the near segment did not cause.
     elsewhere: Option<Instant>,
+    /// Copies of late.
+    copies: Count,
     /// How much of gaps of unknown fate is still to be counted, below one.
     uncounted: f32,
     /// Scratch, kept to avoid allocation.
@@ -100,9 +103,10 @@ impl Default for Arrivals {
             latest: None,
             gaps: VecDeque::new(),
             overtaking: Overtaking::default(),
-            near_share: 1.0,
+            near_share: None,
             random_share: 1.0,
             elsewhere: None,
+            copies: Count::default(),
             uncounted: 0.0,
             lost: Vec::new(),
         }
@@ -175,22 +179,13 @@ impl Arrivals {
         congestion
     }
 
-    /// Notes that the near segment lost so many datagrams after the latest that arrived, which no
-    /// gap shows. Returns whether the loss of one of them is congestion.
-    pub(in crate::sender) fn on_tail_lost(
-        &mut self,
-        packets: u32,
-        near: Near,
-        now: Instant,
-    ) -> bool {
-        let at = self.latest.unwrap_or(now);
-        let mut congestion = false;
-        for _ in 0..packets {
-            self.count(|| near, at);
-            self.lost.clear();
-            self.lost.push(Lost::new(self.place, at, 0));
-            self.floor.judge(&mut self.lost, now);
-            congestion |= self.lost.iter().any(|lost| lost.congestion);
+    /// Notes what became of copies. Returns whether the near segment loses so many more of them
+    /// than of originals that they are congestion themselves.
+    pub(in crate::sender) fn on_copies(&mut self, copies: Copies) -> bool {
+        self.copies.add(copies.lost, copies.arrived);
+        let congestion = copies.lost > 0 && self.floor.is_less_than(self.copies);
+        if congestion {
+            self.copies = Count::default();
         }
         congestion
     }
@@ -224,14 +219,15 @@ impl Arrivals {
             Fate::Unknown => None,
         };
         let near = known.unwrap_or_else(|| {
-            self.uncounted += self.near_share * gap.packets as f32;
+            self.uncounted += self.near_share.unwrap_or(0.0) * gap.packets as f32;
             let near = self.uncounted as u32;
             self.uncounted -= near as f32;
             near.min(gap.packets)
         });
         if let Some(near) = known.filter(|_| gap.packets > 0) {
             let share = near as f32 / gap.packets as f32;
-            self.near_share += WEIGHT * (share - self.near_share);
+            let near_share = self.near_share.get_or_insert(share);
+            *near_share += WEIGHT * (share - *near_share);
             // A burst of losses elsewhere is one event. Skipped numbers come one by one.
             let is_event = near > 0 || self.elsewhere.is_none_or(|at| gap.found >= at + EVENT);
             if near == 0 && is_event {

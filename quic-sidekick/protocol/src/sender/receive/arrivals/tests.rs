@@ -117,24 +117,25 @@ fn the_first_losses_of_a_policer_are_heard() {
     assert!(rate > 0.0 && congestion.is_finite(), "{arrivals:?}");
 }
 
-/// The last packets of each burst are lost, so that no later one shows a gap.
-#[test]
-fn the_tails_of_bursts_are_judged() {
-    let (mut arrivals, segment) =
-        (Arrivals::default(), Near { rtt: 4 * MS, queue: Duration::ZERO });
-    let (mut now, mut judged) = (start(), 0);
-    for burst in 0..100 {
-        // Every other burst is twice as long, and loses half.
-        let packets = if burst % 2 == 0 { 20 } else { 40 };
-        for place in 0..20 {
-            now += if place == 0 { 40 * MS } else { MS };
-            arrivals.on_received(BYTES, || segment, now);
-        }
-        if packets > 20 {
-            judged += u32::from(arrivals.on_tail_lost(packets - 20, segment, now + 4 * MS));
-        }
+/// Answers with eight copies each. The near segment loses this share of them.
+fn congested_answers(arrivals: &mut Arrivals, share: f64) -> u32 {
+    let mut random_link = random(share);
+    let mut random = ChaCha20Rng::seed_from_u64(1);
+    let mut congested = 0;
+    for _ in 0..50 {
+        let lost = (0..8).map(|_| u32::from(random_link(&mut random, 0.0).0)).sum::<u32>();
+        congested += u32::from(arrivals.on_copies(Copies { lost, arrived: 8 - lost }));
     }
-    assert!(judged > 30, "{judged} of 50: {arrivals:?}");
+    congested
+}
+
+#[test]
+fn copies_that_are_lost_more_often_than_originals_are_congestion() {
+    for share in [0.0, 0.04, 0.2] {
+        let (_, mut arrivals) = receive(random(0.0), random(share), 0, 20.0, 1);
+        assert_eq!(congested_answers(&mut arrivals, share), 0, "{share}");
+        assert!(congested_answers(&mut arrivals, share + 0.4) > 2, "{share}");
+    }
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn losses_elsewhere_are_no_evidence() {
         let (seen, arrivals) = receive(far, random(0.04), 0, 20.0, seed);
         assert!(seen.far > 100, "seed {seed}: {seen:?}");
         assert!(20 * seen.near_congestion <= seen.near, "seed {seed}: {seen:?}");
-        assert!(arrivals.near_share < 0.9, "seed {seed}: {arrivals:?}");
+        assert!(arrivals.near_share.is_some_and(|share| share < 0.9), "seed {seed}: {arrivals:?}");
     }
 }
 
