@@ -7,24 +7,18 @@ pub(crate) mod shared;
 pub(crate) mod values;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::addresses;
-use crate::capture::settings::interface_name;
-use crate::config::{Config, ParityPolicy};
-use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::config::Config;
 use crate::monitor::status::Status;
-use crate::size::Size;
 use compat::CompatOptions;
-use file::{File, FileError, distinct, settings};
+use file::{FileError, Parsed, options_of, with_file};
 use replay::ReplayOptions;
-use shared::{Action, Capture, StatusOptions, absent_interfaces, add_file, error, log_level};
-use values::{announced, listen, metrics_or_off};
+use shared::{Action, StatusOptions, absent_interfaces, distinct, error};
 
 /// Fixed, because clap's own repeats every given flag in an error.
 const USAGE: &str = "\
@@ -70,169 +64,18 @@ too.";
     max_term_width = 100,
     args_conflicts_with_subcommands = true
 )]
-struct Options {
+pub(crate) struct Options {
     /// What to do instead of running
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Read this file (TOML). Its keys are the names of the flags, except `interfaces`
-    /// (--interface), `log` (-v), and `discovery = false` (--no-discovery). Flags override it
+    /// Read this file (TOML). Its keys are the names of the flags, with `discovery = false` for
+    /// --no-discovery. Flags override it
     #[arg(short, long, value_name = "FILE", conflicts_with = "compat")]
     config: Option<PathBuf>,
 
-    /// Interface to capture on. Repeat the flag, or separate names by commas, for several
-    #[arg(
-        short,
-        long = "interface",
-        value_name = "IF",
-        value_delimiter = ',',
-        value_parser = interface_name
-    )]
-    interfaces: Vec<String>,
-
-    /// Address and UDP port on which senders reach this proxy; `0.0.0.0:5252` for IPv4 alone
-    /// [default: [::]:5252 for IPv6 and IPv4, or 0.0.0.0:5252 if the kernel has no IPv6]
-    #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen)]
-    listen: Option<SocketAddr>,
-
-    /// Maximum number of sessions at once
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = defaults().max_sessions,
-        value_parser = value_parser!(u64).range(1..=1_000_000)
-    )]
-    max_sessions: u64,
-
-    /// Maximum number of sessions at once for one IPv4 address or IPv6 /64
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = defaults().max_sessions_per_source,
-        value_parser = value_parser!(u64).range(1..=1_000_000)
-    )]
-    max_sessions_per_source: u64,
-
-    /// Largest threshold that the proxy grants: an ordinary quACK identifies at most this many
-    /// missing packets
-    #[arg(
-        long,
-        value_name = "T",
-        default_value_t = defaults().max_threshold,
-        value_parser = value_parser!(u8).range(1..)
-    )]
-    max_threshold: u8,
-
-    /// End a session this many seconds after the last message of its sender
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = defaults().idle_timeout.as_secs(),
-        value_parser = value_parser!(u64).range(1..=86_400)
-    )]
-    idle_timeout: u64,
-
-    /// Memory for copies, such as 64M. The proxy keeps encrypted datagrams to clients that ask for
-    /// copies. It repeats none that is older than a second, and writes none to disk [default: 64M,
-    /// or an eighth of the machine's memory if that is less]
-    #[arg(long, value_name = "BYTES", conflicts_with = "no_keep")]
-    keep: Option<Size>,
-
-    /// Maximum memory for the copies of one session
-    #[arg(
-        long,
-        value_name = "BYTES",
-        conflicts_with = "no_keep",
-        default_value_t = defaults().keep_per_session
-    )]
-    keep_per_session: Size,
-
-    /// Keep no copies
-    #[arg(long)]
-    no_keep: bool,
-
-    /// Whether to send parity to clients that ask for it at the start of a session. From these
-    /// datagrams they rebuild what the near segment lost, without requesting each lost one. Parity
-    /// needs copies
-    #[arg(long, value_enum, default_value_t = defaults().parity)]
-    parity: ParityPolicy,
-
-    /// Maximum bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
-    /// 16 KiB more
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        conflicts_with = "no_keep",
-        default_value_t = defaults().parity_percent,
-        value_parser = value_parser!(u8).range(1..=100)
-    )]
-    parity_percent: u8,
-
-    /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
-    /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
-    /// regular file that only its owner can read and write. Without this flag, the proxy makes a
-    /// key at each start
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
-
-    /// Do not answer senders that look for a proxy on their path. Only senders that know the
-    /// address find this one
-    #[arg(long)]
-    no_discovery: bool,
-
-    /// Address and port to announce to senders that look for a proxy; one for IPv4 and one for IPv6
-    /// [default: those of the interface on which their packets arrive]
-    #[arg(
-        long,
-        value_name = "ADDR:PORT",
-        conflicts_with = "no_discovery",
-        value_parser = announced
-    )]
-    announce: Vec<SocketAddr>,
-
-    /// Put the interfaces into promiscuous mode, to capture packets to other machines, as on a
-    /// switch's mirror port
-    #[arg(long)]
-    promiscuous: bool,
-
-    /// How to capture packets
-    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
-    capture: Capture,
-
-    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a short
-    /// pause at the rate of the link (8 hold 4096 packets)
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = defaults().buffer,
-        value_parser = value_parser!(u16).range(1..=1024)
-    )]
-    buffer: u16,
-
-    /// Threads that share the packets by source address. With N threads, each admits 1/N of
-    /// --max-sessions, rounded up. One thread counts more than a million packets a second
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = defaults().threads,
-        value_parser = value_parser!(u16).range(1..=64)
-    )]
-    threads: u16,
-
-    /// Address and TCP port where the proxy serves metrics, health and status over HTTP, or `off`.
-    /// Everyone who can reach it can read them [default: 127.0.0.1:9252, or nowhere if that port is
-    /// in use]
-    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_ADDRESS))]
-    metrics: Option<MetricsAddress>,
-
-    /// Print the final summary as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// Log more to stderr: -v progress, -vv what the proxy dropped and why (RUST_LOG overrides
-    /// this)
-    #[arg(short, long, action = ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    settings: Config,
 
     #[command(flatten)]
     compat: CompatOptions,
@@ -256,10 +99,6 @@ pub(crate) enum Command {
     Status(StatusOptions<Status>),
 }
 
-fn defaults() -> Config {
-    Config::default()
-}
-
 /// The definition of the command line.
 pub(crate) fn definition() -> clap::Command {
     Options::command()
@@ -272,16 +111,13 @@ pub(crate) fn definition() -> clap::Command {
 pub(crate) fn read(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Action<Config, Command>, clap::Error> {
-    let flags = definition().try_get_matches_from(line)?;
-    let mut options = Options::from_arg_matches(&flags)?;
-    if let Some(command) = options.command.take() {
+    let Parsed { options, has_file } = with_file::<Options>(line, |options| &options.config)?;
+    if let Some(command) = options.command {
         return Ok(Action::Command(command));
     }
-    let file = options.config.take();
-    let mut config = options.into_config();
-    add_file::<File>(&mut config, file.as_deref(), &flags)?;
+    let config = options.into_config();
     config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
-    Ok(Action::Run { config, has_file: file.is_some() })
+    Ok(Action::Run { config, has_file })
 }
 
 /// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
@@ -289,43 +125,19 @@ pub(crate) fn read(
 /// # Errors
 /// [`FileError`] says what is wrong with the file.
 pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError> {
-    let config = settings::<File>(path)?;
+    let config = options_of::<Options>(path)?.into_config();
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(addresses::remarks(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.copies_shortage());
     remarks.extend(config.idle_parity());
-    if !config.discovery && !config.announce.is_empty() {
-        remarks.push("announce has no effect while discovery is false".to_owned());
-    }
     Ok((config, remarks))
 }
 
 impl Options {
     fn into_config(self) -> Config {
-        Config {
-            nsdi24: self.compat.nsdi24(),
-            interfaces: distinct(self.interfaces),
-            listen: self.listen,
-            max_sessions: self.max_sessions,
-            max_sessions_per_source: self.max_sessions_per_source,
-            max_threshold: self.max_threshold,
-            idle_timeout: Duration::from_secs(self.idle_timeout),
-            keep: if self.no_keep { Some(Size::default()) } else { self.keep },
-            keep_per_session: self.keep_per_session,
-            parity: self.parity,
-            parity_percent: self.parity_percent,
-            key: self.key,
-            discovery: !self.no_discovery,
-            announce: self.announce,
-            promiscuous: self.promiscuous,
-            backend: self.capture.into(),
-            buffer: self.buffer,
-            threads: self.threads,
-            metrics: self.metrics,
-            json: self.json,
-            log: log_level(self.verbose),
-        }
+        let interfaces = distinct(self.settings.interfaces);
+        Config { interfaces, nsdi24: self.compat.nsdi24(), ..self.settings }
     }
 }
 
@@ -333,6 +145,8 @@ impl Options {
 mod tests {
     use super::*;
     use crate::config::LogLevel;
+    use crate::monitor::listener::MetricsAddress;
+    use crate::size::Size;
 
     fn config(line: &str) -> Result<Config, clap::Error> {
         match read(line.split_whitespace())? {
@@ -399,8 +213,8 @@ mod tests {
             "it can be read again"
         );
         assert_eq!(
-            (file.max_sessions, file.max_threshold, file.idle_timeout, file.log),
-            (7, 9, Duration::from_secs(5), LogLevel::Debug)
+            (file.max_sessions, file.max_threshold, file.idle_timeout, file.log.level()),
+            (7, 9, 5, LogLevel::Debug)
         );
         assert_eq!((file.keep(), file.keep_per_session), (Size::mebibytes(9), Size::bytes(99)));
         assert_eq!(file.metrics, Some(MetricsAddress::Off));
@@ -413,19 +227,20 @@ mod tests {
             (vec!["b".to_owned()], 1024, 9)
         );
         assert_eq!(both.metrics, "[::1]:7".parse().ok());
-        assert_eq!(with_file(text, "--no-keep").unwrap().keep(), Size::default());
         assert_eq!(with_file(text, "--keep 5M").unwrap().keep(), Size::mebibytes(5));
         assert_eq!(with_file("keep = 0", "-i a").unwrap().keep(), Size::default());
-        let percent = "interfaces = [\"a\"]\nparity-percent = 50";
-        assert_eq!(with_file(percent, "--no-keep").unwrap().parity_percent, 50);
-        assert!(both.discovery && both.log == LogLevel::Info && both.key == Some("other".into()));
+        assert!(
+            both.discovery
+                && both.log.level() == LogLevel::Info
+                && both.key == Some("other".into())
+        );
     }
 
     #[test]
     fn an_error_in_the_file_is_an_error_of_the_command_line() {
         let said = with_file("max-sessions = 0", "-i a").unwrap_err().to_string();
         assert!(
-            said.contains(":1: max-sessions: ") && said.contains("from 1 to 1000000"),
+            said.contains(":1: max-sessions: ") && said.contains("not in 1..=1000000"),
             "{said}"
         );
         let said = with_file("max-sessions = 3", "").unwrap_err().to_string();
@@ -463,8 +278,7 @@ mod tests {
             "p -i a --max-sessions-per-source 0",
             "p -i a --idle-timeout 0",
             "p -i a --keep many",
-            "p -i a --keep 1M --no-keep",
-            "p -i a --parity-percent 50 --no-keep",
+            "p -i a -v --log debug",
             "p -i a --metrics on",
             "p -i a,",
             "p -i=",
@@ -477,7 +291,7 @@ mod tests {
     #[test]
     fn help_shows_examples_and_defaults() {
         let help = Options::command().render_help().to_string();
-        for wanted in ["Examples:", "setcap", "[default: [::]:5252", "[default: 40]"] {
+        for wanted in ["Examples:", "setcap", "[default: `[::]:5252`", "[default: 40]"] {
             assert!(help.contains(wanted), "{wanted} in {help}");
         }
     }

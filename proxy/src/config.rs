@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgAction, Args, ValueEnum, value_parser};
 use nix::sys::sysinfo::sysinfo;
-use serde::Deserialize;
+use serde::Serialize;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 use thiserror::Error;
 
 use crate::capture::SpareCapture;
-use crate::capture::settings::{Backend, Settings};
+use crate::capture::settings::{Backend, Settings, interface_name};
+use crate::cli::values::{announced, listen, metrics_or_off};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::port;
@@ -28,61 +29,167 @@ const KEEP_PART: u64 = 8;
 /// The bytes that a session takes at most, without copies. A test measures fewer.
 const SESSION: u64 = 3584;
 
-/// The settings of a proxy.
-#[derive(Clone, Debug)]
+/// The settings of a proxy: the flags of its program, and the keys of its file.
+#[derive(Args, Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// The interfaces to capture on, in the operator's order: 1 to [`MAX_INTERFACES`] different
-    /// names.
+    /// Interface to capture on. Repeat the flag, or separate names by commas, for several
+    #[arg(
+        short,
+        long = "interface",
+        alias = "interfaces",
+        value_name = "IF",
+        value_delimiter = ',',
+        value_parser = interface_name
+    )]
     pub interfaces: Vec<String>,
-    /// The address and UDP port on which senders reach the proxy. `None`: all addresses of IPv6 and
-    /// IPv4, or of IPv4 if the kernel has no IPv6, at port 5252.
+
+    /// Address and UDP port on which senders reach this proxy; `0.0.0.0:5252` for IPv4 alone
+    /// [default: `[::]:5252` for IPv6 and IPv4, or `0.0.0.0:5252` if the kernel has no IPv6]
+    #[arg(short, long, value_name = "ADDR:PORT", value_parser = listen)]
     pub listen: Option<SocketAddr>,
-    /// Most sessions at once, 1 to 1,000,000.
+
+    /// Maximum number of sessions at once
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Self::default().max_sessions,
+        value_parser = value_parser!(u64).range(1..=1_000_000)
+    )]
     pub max_sessions: u64,
-    /// Most sessions at once for one source address, 1 to 1,000,000.
+
+    /// Maximum number of sessions at once for one IPv4 address or IPv6 /64
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Self::default().max_sessions_per_source,
+        value_parser = value_parser!(u64).range(1..=1_000_000)
+    )]
     pub max_sessions_per_source: u64,
-    /// Largest threshold that the proxy grants, 1 to 255.
+
+    /// Largest threshold that the proxy grants: an ordinary quACK identifies at most this many
+    /// missing packets
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = Self::default().max_threshold,
+        value_parser = value_parser!(u8).range(1..)
+    )]
     pub max_threshold: u8,
-    /// How long a session lasts after the last message of its sender, 1 second to 1 day.
-    pub idle_timeout: Duration,
-    /// Most memory for copies of datagrams, of all sessions together; 0 to keep none. The proxy
-    /// keeps copies of datagrams towards the senders that ask for copies, for less than a second.
-    /// `None`: 64 MiB, or an eighth of the machine's memory if that is less.
+
+    /// End a session this many seconds after the last message of its sender
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Self::default().idle_timeout,
+        value_parser = value_parser!(u64).range(1..=86_400)
+    )]
+    pub idle_timeout: u64,
+
+    /// Memory for copies, such as 64M; 0 keeps none. The proxy keeps encrypted datagrams to clients
+    /// that ask for copies. It repeats none that is older than a second, and writes none to disk
+    /// [default: 64M, or an eighth of the machine's memory if that is less]
+    #[arg(long, value_name = "BYTES")]
     pub keep: Option<Size>,
-    /// Most of this memory that one session can use. Below 64 KiB, no session keeps copies.
+
+    /// Maximum memory for the copies of one session. Below 64K, no session keeps copies
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().keep_per_session)]
     pub keep_per_session: Size,
-    /// Whether sessions that keep copies get parity.
+
+    /// Whether to send parity to clients that ask for it at the start of a session. From these
+    /// datagrams they rebuild what the near segment lost, without requesting each lost one. Parity
+    /// needs copies
+    #[arg(long, value_enum, default_value_t = Self::default().parity)]
     pub parity: ParityPolicy,
-    /// Most bytes of parity, in percent of a session's datagrams towards its client: 1 to 100.
+
+    /// Maximum bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
+    /// 16 KiB more
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Self::default().parity_percent,
+        value_parser = value_parser!(u8).range(1..=100)
+    )]
     pub parity_percent: u8,
-    /// The file of the secret key. Without it, the proxy makes a key at each start.
-    pub key: Option<PathBuf>,
-    /// Whether the proxy answers senders that look for a proxy on their path.
+
+    /// Do not answer senders that look for a proxy on their path. Only senders that know the
+    /// address find this one
+    #[arg(long = "no-discovery", action = ArgAction::SetFalse)]
     pub discovery: bool,
-    /// The addresses that these answers announce. If empty, the proxy announces the address in
-    /// `listen`, or those of the interface on which the sender's packets arrive.
+
+    /// Address and port to announce to senders that look for a proxy; one for IPv4 and one for IPv6
+    /// [default: those of the interface on which their packets arrive]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        conflicts_with = "discovery",
+        value_parser = announced
+    )]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub announce: Vec<SocketAddr>,
-    /// Whether to put the interfaces into promiscuous mode.
+
+    /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
+    /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
+    /// regular file that only its owner can read and write. Without this flag, the proxy makes a
+    /// key at each start
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// Put the interfaces into promiscuous mode, to capture packets to other machines, as on a
+    /// switch's mirror port
+    #[arg(long)]
     pub promiscuous: bool,
-    /// How to capture packets.
+
+    /// How to capture packets
+    #[arg(long = "capture", value_name = "HOW", value_enum, default_value_t)]
+    #[serde(rename = "capture")]
     pub backend: Backend,
-    /// Mebibytes of packets that may wait, for each interface and thread: 1 to 1024.
+
+    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a short
+    /// pause at the rate of the link (8 hold 4096 packets)
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = Self::default().buffer,
+        value_parser = value_parser!(u16).range(1..=1024)
+    )]
     pub buffer: u16,
-    /// Threads that share the packets by source address, 1 to 64.
+
+    /// Threads that share the packets by source address. With N threads, each admits 1/N of
+    /// --max-sessions, rounded up. One thread counts more than a million packets a second
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Self::default().threads,
+        value_parser = value_parser!(u16).range(1..=64)
+    )]
     pub threads: u16,
-    /// Where to serve metrics. `None`: at the default address, or nowhere if that is in use.
+
+    /// Address and TCP port where the proxy serves metrics, health and status over HTTP, or `off`.
+    /// Everyone who can reach it can read them [default: 127.0.0.1:9252, or nowhere if that port is
+    /// in use]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_ADDRESS))]
     pub metrics: Option<MetricsAddress>,
-    /// Whether to print the final summary as JSON.
+
+    /// How much to log to stderr
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub log: Log,
+
+    /// Print the final summary as one JSON object
+    #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
-    /// How much to log.
-    pub log: LogLevel,
+
     /// Settings for the wire format of NSDI '24. If set, the proxy uses that format in place of
     /// the Sidekick protocol.
+    #[arg(skip)]
+    #[serde(skip)]
     pub nsdi24: Option<Nsdi24>,
 }
 
 /// Whether the proxy sends parity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ParityPolicy {
     /// To clients that ask for it
@@ -92,29 +199,18 @@ pub enum ParityPolicy {
     Off,
 }
 
-impl ParityPolicy {
-    /// The name on the command line and in files.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-        }
-    }
-}
-
-/// How much the proxy logs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+/// How much a program logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Errors and warnings.
+    /// Errors and warnings
     #[default]
     Warn,
-    /// Progress, too.
+    /// Progress, too
     Info,
-    /// Also which messages were dropped, and why.
+    /// Also what the program did not do, and why
     Debug,
-    /// Everything.
+    /// Everything
     Trace,
 }
 
@@ -128,6 +224,39 @@ impl LogLevel {
             Self::Debug => "debug",
             Self::Trace => "trace",
         }
+    }
+}
+
+/// How much to log, as the operator says it.
+#[derive(Args, Clone, Copy, Debug, Default, Serialize)]
+pub struct Log {
+    /// Log this to stderr (RUST_LOG overrides this)
+    #[arg(id = "log", long = "log", value_name = "LEVEL", value_enum, default_value_t)]
+    #[serde(rename = "log")]
+    level: LogLevel,
+
+    /// Log more to stderr: -v is --log info, -vv is --log debug
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "log")]
+    #[serde(skip)]
+    verbose: u8,
+}
+
+impl Log {
+    /// The level.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        match self.verbose {
+            0 => self.level,
+            1 => LogLevel::Info,
+            2 => LogLevel::Debug,
+            _ => LogLevel::Trace,
+        }
+    }
+}
+
+impl From<LogLevel> for Log {
+    fn from(level: LogLevel) -> Self {
+        Self { level, verbose: 0 }
     }
 }
 
@@ -158,7 +287,7 @@ impl Default for Config {
             max_sessions: limits.max_sessions as u64,
             max_sessions_per_source: limits.max_sessions_per_source as u64,
             max_threshold: limits.max_threshold,
-            idle_timeout: limits.idle_timeout,
+            idle_timeout: limits.idle_timeout.as_secs(),
             keep: None,
             keep_per_session: Size::bytes(limits.keep_bytes_per_session as u64),
             parity: ParityPolicy::Auto,
@@ -172,7 +301,7 @@ impl Default for Config {
             threads: 1,
             metrics: None,
             json: false,
-            log: LogLevel::default(),
+            log: Log::default(),
             nsdi24: None,
         }
     }
@@ -230,7 +359,7 @@ impl Config {
             max_sessions_per_source: size(self.max_sessions_per_source),
             kept_sums: defaults.kept_sums.max(self.max_threshold),
             max_threshold: self.max_threshold,
-            idle_timeout: self.idle_timeout,
+            idle_timeout: Duration::from_secs(self.idle_timeout),
             keep_bytes: size(self.keep().get() / threads),
             keep_bytes_per_session: size(self.keep_per_session.get()),
             parity_percent: match self.parity {
@@ -321,40 +450,21 @@ impl Config {
     /// The settings as the lines of a configuration file.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let list = |texts: &[String]| {
-            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let mut lines = vec![
-            format!("interfaces = [{}]", list(&self.interfaces)),
-            format!("listen = \"{}\"", self.listen()),
-            format!("max-sessions = {}", self.max_sessions),
-            format!("max-sessions-per-source = {}", self.max_sessions_per_source),
-            format!("max-threshold = {}", self.max_threshold),
-            format!("idle-timeout = {}", self.idle_timeout.as_secs()),
-            format!("keep = \"{}\"", self.keep()),
-            format!("keep-per-session = \"{}\"", self.keep_per_session),
-            format!("parity = \"{}\"", self.parity.as_str()),
-            format!("parity-percent = {}", self.parity_percent),
-            format!("discovery = {}", self.discovery),
-        ];
-        if !self.announce.is_empty() {
-            let addresses: Vec<_> = self.announce.iter().map(SocketAddr::to_string).collect();
-            lines.push(format!("announce = [{}]", list(&addresses)));
-        }
-        if let Some(key) = &self.key {
-            lines.push(format!("key = {:?}", key.display().to_string()));
-        }
         let metrics = self.metrics.unwrap_or(MetricsAddress::At(DEFAULT_ADDRESS));
-        lines.extend([
-            format!("promiscuous = {}", self.promiscuous),
-            format!("capture = \"{}\"", self.backend.as_str()),
-            format!("buffer = {}", self.buffer),
-            format!("threads = {}", self.threads),
-            format!("metrics = \"{metrics}\""),
-            format!("log = \"{}\"", self.log.as_str()),
-        ]);
-        lines.join("\n") + "\n"
+        lines(&Self {
+            listen: Some(self.listen()),
+            keep: Some(self.keep()),
+            metrics: Some(metrics),
+            log: self.log.level().into(),
+            ..self.clone()
+        })
     }
+}
+
+/// The lines of a configuration file with these settings.
+pub(crate) fn lines(settings: &impl Serialize) -> String {
+    // Only a path that is no text prevents it.
+    toml::to_string(settings).unwrap_or_default()
 }
 
 #[cfg(test)]

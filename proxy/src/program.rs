@@ -19,7 +19,7 @@ use crate::{daemon, key};
 
 /// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(PROXY, read, |config| config.log, Config::memory_shortage, daemon::run, execute)
+    start(PROXY, read, |config| config.log.level(), Config::memory_shortage, daemon::run, execute)
 }
 
 /// Executes a command that does not run a proxy.

@@ -1,29 +1,17 @@
 //! The agent's command line.
 
-mod file;
-
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
-use sidekick_protocol::PublicKey;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use super::config::{AgentConfig, DEFAULT_METRICS, TunName};
-use super::filter::Selector;
+use super::config::AgentConfig;
 use super::status::AgentStatus;
 use crate::addresses::OwnAddresses;
-use crate::capture::settings::interface_name;
-use crate::cli::file::{FileError, distinct, settings};
-use crate::cli::shared::{
-    Action, Capture, StatusOptions, absent_interfaces, add_file, error, log_level,
-};
-use crate::cli::values::{metrics_or_off, proxy};
+use crate::cli::file::{FileError, Parsed, options_of, with_file};
+use crate::cli::shared::{Action, StatusOptions, absent_interfaces, distinct, error};
 use crate::monitor::listener::MetricsAddress;
-use crate::size::Size;
-use file::File;
 
 /// Fixed, because clap's own repeats every given flag in an error.
 const USAGE: &str = "\
@@ -85,111 +73,12 @@ struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Read this file (TOML). Its keys are the names of the flags, but `interfaces` stands for
-    /// --interface, and `log` for -v. --json has no key. Flags override the file
+    /// Read this file (TOML). Its keys are the names of the flags. Flags override it
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Interface of a lossy link, by which packets leave. Repeat the flag, or separate names by
-    /// commas, for several
-    #[arg(
-        short,
-        long = "interface",
-        value_name = "IF",
-        value_delimiter = ',',
-        value_parser = interface_name
-    )]
-    interfaces: Vec<String>,
-
-    /// TUN device by which this host receives copies of lost packets that have numbers, such as
-    /// those of calls and WireGuard, or `off`. The agent creates it [default: sidekick0, or none if
-    /// the agent cannot create it]
-    #[arg(long, value_name = "IF|off")]
-    tun: Option<TunName>,
-
-    /// Address and UDP port of the proxy of all flows. For flows with another source address than
-    /// this host's, the agent must find this proxy on their path [default: search the path of each
-    /// flow for a proxy]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
-    proxy: Option<SocketAddr>,
-
-    /// Accept only the proxy with this public key: 64 hexadecimal digits, which the proxy prints
-    /// when it starts [default: accept any proxy on the path]
-    #[arg(long, value_name = "KEY")]
-    proxy_key: Option<PublicKey>,
-
-    /// Help only these flows, by their destination or source. Repeat the flag, or separate
-    /// selectors by commas, for several [default: all flows whose packets are encrypted, or of a
-    /// protocol that bears them twice or out of order]
-    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
-    only: Vec<Selector>,
-
-    /// Never help these flows. This flag overrides --only
-    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
-    except: Vec<Selector>,
-
-    /// Help a flow from this packet on, so that short exchanges cost nothing. QUIC gets help from
-    /// its first or second packet
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = defaults().min_packets,
-        value_parser = value_parser!(u32).range(1..=1_000_000)
-    )]
-    min_packets: u32,
-
-    /// Most flows helped at once
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = defaults().max_flows,
-        value_parser = value_parser!(u32).range(1..=65_536)
-    )]
-    max_flows: u32,
-
-    /// Memory for copies of the last packets that left, of all flows together, such as 64M. The
-    /// agent writes no packet to disk
-    #[arg(long, value_name = "BYTES", default_value_t = defaults().memory)]
-    memory: Size,
-
-    /// Forget a flow this many seconds after its last packet
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = defaults().idle_timeout.as_secs(),
-        value_parser = value_parser!(u64).range(1..=86_400)
-    )]
-    idle_timeout: u64,
-
-    /// How to capture packets
-    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
-    capture: Capture,
-
-    /// Mebibytes of packets that may wait on each interface, for each direction: enough for a short
-    /// pause at the rate of the link (4 hold 2048 packets)
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = defaults().buffer,
-        value_parser = value_parser!(u16).range(1..=1024)
-    )]
-    buffer: u16,
-
-    /// Address and TCP port where the agent serves metrics, health and status over HTTP, or `off`.
-    /// Everyone who can reach it can read them [default: 127.0.0.1:9253, or nowhere if that port is
-    /// in use]
-    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_METRICS))]
-    metrics: Option<MetricsAddress>,
-
-    /// Print the final summary as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// Log more to stderr: -v progress, and when and why the help for a flow begins and ends; -vv
-    /// also the proxies that the agent does not ask, and why other flows get no help (RUST_LOG
-    /// overrides this)
-    #[arg(short, long, action = ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    settings: AgentConfig,
 }
 
 /// What the program does instead of running.
@@ -205,10 +94,6 @@ pub(super) enum Command {
     Status(StatusOptions<AgentStatus>),
 }
 
-fn defaults() -> AgentConfig {
-    AgentConfig::default()
-}
-
 /// The definition of the command line.
 pub(crate) fn definition() -> clap::Command {
     Options::command()
@@ -221,16 +106,13 @@ pub(crate) fn definition() -> clap::Command {
 pub(super) fn read(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Action<AgentConfig, Command>, clap::Error> {
-    let flags = definition().try_get_matches_from(line)?;
-    let mut options = Options::from_arg_matches(&flags)?;
-    if let Some(command) = options.command.take() {
+    let Parsed { options, has_file } = with_file::<Options>(line, |options| &options.config)?;
+    if let Some(command) = options.command {
         return Ok(Action::Command(command));
     }
-    let file = options.config.take();
-    let mut config = options.into_config();
-    add_file::<File>(&mut config, file.as_deref(), &flags)?;
+    let config = options.into_config();
     config.check().map_err(|conflict| error(ErrorKind::ValueValidation, &conflict))?;
-    Ok(Action::Run { config, has_file: file.is_some() })
+    Ok(Action::Run { config, has_file })
 }
 
 /// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
@@ -238,7 +120,7 @@ pub(super) fn read(
 /// # Errors
 /// [`FileError`] says what is wrong with the file.
 pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileError> {
-    let config = settings::<File>(path)?;
+    let config = options_of::<Options>(path)?.into_config();
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
     remarks.extend(foreign_addresses(&config));
     remarks.extend(config.memory_shortage());
@@ -264,30 +146,16 @@ fn foreign_addresses(config: &AgentConfig) -> impl Iterator<Item = String> {
 
 impl Options {
     fn into_config(self) -> AgentConfig {
-        AgentConfig {
-            interfaces: distinct(self.interfaces),
-            tun: self.tun,
-            proxy: self.proxy,
-            proxy_key: self.proxy_key,
-            only: self.only,
-            except: self.except,
-            min_packets: self.min_packets,
-            max_flows: self.max_flows,
-            memory: self.memory,
-            idle_timeout: Duration::from_secs(self.idle_timeout),
-            backend: self.capture.into(),
-            buffer: self.buffer,
-            metrics: self.metrics,
-            json: self.json,
-            log: log_level(self.verbose),
-        }
+        AgentConfig { interfaces: distinct(self.settings.interfaces), ..self.settings }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::filter::Selector;
     use crate::config::LogLevel;
+    use crate::size::Size;
 
     fn config(line: &str) -> Result<AgentConfig, clap::Error> {
         match read(line.split_whitespace())? {
@@ -352,8 +220,8 @@ mod tests {
         assert_eq!(texts(&file.only), ["443", "10.0.0.0/8"]);
         assert_eq!(texts(&file.except), ["10.1.0.0/16:1-9"]);
         assert_eq!((file.min_packets, file.max_flows, file.buffer), (2, 3, 6));
-        assert_eq!((file.memory, file.idle_timeout), (Size::mebibytes(4), Duration::from_secs(5)));
-        assert_eq!((file.metrics, file.log), (Some(MetricsAddress::Off), LogLevel::Debug));
+        assert_eq!((file.memory, file.idle_timeout), (Size::mebibytes(4), 5));
+        assert_eq!((file.metrics, file.log.level()), (Some(MetricsAddress::Off), LogLevel::Debug));
         let other = "cd".repeat(32);
         let flags = format!(
             "-i b --proxy 192.0.2.2:2 --proxy-key {other} --only 80,81 --only 82 --except 8.8.8.8 \
@@ -392,7 +260,7 @@ mod tests {
             assert!(error.contains(said), "{line}: {error}");
         }
         let said = with_file("max-flows = 0", "-i a").unwrap_err().to_string();
-        assert!(said.contains(":1: max-flows: ") && said.contains("from 1 to 65536"), "{said}");
+        assert!(said.contains(":1: max-flows: ") && said.contains("not in 1..=65536"), "{said}");
     }
 
     #[test]

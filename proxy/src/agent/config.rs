@@ -4,16 +4,18 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
 
+use clap::{Args, value_parser};
 use nix::sys::sysinfo::sysinfo;
+use serde::{Serialize, Serializer};
 use sidekick_protocol::PublicKey;
 use thiserror::Error;
 
 use super::filter::{Filter, Selector};
 use super::flow;
 use crate::capture::settings::{Backend, Settings, interface_name};
-use crate::config::{LogLevel, MAX_INTERFACES};
+use crate::cli::values::{metrics_or_off, proxy};
+use crate::config::{Log, MAX_INTERFACES, lines};
 use crate::monitor::listener::MetricsAddress;
 use crate::size::Size;
 
@@ -64,39 +66,124 @@ impl fmt::Display for TunName {
     }
 }
 
-/// The settings of an agent.
-#[derive(Clone, Debug)]
+impl Serialize for TunName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The settings of an agent: the flags of its program, and the keys of its file.
+#[derive(Args, Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct AgentConfig {
-    /// The interfaces whose leaving flows are helped: 1 to [`MAX_INTERFACES`] different names.
+    /// Interface of a lossy link, by which packets leave. Repeat the flag, or separate names by
+    /// commas, for several
+    #[arg(
+        short,
+        long = "interface",
+        alias = "interfaces",
+        value_name = "IF",
+        value_delimiter = ',',
+        value_parser = interface_name
+    )]
     pub interfaces: Vec<String>,
-    /// The TUN device. `None`: the default one, or none if that cannot be created.
+
+    /// TUN device by which this host receives copies of lost packets that have numbers, such as
+    /// those of calls and WireGuard, or `off`. The agent creates it [default: sidekick0, or none if
+    /// the agent cannot create it]
+    #[arg(long, value_name = "IF|off")]
     pub tun: Option<TunName>,
-    /// The proxy's address, or `None` to look for proxies on the path of each flow.
+
+    /// Address and UDP port of the proxy of all flows. For flows with another source address than
+    /// this host's, the agent must find this proxy on their path [default: search the path of each
+    /// flow for a proxy]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = proxy)]
     pub proxy: Option<SocketAddr>,
-    /// The key that the proxy must hold, or `None` to accept any proxy on the path.
+
+    /// Accept only the proxy with this public key: 64 hexadecimal digits, which the proxy prints
+    /// when it starts [default: accept any proxy on the path]
+    #[arg(long, value_name = "KEY")]
+    #[serde(serialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub proxy_key: Option<PublicKey>,
-    /// Help these flows alone; if empty, all.
+
+    /// Help only these flows, by their destination or source. Repeat the flag, or separate
+    /// selectors by commas, for several [default: all flows whose packets are encrypted, or of a
+    /// protocol that bears them twice or out of order]
+    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     pub only: Vec<Selector>,
-    /// Never help these flows.
+
+    /// Never help these flows. This flag overrides --only
+    #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     pub except: Vec<Selector>,
-    /// Help a flow from this packet on, and QUIC from its first or second: 1 to 1,000,000.
+
+    /// Help a flow from this packet on, so that short exchanges cost nothing. QUIC gets help from
+    /// its first or second packet
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Self::default().min_packets,
+        value_parser = value_parser!(u32).range(1..=1_000_000)
+    )]
     pub min_packets: u32,
-    /// Most flows that are helped at once: 1 to 65,536.
+
+    /// Most flows helped at once
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Self::default().max_flows,
+        value_parser = value_parser!(u32).range(1..=65_536)
+    )]
     pub max_flows: u32,
-    /// Most memory for the copies of leaving packets, of all flows together.
+
+    /// Memory for copies of the last packets that left, of all flows together, such as 64M. The
+    /// agent writes no packet to disk
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().memory)]
     pub memory: Size,
-    /// Forget a flow this long after its last packet: 1 second to 1 day.
-    pub idle_timeout: Duration,
-    /// How to capture packets.
+
+    /// Forget a flow this many seconds after its last packet
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Self::default().idle_timeout,
+        value_parser = value_parser!(u64).range(1..=86_400)
+    )]
+    pub idle_timeout: u64,
+
+    /// How to capture packets
+    #[arg(long = "capture", value_name = "HOW", value_enum, default_value_t)]
+    #[serde(rename = "capture")]
     pub backend: Backend,
-    /// Mebibytes of packets that may wait, for each interface and direction: 1 to 1024.
+
+    /// Mebibytes of packets that may wait on each interface, for each direction: enough for a short
+    /// pause at the rate of the link (4 hold 2048 packets)
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = Self::default().buffer,
+        value_parser = value_parser!(u16).range(1..=1024)
+    )]
     pub buffer: u16,
-    /// Where to serve metrics. `None`: at the default address, or nowhere if that is in use.
+
+    /// Address and TCP port where the agent serves metrics, health and status over HTTP, or `off`.
+    /// Everyone who can reach it can read them [default: 127.0.0.1:9253, or nowhere if that port is
+    /// in use]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_METRICS))]
     pub metrics: Option<MetricsAddress>,
-    /// Whether to print the final summary as JSON.
+
+    /// How much to log to stderr.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub log: Log,
+
+    /// Print the final summary as one JSON object
+    #[arg(long)]
+    #[serde(skip)]
     pub json: bool,
-    /// How much to log.
-    pub log: LogLevel,
+}
+
+/// Writes a value as its text.
+fn text<S: Serializer>(value: &Option<PublicKey>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&value.map(|value| value.to_string()).unwrap_or_default())
 }
 
 /// Why an agent cannot run with an [`AgentConfig`].
@@ -132,12 +219,12 @@ impl Default for AgentConfig {
             min_packets: 8,
             max_flows: 256,
             memory: Size::mebibytes(32),
-            idle_timeout: Duration::from_secs(30),
+            idle_timeout: 30,
             backend: Backend::default(),
             buffer: 4,
             metrics: None,
             json: false,
-            log: LogLevel::default(),
+            log: Log::default(),
         }
     }
 }
@@ -235,28 +322,13 @@ impl AgentConfig {
     /// The settings as the lines of a configuration file.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let list = |texts: Vec<String>| {
-            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let selectors = |of: &[Selector]| list(of.iter().map(Selector::to_string).collect());
-        let mut lines = vec![format!("interfaces = [{}]", list(self.interfaces.clone()))];
-        lines.push(format!("tun = \"{}\"", self.tun_name()));
-        lines.extend(self.proxy.map(|proxy| format!("proxy = \"{proxy}\"")));
-        lines.extend(self.proxy_key.map(|key| format!("proxy-key = \"{key}\"")));
         let metrics = self.metrics.unwrap_or(MetricsAddress::At(DEFAULT_METRICS));
-        lines.extend([
-            format!("only = [{}]", selectors(&self.only)),
-            format!("except = [{}]", selectors(&self.except)),
-            format!("min-packets = {}", self.min_packets),
-            format!("max-flows = {}", self.max_flows),
-            format!("memory = \"{}\"", self.memory),
-            format!("idle-timeout = {}", self.idle_timeout.as_secs()),
-            format!("capture = \"{}\"", self.backend.as_str()),
-            format!("buffer = {}", self.buffer),
-            format!("metrics = \"{metrics}\""),
-            format!("log = \"{}\"", self.log.as_str()),
-        ]);
-        lines.join("\n") + "\n"
+        lines(&Self {
+            tun: self.tun_name().parse().ok(),
+            metrics: Some(metrics),
+            log: self.log.level().into(),
+            ..self.clone()
+        })
     }
 
     /// How to capture on each interface.

@@ -611,7 +611,7 @@ fn limits(config: &AgentConfig, delivers: bool) -> Limits {
         min_packets: config.min_packets,
         max_flows: usize::try_from(config.max_flows).unwrap_or(usize::MAX),
         memory: usize::try_from(config.memory.get()).unwrap_or(usize::MAX),
-        idle_timeout: config.idle_timeout,
+        idle_timeout: Duration::from_secs(config.idle_timeout),
         delivers,
     }
 }

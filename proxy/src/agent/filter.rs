@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
 use sidekick_protocol::{DEFAULT_PORT, Flow};
 use thiserror::Error;
 
@@ -236,6 +237,12 @@ pub struct Filter {
     pub only: Vec<Selector>,
     /// Never these.
     pub except: Vec<Selector>,
+}
+
+impl Serialize for Selector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Filter {

@@ -12,7 +12,14 @@ use crate::program::{print_check, start};
 
 /// Runs the agent's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(AGENT, read, |config| config.log, AgentConfig::memory_shortage, daemon::run, execute)
+    start(
+        AGENT,
+        read,
+        |config| config.log.level(),
+        AgentConfig::memory_shortage,
+        daemon::run,
+        execute,
+    )
 }
 
 /// Executes a command that does not run an agent.

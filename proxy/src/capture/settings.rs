@@ -1,33 +1,22 @@
 //! How to capture on an interface.
 
-use serde::Deserialize;
+use clap::ValueEnum;
+use serde::Serialize;
 
 /// The most bytes in the name of an interface, by `IFNAMSIZ` of Linux.
 const MAX_NAME: usize = 15;
 
 /// How a capture reads packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// By a ring, or by pnet if the kernel grants no ring.
+    /// By a ring that the kernel shares, or by pnet if the kernel grants no ring
     #[default]
     Auto,
-    /// By a ring that the kernel shares: no system call for a packet.
+    /// By a ring that the kernel shares: no system call for a packet
     Ring,
-    /// By the library pnet: two system calls for each packet.
+    /// By the library pnet: two system calls for each packet
     Pnet,
-}
-
-impl Backend {
-    /// The backend's name on the command line and in files.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Ring => "ring",
-            Self::Pnet => "pnet",
-        }
-    }
 }
 
 /// Which packets of an interface a capture shows.

@@ -45,7 +45,7 @@ pub(super) struct CompatOptions {
         requires = "quack_to",
         conflicts_with_all = [
             "max_sessions", "max_sessions_per_source", "max_threshold", "idle_timeout", "key",
-            "no_discovery", "announce", "threads"
+            "discovery", "announce", "threads"
         ]
     )]
     compat: Option<WireFormat>,

@@ -6,14 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use clap::Args;
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
 
-use super::file::{Keys, read};
 use super::values::metrics;
-use crate::capture::settings::Backend;
-use crate::config::LogLevel;
 use crate::monitor::ask::ask;
 use crate::monitor::listener::MetricsAddress;
 use crate::monitor::server::ALL_ROWS;
@@ -32,28 +28,6 @@ pub(crate) enum Action<C, D> {
     },
     /// To do something else.
     Command(D),
-}
-
-/// The values of --capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Capture {
-    /// By a ring that the kernel shares, or by pnet if the kernel grants no ring
-    #[default]
-    Auto,
-    /// By a ring that the kernel shares: no system call for a packet
-    Ring,
-    /// By the library pnet: two system calls for each packet
-    Pnet,
-}
-
-impl From<Capture> for Backend {
-    fn from(capture: Capture) -> Self {
-        match capture {
-            Capture::Auto => Self::Auto,
-            Capture::Ring => Self::Ring,
-            Capture::Pnet => Self::Pnet,
-        }
-    }
 }
 
 /// The options of `status`, for the program whose status is `S`.
@@ -127,30 +101,15 @@ impl<S: ProgramStatus> StatusOptions<S> {
     }
 }
 
-/// Adds the settings of `file`, if there is one, to those of the `flags` in `config`. A flag that
-/// the operator has given overrides the file.
-///
-/// # Errors
-/// What is wrong with the file.
-pub(crate) fn add_file<K: Keys>(
-    config: &mut K::Config,
-    file: Option<&Path>,
-    flags: &ArgMatches,
-) -> Result<(), clap::Error> {
-    let Some(file) = file else { return Ok(()) };
-    let keys: K = read(file).map_err(|cause| error(ErrorKind::InvalidValue, &cause))?;
-    keys.apply(config, |flag| flags.value_source(flag) == Some(ValueSource::CommandLine));
-    Ok(())
-}
-
-/// The level of this many -v.
-pub(crate) fn log_level(verbose: u8) -> LogLevel {
-    match verbose {
-        0 => LogLevel::Warn,
-        1 => LogLevel::Info,
-        2 => LogLevel::Debug,
-        _ => LogLevel::Trace,
+/// The same names in their order, each once.
+pub(crate) fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
     }
+    distinct
 }
 
 /// An error of the command line. Without the usage: the sentence names its own remedy.

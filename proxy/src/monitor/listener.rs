@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 use tracing::warn;
 
@@ -57,6 +58,12 @@ impl fmt::Display for MetricsAddress {
             Self::Off => f.write_str("off"),
             Self::At(address) => address.fmt(f),
         }
+    }
+}
+
+impl Serialize for MetricsAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
