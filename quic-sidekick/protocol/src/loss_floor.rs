@@ -7,8 +7,7 @@
 
 mod evidence;
 
-pub(crate) use evidence::Count;
-use evidence::{Evidence, Verdict};
+use evidence::{Count, Evidence, Verdict};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -165,6 +164,8 @@ pub(crate) struct LossFloor {
     by_queue: Evidence,
     faded: Option<Instant>,
     reported: Option<Instant>,
+    /// Copies of late, which are not among the evidence: they follow losses.
+    copies: Count,
     /// Outages of late.
     outages: f32,
     /// How long the latest reported packet waited in a queue.
@@ -193,6 +194,7 @@ impl LossFloor {
             by_queue: Evidence::by_queue(),
             faded: None,
             reported: None,
+            copies: Count::default(),
             outages: 0.0,
             queue: Duration::ZERO,
             tolerated,
@@ -357,9 +359,15 @@ impl LossFloor {
         self.change(sent, |count| count.lose(before));
     }
 
-    /// Whether chance does not explain why these packets were lost more often than all others.
-    pub(crate) fn is_less_than(&self, packets: Count) -> bool {
-        self.by_load.is_less_than(packets, RARE_CHANCE)
+    /// Notes what became of copies: so many consecutive ones were lost, and so many arrived.
+    /// Returns whether chance does not explain why more of them are lost than of other packets.
+    pub(crate) fn on_copies(&mut self, lost: u32, arrived: u32) -> bool {
+        self.copies += Count::of(lost, arrived);
+        let congestion = lost > 0 && self.by_load.is_exceeded_by(self.copies, RARE_CHANCE);
+        if congestion {
+            self.copies = Count::default();
+        }
+        congestion
     }
 
     /// Whether the loss of a packet that was sent then is congestion. `counted` says whether it is
@@ -440,6 +448,7 @@ impl LossFloor {
         self.faded = Some(if steps == u8::MAX { now } else { since + step * steps.into() });
         let factor = 0.5_f32.powf(f32::from(steps) / STEPS as f32);
         self.outages *= factor;
+        self.copies.fade(factor);
         self.by_load.fade(factor);
         self.by_queue.fade(factor);
     }

@@ -6,12 +6,10 @@ const DEVIATIONS: f32 = 2.5;
 const ASSUMED: f32 = 2.0;
 /// Evidence informs if it had shown so many independent losses, had they been random.
 const INFORMING: f32 = 4.0;
-/// A count of the latest packets has about so many.
-const WINDOW: f32 = 128.0;
 
 /// Packets, and losses among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Count {
+pub(super) struct Count {
     packets: f32,
     lost: f32,
     /// The sum of the squares of the lengths of runs of losses.
@@ -59,14 +57,16 @@ impl Count {
         more
     }
 
-    /// Counts packets, whose losses are not known to be consecutive. What is older than about
-    /// [`WINDOW`] packets counts half.
-    pub(crate) fn add(&mut self, lost: u32, arrived: u32) {
-        let factor = if self.packets > WINDOW { 0.5 } else { 1.0 };
+    /// So many consecutive packets that were lost, and so many that arrived.
+    pub(super) fn of(lost: u32, arrived: u32) -> Self {
         let (lost, arrived) = (lost as f32, arrived as f32);
-        self.packets = self.packets * factor + lost + arrived;
-        self.lost = self.lost * factor + lost;
-        self.squares = self.squares * factor + lost;
+        Self { packets: lost + arrived, lost, squares: lost * lost }
+    }
+
+    pub(super) fn fade(&mut self, factor: f32) {
+        self.packets *= factor;
+        self.lost *= factor;
+        self.squares *= factor;
     }
 
     /// The mean length of a lost packet's run.
@@ -147,16 +147,13 @@ impl Evidence {
 
     /// Multiplies everything by this factor.
     pub(super) fn fade(&mut self, factor: f32) {
-        for class in &mut self.classes {
-            class.packets *= factor;
-            class.lost *= factor;
-            class.squares *= factor;
-        }
+        self.classes.iter_mut().for_each(|class| class.fade(factor));
     }
 
     /// Whether chance does not explain why these packets were lost more often than those of all
-    /// classes.
-    pub(super) fn is_less_than(&self, packets: Count, chance: f32) -> bool {
+    /// classes. Their own runs are no measure of chance: of an answer that it has no room for, a
+    /// policer lets only the beginning pass.
+    pub(super) fn is_exceeded_by(&self, packets: Count, chance: f32) -> bool {
         let mut sum = Count::default();
         self.classes.iter().for_each(|class| sum += *class);
         deviations(sum, packets, sum.run().max(1.0)) > chance

@@ -71,13 +71,6 @@ struct Waiting {
     bytes: Vec<u8>,
 }
 
-/// What became of copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Copies {
-    pub(super) lost: u32,
-    pub(super) arrived: u32,
-}
-
 /// A request to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
@@ -115,8 +108,9 @@ pub(super) struct Fetcher {
     /// The longest copy that arrived whole, and the longest that arrived in parts.
     longest_whole: usize,
     longest_split: usize,
-    /// Copies that the proxy sent, so far as others of the same range show.
-    pub(super) copies: Copies,
+    /// Consecutive copies that were lost, as others of the same range show, and how many of these
+    /// arrived after them.
+    pub(super) copies: Vec<(u32, u32)>,
     /// Gaps of which the proxy has a copy, or none.
     pub(super) fates: Vec<(u64, Fate)>,
 }
@@ -194,7 +188,7 @@ impl Fetcher {
         retry: Duration,
         now: Instant,
     ) -> bool {
-        if !self.is_recent(copy.number) {
+        if !self.is_recent(copy.number) || copy.total > MOST {
             return false;
         }
         let longest = match copy.part {
@@ -210,8 +204,10 @@ impl Fetcher {
         let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
         self.fates.extend(wanted.gap.map(|gap| (gap, Fate::Lost(copy.total.into()))));
         wanted.rest = copy.total.saturating_sub(copy.index).saturating_sub(1);
-        self.copies.lost += u32::from(skipped);
-        self.copies.arrived += 1;
+        // The loss of a single copy cannot show, so neither does its arrival.
+        if copy.total > 1 {
+            self.copies.push((skipped.into(), 1));
+        }
         let after = wanted.fetched.or(wanted.range.after);
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
         (wanted.tries, wanted.due) = (0, now + retry);
@@ -326,7 +322,9 @@ impl Fetcher {
             for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
                 // Request only the part that is still missing.
                 wanted.range.after = wanted.fetched.take().or(wanted.range.after);
-                self.copies.lost += u32::from(std::mem::take(&mut wanted.rest));
+                if wanted.rest > 0 {
+                    self.copies.push((std::mem::take(&mut wanted.rest).into(), 0));
+                }
                 wanted.range.in_parts = splits || wanted.tries >= TRIES_WHOLE;
                 wanted.next = 0;
                 wanted.tries += 1;

@@ -132,7 +132,11 @@ impl Sender {
             for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
             }
-            if self.arrivals.on_copies(std::mem::take(&mut fetcher.copies)) {
+            let mut congestion = false;
+            for (lost, arrived) in fetcher.copies.drain(..) {
+                congestion |= self.arrivals.on_copies(lost, arrived);
+            }
+            if congestion {
                 session.on_congestion(now);
             }
         }

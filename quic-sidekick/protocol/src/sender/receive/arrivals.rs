@@ -1,8 +1,7 @@
 //! Which losses of the reverse flow are congestion (SPEC.md, section 7.12).
 
 use super::overtaking::Overtaking;
-use crate::loss_floor::{Count, LossFloor, Lost, NearLoss};
-use crate::sender::fetcher::Copies;
+use crate::loss_floor::{LossFloor, Lost, NearLoss};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -85,8 +84,6 @@ pub(in crate::sender) struct Arrivals {
     random_share: f32,
     /// When a gap was last found that the near segment did not cause.
     elsewhere: Option<Instant>,
-    /// Copies of late.
-    copies: Count,
     /// How much of gaps of unknown fate is still to be counted, below one.
     uncounted: f32,
     /// Scratch, kept to avoid allocation.
@@ -106,7 +103,6 @@ impl Default for Arrivals {
             near_share: None,
             random_share: 1.0,
             elsewhere: None,
-            copies: Count::default(),
             uncounted: 0.0,
             lost: Vec::new(),
         }
@@ -179,15 +175,11 @@ impl Arrivals {
         congestion
     }
 
-    /// Notes what became of copies. Returns whether the near segment loses so many more of them
-    /// than of originals that they are congestion themselves.
-    pub(in crate::sender) fn on_copies(&mut self, copies: Copies) -> bool {
-        self.copies.add(copies.lost, copies.arrived);
-        let congestion = copies.lost > 0 && self.floor.is_less_than(self.copies);
-        if congestion {
-            self.copies = Count::default();
-        }
-        congestion
+    /// Notes that so many consecutive copies were lost, and so many arrived. Returns whether the
+    /// near segment loses so many more of them than of originals that they are congestion
+    /// themselves. Where datagrams are often late, so are copies.
+    pub(in crate::sender) fn on_copies(&mut self, lost: u32, arrived: u32) -> bool {
+        self.overtaking.patience().is_zero() && self.floor.on_copies(lost, arrived)
     }
 
     /// When to request copies of a gap: late datagrams close many gaps by themselves. `longest` is
