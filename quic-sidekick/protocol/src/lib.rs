@@ -58,6 +58,7 @@ pub mod keys;
 #[cfg(not(feature = "testing"))]
 #[allow(unreachable_pub, reason = "the feature `testing` makes it public")]
 mod keys;
+mod least;
 mod loss_floor;
 pub mod observer;
 mod prologue;

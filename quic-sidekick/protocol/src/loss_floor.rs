@@ -7,6 +7,7 @@
 
 mod evidence;
 
+use crate::least::Least;
 use evidence::{Count, Evidence, Verdict};
 use std::collections::VecDeque;
 use std::fmt;
@@ -105,8 +106,6 @@ const RUN: f32 = 8.0;
 const RECENT: f32 = 0.4;
 /// Losses in longer runs reach a controller together, so it does not ignore them.
 const EVEN: f32 = 3.0;
-/// How long a floor is remembered.
-const REMEMBERED: Duration = Duration::from_secs(10);
 /// After so long without a report, the fate of what was sent meanwhile is not known.
 const SILENCE: Duration = Duration::from_secs(10);
 /// So many standard deviations of an excess prove nothing. A loss is compared with several floors,
@@ -130,31 +129,6 @@ struct Interval {
     place: Option<[usize; 2]>,
 }
 
-/// The least floor of the last ten to twenty seconds. Overload that lasts raises the loss at all
-/// loads.
-#[derive(Debug, Default)]
-struct Least {
-    until: Option<Instant>,
-    before: Option<f32>,
-    current: Option<f32>,
-}
-
-impl Least {
-    fn note(&mut self, floor: Option<f32>, now: Instant) {
-        if self.until.is_none_or(|until| until <= now) {
-            // After a pause, the floor of the time before it is too old.
-            let is_recent = self.until.is_some_and(|until| now < until + REMEMBERED);
-            self.before = self.current.take().filter(|_| is_recent);
-            self.until = Some(now + REMEMBERED);
-        }
-        self.current = self.current.into_iter().chain(floor).reduce(f32::min);
-    }
-
-    fn get(&self) -> f32 {
-        self.before.into_iter().chain(self.current).fold(1.0, f32::min)
-    }
-}
-
 /// Tells congestion from random loss.
 #[derive(Debug)]
 pub(crate) struct LossFloor {
@@ -175,7 +149,8 @@ pub(crate) struct LossFloor {
     /// What the controller is still to hear, below one packet.
     unheard: f32,
     latest: NearLoss,
-    least: Least,
+    /// The least floor of late. Overload that lasts raises the loss at all loads.
+    least: Least<f32>,
     /// The latest tag of a packet that is no repetition.
     newest: Option<u64>,
     /// Bytes of repetitions in the latest interval.
@@ -416,7 +391,7 @@ impl LossFloor {
 
     /// The share of the present losses that is congestion, if some are.
     fn proven_share(&self, verdicts: &[Verdict; 2]) -> Option<f32> {
-        let least = self.least.get();
+        let least = self.least.get().unwrap_or(1.0);
         let above = |verdict: &Verdict| 1.0 - self.hidden(verdict.floor.min(least)) / verdict.rate;
         let proven = verdicts.iter().filter(|verdict| verdict.exceeds && verdict.rate > 0.0);
         proven.map(above).reduce(f32::max).map(|share| share.clamp(0.0, 1.0))

@@ -1,5 +1,6 @@
 //! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
+use crate::least::Least;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,6 @@ type Nanos = u64;
 
 /// The granularity of timers (RFC 9002, section 6.1.2).
 const GRANULARITY: Nanos = 1_000_000;
-/// The shortest sample counts for at least this time.
-const RECENT: Duration = Duration::from_secs(10);
 /// The number of samples that distinguish a queue from jitter.
 const LAST: usize = 16;
 /// The assumed value before the first measurement.
@@ -71,11 +70,11 @@ pub(super) struct NearRtt {
     /// it can claim any waiting time.
     least: Option<Nanos>,
     guess: Option<Guess>,
-    recent: Recent,
+    recent: Least<Nanos>,
     /// When a quACK last yielded a sample.
     sampled: Option<Instant>,
     /// The shortest recent sample of quACKs alone.
-    recent_quacks: Recent,
+    recent_quacks: Least<Nanos>,
     last: VecDeque<Nanos>,
     /// The least of them.
     least_of_last: Nanos,
@@ -91,7 +90,7 @@ struct Jitter {
     samples: usize,
     /// The least recent mean. A queue that grows and shrinks raises the mean, but rarely for ten
     /// seconds without a break.
-    recent: Recent,
+    recent: Least<Nanos>,
 }
 
 impl Jitter {
@@ -101,34 +100,6 @@ impl Jitter {
         self.samples += 1;
         if self.samples >= LAST {
             self.recent.note(self.mean, now);
-        }
-    }
-}
-
-/// The least value of the last ten to thirty seconds, because a path may become longer for good.
-#[derive(Debug, Default)]
-struct Recent {
-    /// When `current` becomes `before`.
-    until: Option<Instant>,
-    before: Option<Nanos>,
-    current: Option<Nanos>,
-}
-
-impl Recent {
-    fn note(&mut self, sample: Nanos, now: Instant) {
-        if self.until.is_none_or(|until| until <= now) {
-            // After a pause, the value of the time before it is too old.
-            let is_recent = self.until.is_some_and(|until| now < until + RECENT);
-            self.before = self.current.filter(|_| is_recent);
-            (self.until, self.current) = (Some(now + RECENT), None);
-        }
-        self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
-    }
-
-    fn least(&self) -> Option<Nanos> {
-        match (self.before, self.current) {
-            (Some(before), Some(current)) => Some(before.min(current)),
-            (before, current) => before.or(current),
         }
     }
 }
@@ -227,19 +198,19 @@ impl NearRtt {
     /// The excess of the smoothed value over the shortest recent sample.
     pub(super) fn queueing(&self) -> Option<Duration> {
         self.smoothed
-            .zip(self.recent.least())
+            .zip(self.recent.get())
             .map(|(smoothed, least)| Duration::from_nanos(smoothed.saturating_sub(least)))
     }
 
     /// The excess of the latest sample over the shortest recent one.
     pub(super) fn latest_queue(&self) -> Duration {
-        let least = self.recent.least().unwrap_or(self.latest);
+        let least = self.recent.get().unwrap_or(self.latest);
         Duration::from_nanos(self.latest.saturating_sub(least))
     }
 
     /// The least excess of the last samples over the shortest recent one.
     pub(super) fn standing(&self) -> Option<Duration> {
-        let least = self.recent_quacks.least()?;
+        let least = self.recent_quacks.get()?;
         let latest = self.last.front().map(|_| self.least_of_last)?;
         Some(Duration::from_nanos(latest.saturating_sub(least)))
     }
@@ -252,12 +223,12 @@ impl NearRtt {
 
     /// The mean difference of successive samples of quACKs, the least recent one.
     fn jitter(&self) -> Option<Nanos> {
-        self.jitter.recent.least()
+        self.jitter.recent.get()
     }
 
     /// Whether a queue grows (SPEC.md, section 7.10).
     pub(super) fn queue_grows(&self) -> bool {
-        let (Some(least), Some(late)) = (self.recent.least(), self.least_of_three()) else {
+        let (Some(least), Some(late)) = (self.recent.get(), self.least_of_three()) else {
             return false;
         };
         let jitter = self.jitter();

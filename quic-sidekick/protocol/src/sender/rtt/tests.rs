@@ -179,15 +179,3 @@ fn a_longer_path_is_no_queue_for_long() {
     assert!(after(400));
     assert!(!after(2000));
 }
-
-/// Nothing measures the path in a pause.
-#[test]
-#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
-fn a_sample_before_a_long_pause_is_not_recent() {
-    for (pause, expected) in [(15, 20), (25, 50)] {
-        let (now, mut recent) = (std::time::Instant::now(), super::Recent::default());
-        recent.note(20, now);
-        recent.note(50, now + pause * 1000 * MS);
-        assert_eq!(recent.least(), Some(expected), "{pause} s");
-    }
-}
