@@ -38,6 +38,10 @@ const COPY_MORE: Duration = Duration::from_millis(2);
 const FAR_AWAY: Duration = Duration::from_millis(10);
 /// How long help pauses after a queue grew before the proxy.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Where more than this share of the losses is congestion, parity adds to it and hides some of it.
+/// So none is wanted for this time.
+const MOSTLY: f32 = 0.5;
+const NO_PARITY: Duration = Duration::from_secs(1);
 
 /// The repair of received datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +79,8 @@ struct NearRoundTrip {
     usual: Duration,
     /// A queue grows before the proxy.
     queue_grows: bool,
+    /// Most of what it loses is congestion.
+    congested: bool,
 }
 
 impl RoundTrips {
@@ -83,6 +89,7 @@ impl RoundTrips {
             smoothed,
             usual: smoothed.saturating_sub(sender.keeper_standing_queue().unwrap_or_default()),
             queue_grows: sender.keeper_queue_grows(),
+            congested: sender.reverse_near_loss().congestion > MOSTLY,
         });
         Self { near, future_near: sender.future_keeper_rtt(), whole }
     }
@@ -104,11 +111,12 @@ impl RoundTrips {
 pub(super) struct Planner {
     repair: ReceiveRepair,
     congested_until: Option<Instant>,
+    no_parity_until: Option<Instant>,
 }
 
 impl Planner {
     pub(super) fn new(repair: ReceiveRepair) -> Self {
-        Self { repair, congested_until: None }
+        Self { repair, congested_until: None, no_parity_until: None }
     }
 
     /// The plan for a connection with these round-trip times.
@@ -124,11 +132,15 @@ impl Planner {
         if self.congested_until.is_some_and(|until| now < until) {
             return Plan::nothing(ReceiveState::Congested);
         }
+        if near.congested {
+            self.no_parity_until = Some(now + NO_PARITY);
+        }
+        let may_protect = self.no_parity_until.is_none_or(|until| until <= now);
         let NearRoundTrip { smoothed, usual, .. } = near;
         // During the handshake nothing is held.
         let far = rtts.whole.map(|whole| whole.saturating_sub(usual));
         let is_near = far.is_none_or(|far| usual <= far.mul_f64(NEAR_SHARE));
-        if self.wants_parity(usual, parity) {
+        if may_protect && self.wants_parity(usual, parity) {
             match parity {
                 ParityState::Lossless => {
                     Plan { parity: true, ..Plan::nothing(ReceiveState::Watching) }
@@ -208,11 +220,15 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    fn rtts(near: u64, whole: u64, congested: bool) -> RoundTrips {
+        let (smoothed, usual, queue_grows) = (ms(near), ms(near), false);
+        let near = NearRoundTrip { smoothed, usual, queue_grows, congested };
+        RoundTrips { near: Some(near), future_near: None, whole: Some(ms(whole)) }
+    }
+
     /// The plan past a proxy at this near round trip.
     fn plan(repair: ReceiveRepair, near: u64, whole: u64, parity: ParityState) -> Plan {
-        let near = NearRoundTrip { smoothed: ms(near), usual: ms(near), queue_grows: false };
-        let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(whole)) };
-        Planner::new(repair).plan(rtts, parity, epoch())
+        Planner::new(repair).plan(rtts(near, whole, false), parity, epoch())
     }
 
     #[allow(clippy::disallowed_methods, reason = "a test reads the clock")]
@@ -232,6 +248,18 @@ mod tests {
         for (near, whole, limit) in [(2, 100, 17), (9, 80, 40), (4, 16, 10)] {
             assert_eq!(auto(near, whole).hold.unwrap().limit, ms(limit), "{near} of {whole}");
         }
+    }
+
+    /// Parity would add to the congestion.
+    #[test]
+    fn congestion_gets_no_parity_for_a_while() {
+        let (mut planner, begun) = (Planner::new(ReceiveRepair::Auto), epoch());
+        let mut plan =
+            |congested, at| planner.plan(rtts(20, 80, congested), ParityState::Lossy, begun + at);
+        assert!(plan(false, ms(0)).parity);
+        let congested = plan(true, ms(1));
+        assert!(!congested.parity && congested.request_after.is_some());
+        assert!(!plan(false, ms(500)).parity && plan(false, ms(3000)).parity);
     }
 
     #[test]
@@ -290,7 +318,8 @@ mod tests {
         let start = epoch();
         let mut planner = Planner::new(ReceiveRepair::Auto);
         let mut state = |queue_grows, at| {
-            let near = NearRoundTrip { smoothed: ms(20), usual: ms(20), queue_grows };
+            let (smoothed, usual, congested) = (ms(20), ms(20), false);
+            let near = NearRoundTrip { smoothed, usual, queue_grows, congested };
             let rtts = RoundTrips { near: Some(near), future_near: None, whole: Some(ms(80)) };
             planner.plan(rtts, ParityState::Lossy, start + ms(at)).state
         };
