@@ -135,7 +135,9 @@ impl Planner {
         if near.congested {
             self.no_parity_until = Some(now + NO_PARITY);
         }
-        let may_protect = self.no_parity_until.is_none_or(|until| until <= now);
+        // Who chose parity has no other repair.
+        let may_protect = self.repair == ReceiveRepair::Parity
+            || self.no_parity_until.is_none_or(|until| until <= now);
         let NearRoundTrip { smoothed, usual, .. } = near;
         // During the handshake nothing is held.
         let far = rtts.whole.map(|whole| whole.saturating_sub(usual));
