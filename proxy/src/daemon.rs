@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use nix::sys::signal::Signal;
-use sd_notify::NotifyState;
+use anyhow::{Context, Result};
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
@@ -20,20 +18,18 @@ use crate::compat::nsdi24::engine::Engine;
 use crate::config::Config;
 use crate::engine::ProtocolEngine;
 use crate::key;
+use crate::life::{Life, Order, Reread, Settings};
 use crate::monitor::listener;
 use crate::monitor::server;
 use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 use crate::monitor::subject::ProgramStatus;
 use crate::pool::{WorkerPool, sum};
 use crate::port::{Port, PortError};
-use crate::privileges;
 use crate::progress::Progress;
 use crate::raw_socket::RawSocket;
-use crate::reload::{changes, warn_unapplied};
-use crate::runtime::{clock, spawn};
-use crate::signals::Signals;
+use crate::runtime::clock;
 use crate::summary::Summary;
-use crate::terminal::{interface_names, notify_manager, print_line};
+use crate::terminal::interface_names;
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
 use rings::StuckRings;
@@ -45,8 +41,7 @@ const IPV6_UDP_HEADERS: usize = 48;
 
 /// An event for the main thread.
 enum Event {
-    Stop,
-    Reload,
+    Ordered(Order),
     Worker(WorkerEvent),
 }
 
@@ -56,12 +51,26 @@ impl From<WorkerEvent> for Event {
     }
 }
 
-/// Reads the configuration again.
-type Reread<'a> = &'a dyn Fn() -> Result<Config>;
+impl Settings for Config {
+    const WHAT: &'static str = "proxy";
+    const AT_RESTART: &'static [&'static str] =
+        &["interfaces", "listen", "key", "promiscuous", "capture", "buffer", "threads", "metrics"];
+
+    fn memory_shortage(&self) -> Option<String> {
+        self.memory_shortage()
+    }
+
+    fn to_toml(&self) -> String {
+        self.to_toml()
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
 
 /// The sockets and state that a proxy opens before it starts threads.
 struct Opened {
-    signals: Signals,
     captures: Vec<OpenedInterface>,
     sockets: Sockets,
     metrics: Option<TcpListener>,
@@ -82,13 +91,9 @@ struct OpenedInterface {
 ///
 /// # Errors
 /// One sentence for the operator: why the proxy cannot start or continue.
-pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
+pub(crate) fn run(config: &Config, reread: Option<Reread<'_, Config>>) -> Result<()> {
     config.check()?;
-    // Before any other thread starts, which would handle a signal in its own way.
-    let signals = Signals::block().context("cannot handle signals")?;
-    if let Some(sentence) = config.memory_shortage() {
-        bail!("{sentence}");
-    }
+    let life = Life::begin(config, reread)?;
     warn_of_copies(config);
     let captures = open_captures(config)?;
     let port = open_port(config)?;
@@ -96,14 +101,14 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     if let Some(settings) = config.nsdi24 {
         let engine = Engine::new(port.address(), settings)?;
         let sockets = Sockets { port, raw: None };
-        let opened = Opened { signals, captures, sockets, metrics, public_key: None };
-        return serve(config, reread, vec![engine], opened);
+        let opened = Opened { captures, sockets, metrics, public_key: None };
+        return serve(config, life, vec![engine], opened);
     }
     let raw = RawSocket::open().context("cannot open a raw socket to answer markers with")?;
     let observers = observers(config)?;
     let public_key = observers.first().map(Observer::public_key);
     let sockets = Sockets { port, raw: Some(raw) };
-    serve(config, reread, observers, Opened { signals, captures, sockets, metrics, public_key })
+    serve(config, life, observers, Opened { captures, sockets, metrics, public_key })
 }
 
 /// An observer for each thread. All have the same key, since they are one proxy.
@@ -169,23 +174,14 @@ fn open_captures(config: &Config) -> Result<Vec<OpenedInterface>> {
 /// Starts the threads, and handles events until the proxy ends.
 fn serve<E: ProtocolEngine>(
     config: &Config,
-    reread: Option<Reread<'_>>,
+    mut life: Life<'_, Config>,
     engines: Vec<E>,
     opened: Opened,
 ) -> Result<()> {
-    let Opened { signals, captures, sockets, metrics, public_key } = opened;
-    // Everything is open, and no other thread has started.
-    privileges::confine()?;
+    let Opened { captures, sockets, metrics, public_key } = opened;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    let reloads = reread.is_some();
-    spawn("signals".to_owned(), move || {
-        // The main thread may have ended when a second signal arrives.
-        signals.each(|signal| {
-            let reload = reloads && signal == Signal::SIGHUP;
-            on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
-        });
-    })?;
+    life.watch(move |order| on_signal.send(Event::Ordered(order)).is_ok())?;
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
@@ -210,36 +206,25 @@ fn serve<E: ProtocolEngine>(
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
     let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
-    print_line(&format!("ready: listening on {address}, capturing on {interfaces}{key}"));
-    notify_manager(&[NotifyState::Ready]);
+    life.ready(&format!("listening on {address}, capturing on {interfaces}{key}"));
 
     let mut progress = Progress::default();
     let mut current = config.clone();
     let outcome = loop {
         match inbox.recv_timeout(REFRESH_INTERVAL) {
-            Ok(Event::Stop) => break Ok(()),
-            Ok(Event::Reload) => {
-                let mut states = vec![NotifyState::Reloading];
-                states.extend(NotifyState::monotonic_usec_now());
-                notify_manager(&states);
-                match reload(reread, config.threads, &pool) {
-                    Ok(Some(new)) => {
-                        limits.set(&new);
-                        let settings = new.to_toml();
-                        let changes = changes(&current.to_toml(), &settings, &AT_RESTART);
-                        print_line(&format!("reloaded: {changes}"));
-                        warn_unapplied(&config.to_toml(), &settings, &AT_RESTART);
-                        warn_of_copies(&Config { threads: config.threads, ..new.clone() });
-                        // The captures keep their numbers, by which the addresses name them.
-                        current = Config { interfaces: config.interfaces.clone(), ..new };
-                        // Before the service manager learns that the reload is complete.
-                        network.refresh(&current, |found| pool.set_network(found));
-                    }
-                    Ok(None) => {}
-                    Err(error) => error!("{error:#}; the proxy keeps all of its settings"),
-                }
-                notify_manager(&[NotifyState::Ready]);
-            }
+            Ok(Event::Ordered(Order::Stop)) => break Ok(()),
+            Ok(Event::Ordered(Order::Reload)) => life.reload(|new| {
+                // A changed number of threads takes effect at a restart. The captures keep their
+                // numbers, by which the addresses name them.
+                let interfaces = config.interfaces.clone();
+                let new = Config { threads: config.threads, interfaces, ..new.clone() };
+                pool.reload(&new.observer())?;
+                limits.set(&new);
+                warn_of_copies(&new);
+                network.refresh(&new, |found| pool.set_network(found));
+                current = new;
+                Ok(())
+            }),
             Ok(Event::Worker(WorkerEvent::CaptureEnded { interface, cause })) => {
                 rings.note(interface, matches!(cause, CaptureError::Stuck { .. }));
                 if missing.add(interface) {
@@ -263,14 +248,7 @@ fn serve<E: ProtocolEngine>(
         network.refresh(&current, |found| pool.set_network(found));
         log_progress(&mut progress, &pool);
     };
-    notify_manager(&[NotifyState::Stopping]);
-    let summary = pool.close();
-    if config.json {
-        print_line(&serde_json::to_string(&summary)?);
-    } else {
-        print_line(&format!("stopped: {summary}"));
-    }
-    outcome
+    life.end(|| pool.close()).and(outcome)
 }
 
 /// Logs the totals if they are due and have changed.
@@ -302,20 +280,6 @@ fn open_copies(
     SpareCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
-/// Reads the configuration again, and applies its limits to `threads` threads. `None` if there is
-/// no file to read again.
-fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result<Option<Config>> {
-    let Some(reread) = reread else { return Ok(None) };
-    let new = reread()?;
-    // A changed number of threads takes effect at a restart.
-    pool.reload(&Config { threads, ..new.clone() }.observer())?;
-    Ok(Some(new))
-}
-
-/// The keys of a file that take effect only at a restart.
-const AT_RESTART: [&str; 8] =
-    ["interfaces", "listen", "key", "promiscuous", "capture", "buffer", "threads", "metrics"];
-
 /// Logs that the memory for copies is too little for any.
 fn warn_of_copies(config: &Config) {
     if let Some(sentence) = config.copies_shortage() {
@@ -332,13 +296,5 @@ mod tests {
         // The MTU of the loopback interface is 65536 by default.
         assert!(longest_datagram(["lo"].into_iter()) < usize::MAX);
         assert_eq!(longest_datagram(["no such interface"].into_iter()), usize::MAX);
-    }
-
-    #[test]
-    fn keys_of_a_restart_are_keys_of_a_file() {
-        let config = Config { key: Some("key".into()), ..Config::default() }.to_toml();
-        for key in AT_RESTART {
-            assert!(config.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
-        }
     }
 }

@@ -19,9 +19,9 @@
 //!
 //! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
 //! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
-//! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this, and
-//! `pool` controls the workers for it. `program`, `cli`, `summary`, `counters`, `progress` and
-//! `monitor` are for the operator.
+//! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this,
+//! `life` is what this has in common with the agent's, and `pool` controls the workers for it.
+//! `program`, `cli`, `summary`, `counters`, `progress` and `monitor` are for the operator.
 //!
 //! [`run_agent`] runs the other end of this: an agent, which helps the flows of unmodified
 //! programs. It is in `agent`, and shares the captures and the operator's pages with the proxy.
@@ -36,6 +36,7 @@ mod counters;
 mod daemon;
 mod engine;
 mod key;
+mod life;
 mod monitor;
 mod offload;
 mod packet;

@@ -23,9 +23,6 @@ use crate::size::Size;
 pub(crate) const DEFAULT_METRICS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9253);
 
-/// The keys of a file that take effect only at a restart.
-pub(crate) const AT_RESTART: [&str; 5] = ["interfaces", "tun", "capture", "buffer", "metrics"];
-
 /// The TUN device by default.
 pub(crate) const DEFAULT_TUN: &str = "sidekick0";
 
@@ -373,14 +370,6 @@ mod tests {
             assert_eq!(word.parse::<TunName>().unwrap_err(), "write off for no device", "{word}");
         }
         assert_eq!("none0".parse(), Ok(TunName::Named("none0".to_owned())));
-    }
-
-    #[test]
-    fn keys_of_a_restart_are_keys_of_a_file() {
-        let config = AgentConfig::default().to_toml();
-        for key in AT_RESTART {
-            assert!(config.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
-        }
     }
 
     #[test]

@@ -13,13 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
-use sd_notify::NotifyState;
 use sidekick_protocol::SenderConfig;
 use tracing::{error, info, warn};
 
-use super::config::{AT_RESTART, AgentConfig, TunName};
+use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::frame::Passing;
 use super::host::{self, Host};
@@ -30,17 +28,15 @@ use super::tun::Tun;
 use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
 use crate::config::MAX_INTERFACES;
 use crate::key;
+use crate::life::{Life, Order, Reread, Settings};
 use crate::monitor::interface::InterfaceReport;
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
 use crate::port::{self, Port};
-use crate::privileges;
 use crate::progress::Progress;
-use crate::reload::{changes, warn_unapplied};
-use crate::runtime::{clock, spawn};
-use crate::signals::Signals;
-use crate::terminal::{interface_names, notify_manager, print_line};
+use crate::runtime::clock;
+use crate::terminal::interface_names;
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,13 +50,27 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a receive buffer: more than any message has.
 const RECEIVE_LEN: usize = 2048;
 
-/// Reads the configuration again.
-pub(crate) type Reread<'a> = &'a dyn Fn() -> Result<AgentConfig>;
+impl Settings for AgentConfig {
+    const WHAT: &'static str = "agent";
+    const AT_RESTART: &'static [&'static str] =
+        &["interfaces", "tun", "capture", "buffer", "metrics"];
+
+    fn memory_shortage(&self) -> Option<String> {
+        self.memory_shortage()
+    }
+
+    fn to_toml(&self) -> String {
+        self.to_toml()
+    }
+
+    fn json(&self) -> bool {
+        self.json
+    }
+}
 
 /// A request of another thread to the loop.
 enum Command {
-    Stop,
-    Reload,
+    Ordered(Order),
     /// A report with at most this many flows.
     Report(usize, SyncSender<Report>),
 }
@@ -126,10 +136,9 @@ struct Interface {
 ///
 /// # Errors
 /// One sentence for the operator: why the agent cannot start or continue.
-pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()> {
+pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>) -> Result<()> {
     config.check()?;
-    // Before any other thread starts, which would handle a signal in its own way.
-    let signals = Signals::block().context("cannot handle signals")?;
+    let mut life = Life::begin(config, reread)?;
     let interfaces = open_interfaces(config)?;
     for (upper, lower) in host::stacked(Path::new("/sys/class/net"), &config.interfaces) {
         warn!(
@@ -141,27 +150,16 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
     if let Some(sentence) = host::filtered_bridge(class, settings, &config.interfaces) {
         warn!("{sentence}");
     }
-    if let Some(sentence) = config.memory_shortage() {
-        bail!("{sentence}");
-    }
     let port = open_port()?;
     let tun = Tun::of(config.tun.as_ref())?;
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
-    // Everything is open, and no other thread has started.
-    privileges::confine()?;
     let (commands, inbox) = channel();
     let (waker, wakes) = UnixStream::pair().context("cannot open a pipe")?;
     waker.set_nonblocking(true).context("cannot open a pipe")?;
     wakes.set_nonblocking(true).context("cannot open a pipe")?;
     let handle = Handle { commands, waker: Arc::new(waker) };
-    let reloads = reread.is_some();
     let on_signal = handle.clone();
-    spawn("signals".to_owned(), move || {
-        signals.each(|signal| {
-            let reload = reloads && signal == Signal::SIGHUP;
-            on_signal.send(if reload { Command::Reload } else { Command::Stop })
-        });
-    })?;
+    life.watch(move |order| on_signal.send(Command::Ordered(order)))?;
     let limits = limits(config, tun.is_some());
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
@@ -185,29 +183,23 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_>>) -> Result<()
         checked: clock(),
         progress: Progress::default(),
         started: config,
-        current: config.clone(),
         known,
     };
     let arrives =
         agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
     let present = agent.interfaces.iter().map(|it| (it.name.as_str(), it.captures.is_some()));
-    print_line(&format!(
-        "ready: helping what leaves by {}{}",
+    life.ready(&format!(
+        "helping what leaves by {}{}",
         interface_names(present),
         arrives.unwrap_or_default()
     ));
-    notify_manager(&[NotifyState::Ready]);
-    let outcome = agent.work(reread);
-    notify_manager(&[NotifyState::Stopping]);
-    agent.agent.close(clock());
-    agent.send_all();
-    let totals = agent.report(0).totals;
-    print_line(&if config.json {
-        serde_json::to_string(&totals)?
-    } else {
-        format!("stopped: {totals}")
-    });
-    outcome
+    let outcome = agent.work(&mut life);
+    let close = || {
+        agent.agent.close(clock());
+        agent.send_all();
+        agent.report(0).totals
+    };
+    life.end(close).and(outcome)
 }
 
 /// Why the loop woke up, beside captured frames.
@@ -235,15 +227,14 @@ struct Loop<'a> {
     unsent: u64,
     checked: Instant,
     progress: Progress<Totals>,
-    /// The settings of the start, and those that hold now.
+    /// The settings of the start.
     started: &'a AgentConfig,
-    current: AgentConfig,
     /// The limits that the status shows.
     known: Arc<AgentLimits>,
 }
 
 impl Loop<'_> {
-    fn work(&mut self, reread: Option<Reread<'_>>) -> Result<()> {
+    fn work(&mut self, life: &mut Life<'_, AgentConfig>) -> Result<()> {
         let mut buffer = [0; RECEIVE_LEN];
         loop {
             let Woken { message, failed } = self.wait()?;
@@ -263,8 +254,14 @@ impl Loop<'_> {
             self.send_all();
             loop {
                 match self.inbox.try_recv() {
-                    Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
-                    Ok(Command::Reload) => self.reload(reread),
+                    Ok(Command::Ordered(Order::Stop)) | Err(TryRecvError::Disconnected) => {
+                        return Ok(());
+                    }
+                    Ok(Command::Ordered(Order::Reload)) => life.reload(|new| {
+                        self.known.set(new);
+                        self.agent.set_limits(limits(new, self.tun.is_some()));
+                        Ok(())
+                    }),
                     Ok(Command::Report(flows, reply)) => {
                         // The recipient may have stopped waiting.
                         let _ = reply.try_send(self.report(flows));
@@ -475,29 +472,6 @@ impl Loop<'_> {
         self.port
             .send(message, proxy, info)
             .or_else(|_| self.port.send(message, proxy, PacketInfo::default()))
-    }
-
-    /// Applies what can change while the agent runs.
-    fn reload(&mut self, reread: Option<Reread<'_>>) {
-        let Some(reread) = reread else { return };
-        let mut states = vec![NotifyState::Reloading];
-        states.extend(NotifyState::monotonic_usec_now());
-        notify_manager(&states);
-        match reread() {
-            Ok(new) => {
-                let text = new.to_toml();
-                print_line(&format!(
-                    "reloaded: {}",
-                    changes(&self.current.to_toml(), &text, &AT_RESTART)
-                ));
-                warn_unapplied(&self.started.to_toml(), &text, &AT_RESTART);
-                self.known.set(&new);
-                self.agent.set_limits(limits(&new, self.tun.is_some()));
-                self.current = new;
-            }
-            Err(error) => error!("{error:#}; the agent keeps all of its settings"),
-        }
-        notify_manager(&[NotifyState::Ready]);
     }
 
     fn report(&self, flows: usize) -> Report {
