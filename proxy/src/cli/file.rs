@@ -108,7 +108,15 @@ fn parse(
 ) -> Result<Vec<String>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        (at, error.message().replace('\n', ", "))
+        let before = text.get(..at).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let message = error.message().replace('\n', ", ");
+        let message = match line.split_once(" = ") {
+            // The parser takes a text without quotes for a number by its first letters.
+            Some((key, _)) => format!("{key}: {message} (a text needs quotes)"),
+            None => message,
+        };
+        (at, message)
     })?;
     let mut flags = Vec::new();
     for (key, value) in table.get_ref() {

@@ -78,6 +78,11 @@ fn an_error_names_its_place_and_says_what_to_write() {
         assert_eq!(wrong(true, text), said);
     }
     // The parser's own words about what is no TOML.
+    let unquoted = wrong(false, "interfaces = [\"a\"]\nlog = info");
+    assert!(
+        unquoted.starts_with("2: log: ") && unquoted.ends_with("(a text needs quotes)"),
+        "{unquoted}"
+    );
     let broken = wrong(false, "interfaces = [\"a\"\nlisten");
     assert!(broken.starts_with("1: ") || broken.starts_with("2: "), "{broken}");
     let absent = options_of::<crate::cli::Options>("/nonexistent/p.toml".as_ref());
