@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum, value_parser};
 use nix::sys::sysinfo::sysinfo;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 use thiserror::Error;
 
@@ -133,6 +133,7 @@ pub struct Config {
     /// regular file that only its owner can read and write. Without this flag, the proxy makes a
     /// key at each start
     #[arg(long, value_name = "FILE")]
+    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 
     /// Put the interfaces into promiscuous mode, to capture packets to other machines, as on a
@@ -463,13 +464,20 @@ impl Config {
 
 /// The lines of a configuration file with these settings.
 pub(crate) fn lines(settings: &impl Serialize) -> String {
-    // Only a path that is no text prevents it.
+    // All settings are texts, numbers, booleans and lists, which cannot fail.
     toml::to_string(settings).unwrap_or_default()
+}
+
+/// Writes a path as an operator reads it, since it may be no text.
+fn shown<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.as_deref().unwrap_or("".as_ref()).display())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn defaults_equal_those_of_the_library() {
@@ -570,6 +578,13 @@ mod tests {
         let naming = |listen| Config { listen: Some(listen), ..Config::default() }.to_toml();
         assert_eq!(naming(default.listen()), default.to_toml());
         assert_ne!(naming("192.0.2.1:5252".parse().unwrap()), default.to_toml());
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_hides_no_setting() {
+        let key = Some(OsStr::from_bytes(b"/k\xff").into());
+        let text = Config { key, ..Config::default() }.to_toml();
+        assert!(text.contains("key = \"/k") && text.contains("max-sessions = "), "{text}");
     }
 
     #[test]

@@ -111,9 +111,9 @@ fn parse(
         let before = text.get(..at).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
         let message = error.message().replace('\n', ", ");
-        let message = match line.split_once(" = ") {
+        let message = match line.split_once('=') {
             // The parser takes a text without quotes for a number by its first letters.
-            Some((key, _)) => format!("{key}: {message} (a text needs quotes)"),
+            Some((key, _)) => format!("{}: {message} (a text needs quotes)", key.trim()),
             None => message,
         };
         (at, message)
