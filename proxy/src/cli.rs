@@ -1,6 +1,5 @@
 //! The proxy's command line.
 
-mod compat;
 pub(crate) mod file;
 mod replay;
 pub(crate) mod shared;
@@ -15,7 +14,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::addresses;
 use crate::config::Config;
 use crate::monitor::status::Status;
-use compat::CompatOptions;
 use file::{FileError, Parsed, options_of, with_file};
 use replay::ReplayOptions;
 use shared::{Action, StatusOptions, absent_interfaces, distinct, error};
@@ -38,8 +36,6 @@ Examples:
       sidekick-proxy --config /etc/sidekick-proxy.toml
   The status of the running proxy:
       sidekick-proxy status
-  For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
-      sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
 Name the interfaces of the near segment, through which the senders' packets arrive. The proxy only
 reads packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as
@@ -71,14 +67,11 @@ pub(crate) struct Options {
 
     /// Read this file (TOML). Its keys are the names of the flags, with `discovery = false` for
     /// --no-discovery. Flags override it
-    #[arg(short, long, value_name = "FILE", conflicts_with = "compat")]
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
     settings: Config,
-
-    #[command(flatten)]
-    compat: CompatOptions,
 }
 
 /// What the program does instead of running.
@@ -137,7 +130,7 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
 impl Options {
     fn into_config(self) -> Config {
         let interfaces = distinct(self.settings.interfaces);
-        Config { interfaces, nsdi24: self.compat.nsdi24(), ..self.settings }
+        Config { interfaces, ..self.settings }
     }
 }
 

@@ -13,7 +13,6 @@ use thiserror::Error;
 use crate::capture::SpareCapture;
 use crate::capture::settings::{Backend, Settings, interface_name};
 use crate::cli::values::{announced, listen, metrics_or_off};
-use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::port;
 use crate::size::Size;
@@ -181,12 +180,6 @@ pub struct Config {
     #[arg(long)]
     #[serde(skip)]
     pub json: bool,
-
-    /// Settings for the wire format of NSDI '24. If set, the proxy uses that format in place of
-    /// the Sidekick protocol.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub nsdi24: Option<Nsdi24>,
 }
 
 /// Whether the proxy sends parity.
@@ -274,9 +267,6 @@ pub enum ConfigError {
     /// There are too many interfaces.
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
-    /// The settings for the wire format of NSDI '24 contradict others.
-    #[error("{0}")]
-    Nsdi24(#[from] Conflict),
 }
 
 impl Default for Config {
@@ -303,7 +293,6 @@ impl Default for Config {
             metrics: None,
             json: false,
             log: Log::default(),
-            nsdi24: None,
         }
     }
 }
@@ -315,16 +304,10 @@ impl Config {
     /// [`ConfigError`] states the fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.interfaces.len() {
-            0 => return Err(ConfigError::NoInterface),
-            number if number > MAX_INTERFACES => {
-                return Err(ConfigError::TooManyInterfaces(number));
-            }
-            _ => {}
+            0 => Err(ConfigError::NoInterface),
+            number if number > MAX_INTERFACES => Err(ConfigError::TooManyInterfaces(number)),
+            _ => Ok(()),
         }
-        if let Some(nsdi24) = &self.nsdi24 {
-            nsdi24.check(self.listen(), self.interfaces.len())?;
-        }
-        Ok(())
     }
 
     /// Each interface with its number, by which captures and addresses refer to it.
@@ -413,7 +396,7 @@ impl Config {
         const LEAST: u64 = ObserverConfig::LEAST_KEEP_BYTES as u64;
 
         let (keep, threads) = (self.keep(), u64::from(self.threads.max(1)));
-        if keep.get() == 0 || self.nsdi24.is_some() {
+        if keep.get() == 0 {
             return None;
         }
         let (each, enough) = (Size::bytes(LEAST), Size::bytes(LEAST * threads));

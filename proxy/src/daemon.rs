@@ -14,9 +14,7 @@ use tracing::{error, info, warn};
 
 use crate::addresses::NetworkMonitor;
 use crate::capture::{self, Capture, CaptureError, SpareCapture};
-use crate::compat::nsdi24::engine::Engine;
 use crate::config::Config;
-use crate::engine::ProtocolEngine;
 use crate::key;
 use crate::life::{Life, Order, Reread, Settings};
 use crate::monitor::listener;
@@ -74,8 +72,8 @@ struct Opened {
     captures: Vec<OpenedInterface>,
     sockets: Sockets,
     metrics: Option<TcpListener>,
-    /// The public key, if the wire format has one.
-    public_key: Option<PublicKey>,
+    public_key: PublicKey,
+    observers: Vec<Observer>,
 }
 
 /// The captures on an interface, one for each thread, or why there are none yet.
@@ -98,24 +96,17 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_, Config>>) -> Result
     let captures = open_captures(config)?;
     let port = open_port(config)?;
     let metrics = listener::open(config.metrics, Status::PROGRAM)?;
-    if let Some(settings) = config.nsdi24 {
-        let engine = Engine::new(port.address(), settings)?;
-        let sockets = Sockets { port, raw: None };
-        let opened = Opened { captures, sockets, metrics, public_key: None };
-        return serve(config, life, vec![engine], opened);
-    }
     let raw = RawSocket::open().context("cannot open a raw socket to answer markers with")?;
-    let observers = observers(config)?;
-    let public_key = observers.first().map(Observer::public_key);
-    let sockets = Sockets { port, raw: Some(raw) };
-    serve(config, life, observers, Opened { captures, sockets, metrics, public_key })
+    let (public_key, observers) = observers(config)?;
+    let sockets = Sockets { port, raw };
+    serve(config, life, Opened { captures, sockets, metrics, public_key, observers })
 }
 
-/// An observer for each thread. All have the same key, since they are one proxy.
-fn observers(config: &Config) -> Result<Vec<Observer>> {
+/// An observer for each thread, and the public key. All have the same, since they are one proxy.
+fn observers(config: &Config) -> Result<(PublicKey, Vec<Observer>)> {
     let key = config.key.as_deref().map(key::load).transpose()?;
     let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
-    (0..config.threads)
+    let observers = (0..config.threads)
         .map(|index| {
             let shard = Shard::new(index, config.threads).context("too many threads")?;
             let limits = ObserverConfig {
@@ -128,7 +119,8 @@ fn observers(config: &Config) -> Result<Vec<Observer>> {
             };
             Ok(Observer::new(limits, key::random()?)?)
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    Ok((key.public(), observers))
 }
 
 /// The longest datagram that each interface sends whole, also over IPv6. An interface that appears
@@ -172,19 +164,14 @@ fn open_captures(config: &Config) -> Result<Vec<OpenedInterface>> {
 }
 
 /// Starts the threads, and handles events until the proxy ends.
-fn serve<E: ProtocolEngine>(
-    config: &Config,
-    mut life: Life<'_, Config>,
-    engines: Vec<E>,
-    opened: Opened,
-) -> Result<()> {
-    let Opened { captures, sockets, metrics, public_key } = opened;
+fn serve(config: &Config, mut life: Life<'_, Config>, opened: Opened) -> Result<()> {
+    let Opened { captures, sockets, metrics, public_key, observers } = opened;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
     life.watch(move |order| on_signal.send(Event::Ordered(order)).is_ok())?;
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
-    let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
+    let pool = WorkerPool::start(observers, sockets, network.known(), &events)?;
     let present: Vec<_> = captures.iter().map(|interface| interface.captures.is_ok()).collect();
     let names = config.interfaces.iter().map(String::as_str);
     let interfaces = interface_names(names.zip(present));
@@ -205,8 +192,9 @@ fn serve<E: ProtocolEngine>(
         let info = ProxyInfo { address, public_key, interfaces, limits };
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
-    let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
-    life.ready(&format!("listening on {address}, capturing on {interfaces}{key}"));
+    life.ready(&format!(
+        "listening on {address}, capturing on {interfaces}, public key {public_key}"
+    ));
 
     let mut progress = Progress::default();
     let mut current = config.clone();

@@ -10,11 +10,9 @@
 //!    into which the kernel merged several datagrams.
 //! 2. `packet` finds the UDP flow and the payload in it, without copying.
 //! 3. `worker` is the loop of the thread that serves the packet's source. It passes the datagram to
-//!    its own `engine`, a [`sidekick_protocol::Observer`], and sends the messages that this has
-//!    ready.
+//!    its own [`sidekick_protocol::Observer`], and sends the messages that this has ready.
 //! 4. `port` is the UDP socket for messages of senders, and for messages to them.
 //!
-//! The state machine in `compat` replaces that engine for the wire format of another proxy.
 //! `replay` reads packets from a capture file instead.
 //!
 //! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
@@ -30,11 +28,9 @@ mod addresses;
 mod agent;
 mod capture;
 mod cli;
-mod compat;
 mod config;
 mod counters;
 mod daemon;
-mod engine;
 mod key;
 mod life;
 mod monitor;
@@ -63,7 +59,6 @@ pub use agent::filter::{NotASelector, Selector};
 #[doc(hidden)]
 pub use agent::program::main as agent_main;
 pub use capture::settings::Backend;
-pub use compat::nsdi24::settings as nsdi24;
 pub use config::{Config, ConfigError, LogLevel, MAX_INTERFACES};
 pub use monitor::listener::MetricsAddress;
 #[doc(hidden)]

@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use sidekick_protocol::ObserverConfig;
+use sidekick_protocol::{Observer, ObserverConfig};
 use tracing::{info, warn};
 
 use crate::addresses::HostNetwork;
 use crate::capture::{Capture, CaptureError, SpareCapture};
-use crate::engine::ProtocolEngine;
 use crate::runtime::{clock, spawn};
 use crate::summary::Summary;
 use crate::worker::{Command, Report, Sockets, Worker, WorkerEvent, WorkerHandle};
@@ -29,24 +28,24 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(4);
 pub struct WorkerPool(Vec<WorkerHandle>);
 
 impl WorkerPool {
-    /// Starts a worker for each engine. The first worker reads the port. If there are several, each
+    /// Starts a worker for each observer. The first worker reads the port. If there are several, each
     /// is bound to a processor.
     ///
     /// # Errors
     /// When the system has no more threads or descriptors.
-    pub fn start<E: ProtocolEngine, Event: From<WorkerEvent> + Send + 'static>(
-        engines: Vec<E>,
+    pub fn start<Event: From<WorkerEvent> + Send + 'static>(
+        observers: Vec<Observer>,
         sockets: Sockets,
         network: &HostNetwork,
         events: &Sender<Event>,
     ) -> Result<Self> {
         let sockets = Arc::new(sockets);
-        let pairs = engines.iter().map(|_| WorkerHandle::new()).collect::<Result<Vec<_>, _>>()?;
+        let pairs = observers.iter().map(|_| WorkerHandle::new()).collect::<Result<Vec<_>, _>>()?;
         let (handles, inboxes): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        let of = u16::try_from(engines.len()).context("too many threads")?;
-        let processors = if engines.len() > 1 { processors() } else { Vec::new() };
-        for ((index, shard), (engine, inbox)) in
-            (0_usize..).zip(0_u16..).zip(engines.into_iter().zip(inboxes))
+        let of = u16::try_from(observers.len()).context("too many threads")?;
+        let processors = if observers.len() > 1 { processors() } else { Vec::new() };
+        for ((index, shard), (observer, inbox)) in
+            (0_usize..).zip(0_u16..).zip(observers.into_iter().zip(inboxes))
         {
             let others = if index == 0 { handles.clone() } else { Vec::new() };
             let events = events.clone();
@@ -54,7 +53,7 @@ impl WorkerPool {
             let notify = Box::new(move |event| drop(events.send(Event::from(event))));
             let sockets = Arc::clone(&sockets);
             let mut worker =
-                Worker::new(engine, (shard, of), inbox, others, Arc::clone(&sockets), notify);
+                Worker::new(observer, (shard, of), inbox, others, Arc::clone(&sockets), notify);
             worker.set_network(network.clone());
             let processor = processors.get(index % processors.len().max(1)).copied();
             spawn(format!("worker-{index}"), move || {
@@ -65,6 +64,16 @@ impl WorkerPool {
             })?;
         }
         Ok(Self(handles))
+    }
+
+    /// Keeps a worker from all work until the returned end is dropped, for tests of a stuck one.
+    #[must_use]
+    pub fn hold(&self, worker: usize) -> Sender<()> {
+        let (held, until) = mpsc::channel();
+        if let Some(worker) = self.0.get(worker) {
+            worker.send(Command::Hold(until));
+        }
+        held
     }
 
     /// Gives each worker its capture on an interface.
@@ -161,14 +170,14 @@ impl WorkerPool {
     }
 }
 
-/// The totals of all workers, and the number of open sessions, if the wire format has sessions.
+/// The totals of all workers, and the number of open sessions.
 #[must_use]
-pub(crate) fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Summary, Option<usize>) {
+pub(crate) fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Summary, usize) {
     let mut totals = Summary::default();
-    let mut sessions = Some(0);
+    let mut sessions = 0;
     for report in reports {
         totals += &report.totals;
-        sessions = sessions.zip(report.open).map(|(sum, open)| sum + open);
+        sessions += report.open;
     }
     (totals, sessions)
 }

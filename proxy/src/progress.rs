@@ -34,12 +34,9 @@ impl<T: Display + PartialEq> Progress<T> {
 
     /// Logs the totals, and how many sessions or flows are open now, if the totals have changed.
     /// Returns the totals before.
-    pub(crate) fn log(&mut self, totals: T, open: Option<usize>) -> T {
+    pub(crate) fn log(&mut self, totals: T, open: usize) -> T {
         if totals != self.last {
-            match open {
-                Some(open) => info!("{totals}, open now {open}"),
-                None => info!("{totals}"),
-            }
+            info!("{totals}, open now {open}");
         }
         std::mem::replace(&mut self.last, totals)
     }
@@ -63,6 +60,6 @@ mod tests {
         ] {
             assert_eq!(progress.is_due(at), is_due, "{:?}", at - now);
         }
-        assert_eq!((progress.log(5, None), progress.log(5, Some(1)), progress.last), (3, 5, 5));
+        assert_eq!((progress.log(5, 0), progress.log(5, 1), progress.last), (3, 5, 5));
     }
 }

@@ -106,8 +106,6 @@ counters! {
             "Messages that the system did not accept.";
         late: "messages dropped", "sidekick_messages_dropped_total",
             "Messages dropped because the thread that serves their source had too many to read.";
-        resets: "resets", "sidekick_sums_reset_total",
-            "Resets of the sums, in a wire format that has them.";
     }
 }
 

@@ -1,9 +1,14 @@
 //! Items for the tests, benchmarks and fuzz targets of this workspace. They may change at any time.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::Context as _;
+use sidekick_protocol::Seen;
+
 pub use crate::addresses::HostNetwork;
 pub use crate::capture::BATCH;
-pub use crate::compat::nsdi24::wire::Quack as Nsdi24Quack;
-pub use crate::engine::ProtocolEngine;
+use crate::capture::{self, Batch, Capture, Captured, Frames};
+use crate::config::Config;
 pub use crate::monitor::server::serve;
 pub use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 pub use crate::monitor::subject::{Program, ProgramStatus, StatusSource};
@@ -19,6 +24,48 @@ pub use crate::worker::{Report, Sockets, WorkerEvent};
 #[must_use]
 pub fn commands() -> [clap::Command; 2] {
     [crate::cli::definition(), crate::agent::cli::definition()]
+}
+
+/// The datagrams that arrive through an interface, as a proxy captures them.
+#[derive(Debug)]
+pub struct Arrivals(Capture);
+
+impl Arrivals {
+    /// Captures on the interface called `name`.
+    ///
+    /// # Errors
+    /// A sentence for the operator: why this is impossible.
+    pub fn open(name: &str) -> anyhow::Result<Self> {
+        let settings = Config::default().capture();
+        Ok(Self(capture::open(name, settings)?.pop().context("the capture has no thread")?))
+    }
+
+    /// Passes the datagrams that wait to `each`, in the order of their arrival.
+    ///
+    /// # Errors
+    /// A sentence for the operator: why the capture has ended.
+    pub fn read(&mut self, mut each: impl FnMut(&Seen<'_>)) -> anyhow::Result<()> {
+        loop {
+            let (mut frames, mut batch) = (Frames::default(), Batch::default());
+            let mut datagrams = self.0.read(&mut frames)?;
+            while let Some(captured) = datagrams.next(&mut batch) {
+                if let Captured::Datagrams(seen) = captured {
+                    seen.iter().for_each(&mut each);
+                }
+            }
+            let read = datagrams.frames_read();
+            self.0.release();
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl AsFd for Arrivals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// An agent.

@@ -30,15 +30,17 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{Peer, Shard};
+use sidekick_protocol::{Observed, Observer, Peer, Shard};
+use tracing::debug;
 
 use crate::addresses::HostNetwork;
 use crate::capture::{Batch, Capture, CaptureError, Captured, Counters, Frames};
 use crate::config::MAX_INTERFACES;
-use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
+use crate::summary::Summary;
 
 pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
+pub(crate) use control::CopiesHeld;
 pub use control::{Report, WorkerEvent};
 use copies::{CopySource, CopyState};
 use outbox::Outbox;
@@ -70,8 +72,8 @@ struct Ready {
 }
 
 /// The state of a worker.
-pub(crate) struct Worker<E> {
-    engine: E,
+pub(crate) struct Worker {
+    observer: Observer,
     captures: Vec<NumberedCapture>,
     copies: CopyState,
     inbox: Inbox,
@@ -88,17 +90,17 @@ pub(crate) struct Worker<E> {
     checked: Instant,
 }
 
-impl<E> fmt::Debug for Worker<E> {
+impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("captures", &self.captures).finish_non_exhaustive()
     }
 }
 
-impl<E: ProtocolEngine> Worker<E> {
+impl Worker {
     /// A worker without captures. `shard` is its index, and the number of workers. If there are
     /// handles of `workers`, this one reads the port.
     pub(crate) fn new(
-        engine: E,
+        observer: Observer,
         shard: (u16, u16),
         inbox: Inbox,
         workers: Vec<WorkerHandle>,
@@ -106,7 +108,7 @@ impl<E: ProtocolEngine> Worker<E> {
         notify: Box<dyn Fn(WorkerEvent) + Send>,
     ) -> Self {
         Self {
-            engine,
+            observer,
             captures: Vec::new(),
             copies: CopyState::new(shard),
             inbox,
@@ -121,7 +123,7 @@ impl<E: ProtocolEngine> Worker<E> {
 
     /// Replaces the machine's addresses and interfaces.
     pub(crate) fn set_network(&mut self, network: HostNetwork) {
-        self.engine.set_addresses(&network.addresses);
+        self.observer.set_addresses(network.addresses);
         self.outbox.egress = network.egress;
     }
 
@@ -146,12 +148,12 @@ impl<E: ProtocolEngine> Worker<E> {
                 return Ok(());
             }
             let now = clock();
-            if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            if self.observer.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 // A quACK of a silence must not overtake the packets that broke it.
                 self.drain_captures();
-                self.engine.on_timeout(now);
+                self.observer.on_timeout(now);
             }
-            self.outbox.send_all(&mut self.engine);
+            self.outbox.send_all(&mut self.observer);
             // Last, and not all: anyone can send messages, and a flood must delay nothing else.
             if let Some(port) = port.as_mut().filter(|_| ready.port) {
                 self.read_port(port)?;
@@ -167,7 +169,7 @@ impl<E: ProtocolEngine> Worker<E> {
         for NumberedCapture { interface, capture, .. } in &mut self.captures {
             let mut read = 0;
             while read < most {
-                match read_batch(&mut self.engine, &mut self.outbox, *interface, capture) {
+                match read_batch(&mut self.observer, &mut self.outbox, *interface, capture) {
                     Ok(0) => break,
                     Ok(frames) => read += frames,
                     Err(error) => {
@@ -181,14 +183,14 @@ impl<E: ProtocolEngine> Worker<E> {
     }
 
     /// Counts and copies all frames that wait now, and perhaps some that arrive meanwhile. Reports
-    /// to the engine where the kernel dropped packets.
+    /// to the observer where the kernel dropped packets.
     fn drain_captures(&mut self) {
         let most = self.captures.iter().map(|it| it.capture.most_waiting()).max();
         self.read_captures(most.unwrap_or(0));
         for NumberedCapture { interface, capture, .. } in &mut self.captures {
             capture.update_drops();
             if capture.take_missed() {
-                self.engine.missed(*interface);
+                self.observer.missed(*interface);
             }
         }
         self.drain_copies();
@@ -219,7 +221,7 @@ impl<E: ProtocolEngine> Worker<E> {
     /// Closes the capture with this number. The totals keep its counts.
     fn close_capture(&mut self, interface: u32) {
         // From here on, no capture sees the packets.
-        self.engine.missed(interface);
+        self.observer.missed(interface);
         let Self { captures, closed, copies, .. } = self;
         for mut it in captures.extract_if(.., |it| it.interface == interface) {
             copies.put_aside(it.copies.close());
@@ -249,8 +251,10 @@ impl<E: ProtocolEngine> Worker<E> {
     }
 
     fn handle_message(&mut self, from: Peer, message: &[u8]) {
-        self.engine.handle_input(from, message, clock());
-        self.outbox.send_all(&mut self.engine);
+        if let Err(error) = self.observer.handle_input(from, message, clock()) {
+            debug!("{} bytes from {}: {error}", message.len(), from.address);
+        }
+        self.outbox.send_all(&mut self.observer);
     }
 
     /// Handles the commands and forwarded messages that wait. Returns whether the worker ends.
@@ -270,7 +274,7 @@ impl<E: ProtocolEngine> Worker<E> {
         match command {
             Command::Capture { interface, capture } => {
                 // Nor did one until now. A POLL since the last one closed may have begun an epoch.
-                self.engine.missed(interface);
+                self.observer.missed(interface);
                 let copies = CopySource::default();
                 self.captures.push(NumberedCapture { interface, capture, copies });
             }
@@ -281,10 +285,14 @@ impl<E: ProtocolEngine> Worker<E> {
                 self.set_network(network);
                 let _ = reply.try_send(());
             }
-            Command::Reload(limits, reply) => drop(reply.try_send(self.engine.reload(limits))),
+            Command::Reload(limits, reply) => {
+                let outcome = self.observer.reconfigure(limits);
+                drop(reply.try_send(outcome.map_err(Into::into)));
+            }
+            Command::Hold(until) => drop(until.recv()),
             Command::Close(reply) => {
-                self.engine.close();
-                self.outbox.send_all(&mut self.engine);
+                self.observer.close();
+                self.outbox.send_all(&mut self.observer);
                 drop(reply.try_send(self.report(0)));
                 return true;
             }
@@ -294,7 +302,7 @@ impl<E: ProtocolEngine> Worker<E> {
 
     /// A report with the status of at most `sessions` sessions.
     fn report(&self, sessions: usize) -> Report {
-        let mut totals = self.engine.totals();
+        let mut totals = Summary::of(self.observer.stats());
         (totals.unsent, totals.late) = (self.outbox.unsent(), self.late);
         totals.uncopied = self.uncopied();
         totals.count(&self.closed);
@@ -311,8 +319,12 @@ impl<E: ProtocolEngine> Worker<E> {
         for capture in &captures {
             totals.count(&capture.counters);
         }
-        let sessions = self.engine.sessions(sessions);
-        let (open, copies) = (self.engine.open_sessions(), self.engine.copies());
+        let sessions = self.observer.statuses().take(sessions).collect();
+        let open = self.observer.sessions();
+        let copies = CopiesHeld {
+            bytes: self.observer.copies_bytes(),
+            sessions: self.observer.keeping_sessions(),
+        };
         Report { totals, open, copies, captures, sessions, at: clock() }
     }
 
@@ -324,7 +336,7 @@ impl<E: ProtocolEngine> Worker<E> {
     /// Sleeps until there is something to do.
     fn wait(&self) -> io::Result<Ready> {
         let check = self.next_check();
-        let until = self.engine.poll_timeout().map_or(check, |deadline| deadline.min(check));
+        let until = self.observer.poll_timeout().map_or(check, |deadline| deadline.min(check));
         let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
         // An array, since this runs for every packet when there are few. Unused places hold the
         // descriptor of the inbox.
@@ -356,8 +368,8 @@ impl<E: ProtocolEngine> Worker<E> {
 
 /// Reads a batch of frames from a capture, and counts their datagrams. A quACK that a datagram
 /// makes due leaves before the next datagram is counted. Returns how many frames the batch had.
-fn read_batch<E: ProtocolEngine>(
-    engine: &mut E,
+fn read_batch(
+    observer: &mut Observer,
     outbox: &mut Outbox,
     interface: u32,
     capture: &mut Capture,
@@ -368,9 +380,13 @@ fn read_batch<E: ProtocolEngine>(
     while let Some(captured) = datagrams.next(&mut batch) {
         match captured {
             Captured::Datagrams(seen) => {
-                engine.observe(seen, interface, now, |engine| outbox.send_all(engine));
+                observer.observe_all(seen, interface, now, |observer, observed| {
+                    if matches!(observed, Observed::Counted | Observed::Marker) {
+                        outbox.send_all(observer);
+                    }
+                });
             }
-            Captured::Missed => engine.missed(interface),
+            Captured::Missed => observer.missed(interface),
         }
     }
     let read = datagrams.frames_read();

@@ -390,7 +390,7 @@ impl Loop<'_> {
         }
         let Report { totals, flows_open, .. } = self.report(0);
         let drops = totals.capture_drops;
-        let before = self.progress.log(totals, Some(flows_open));
+        let before = self.progress.log(totals, flows_open);
         let dropped = drops.saturating_sub(before.capture_drops);
         if dropped != 0 {
             warn!(

@@ -52,22 +52,18 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
     let mut page = Page::default();
     page.counters(Summary::COUNTERS, &status.totals);
     page.interfaces(&status.interfaces, &BY_INTERFACE, "sidekick_interface_up", |of| &of.report);
-    if let Some(open) = status.sessions_open {
-        page.one("sidekick_sessions", "gauge", "Open sessions.", open);
-        page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
-        page.one(
-            "sidekick_sessions_max_per_source",
-            "gauge",
-            "Most sessions at once for one source address.",
-            status.sessions_max_per_source,
-        );
-    }
-    if let Some(copies) = &status.copies {
-        let Copies { sessions, bytes, max_bytes } = *copies;
-        page.one("sidekick_sessions_keeping", "gauge", "Sessions that keep copies.", sessions);
-        page.one("sidekick_copies_bytes", "gauge", "Memory that holds copies, in bytes.", bytes);
-        page.one("sidekick_copies_max_bytes", "gauge", "Most memory for copies.", max_bytes);
-    }
+    page.one("sidekick_sessions", "gauge", "Open sessions.", status.sessions_open);
+    page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
+    page.one(
+        "sidekick_sessions_max_per_source",
+        "gauge",
+        "Most sessions at once for one source address.",
+        status.sessions_max_per_source,
+    );
+    let Copies { sessions, bytes, max_bytes } = status.copies;
+    page.one("sidekick_sessions_keeping", "gauge", "Sessions that keep copies.", sessions);
+    page.one("sidekick_copies_bytes", "gauge", "Memory that holds copies, in bytes.", bytes);
+    page.one("sidekick_copies_max_bytes", "gauge", "Most memory for copies.", max_bytes);
     page.one("sidekick_threads", "gauge", "Threads that count packets.", status.threads);
     page.one(
         "sidekick_threads_answering",
@@ -267,15 +263,5 @@ pub(crate) mod tests {
         assert_eq!(number("sidekick_build_info", &[("version", "1.2.3")]), Some(1.0));
         assert_eq!(number("process_start_time_seconds", &[]), Some(1_700_000_000.25));
         assert_eq!(number("process_resident_memory_bytes", &[]), Some(4096.0));
-    }
-
-    #[test]
-    fn another_wire_has_no_sessions() {
-        let mut status = example();
-        (status.sessions_open, status.totals.resets) = (None, 3);
-        let series = parse(&text(&status, None));
-        let number = |name: &str| series.get(&(name.to_owned(), Vec::new())).copied();
-        assert_eq!(number("sidekick_sums_reset_total"), Some(3.0));
-        assert_eq!((number("sidekick_sessions"), number("sidekick_sessions_max")), (None, None));
     }
 }

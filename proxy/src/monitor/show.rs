@@ -16,25 +16,21 @@ pub(super) fn show(status: &Status) -> String {
         let _ = writeln!(text, "{name:<12}{value}");
     };
     say("address", status.address.to_string());
-    if let Some(key) = &status.public_key {
-        say("public key", key.clone());
-    }
+    say("public key", status.public_key.clone());
     say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
     say("totals", status.totals.to_string());
-    if let Some(open) = status.sessions_open {
-        let (most, of_one) = (status.sessions_max, status.sessions_max_per_source);
-        say("sessions", format!("{open} open, {most} at most, {of_one} of one source"));
-    }
-    if let Some(copies) = &status.copies {
-        let (bytes, most) = (Size::bytes(copies.bytes), Size::bytes(copies.max_bytes));
-        say(
-            "copies",
-            match copies.max_bytes {
-                0 => "none".to_owned(),
-                _ => format!("{bytes} for {} sessions, {most} at most", copies.sessions),
-            },
-        );
-    }
+    let (open, most) = (status.sessions_open, status.sessions_max);
+    let of_one = status.sessions_max_per_source;
+    say("sessions", format!("{open} open, {most} at most, {of_one} of one source"));
+    let copies = &status.copies;
+    let (bytes, most) = (Size::bytes(copies.bytes), Size::bytes(copies.max_bytes));
+    say(
+        "copies",
+        match copies.max_bytes {
+            0 => "none".to_owned(),
+            _ => format!("{bytes} for {} sessions, {most} at most", copies.sessions),
+        },
+    );
     text += "\n";
     text += &interface_table(status.interfaces.iter().map(|of| &of.report));
     if !status.sessions.is_empty() {
@@ -51,7 +47,7 @@ pub(super) fn show(status: &Status) -> String {
         ];
         text += "\n";
         text += &table(&headings, "lllrrrrrr", status.sessions.iter().map(row));
-        let more = status.sessions_open.unwrap_or(0).saturating_sub(status.sessions.len());
+        let more = status.sessions_open.saturating_sub(status.sessions.len());
         if more > 0 {
             let _ = writeln!(text, "and {more} more sessions (--all shows them)");
         }
@@ -88,7 +84,7 @@ mod tests {
     fn columns_are_aligned() {
         let mut status = example();
         status.interfaces[1].report.name = "tun0\x1b[2J".to_owned();
-        status.sessions_open = Some(3);
+        status.sessions_open = 3;
         let shown = show(&status);
         let key = "ab".repeat(32);
         let expected = format!(

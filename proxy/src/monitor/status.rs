@@ -31,8 +31,8 @@ pub struct Status {
     pub uptime: u64,
     /// Where senders reach the proxy.
     pub address: SocketAddr,
-    /// The proxy's public key, if the wire format has one.
-    pub public_key: Option<String>,
+    /// The proxy's public key.
+    pub public_key: String,
     /// The worker threads.
     pub threads: usize,
     /// The threads that answered. For the others, this status has their last answers.
@@ -41,14 +41,14 @@ pub struct Status {
     pub interfaces: Vec<Interface>,
     /// The proxy's totals since the start.
     pub totals: Summary,
-    /// The number of open sessions, if the wire format has sessions.
-    pub sessions_open: Option<usize>,
+    /// The number of open sessions.
+    pub sessions_open: usize,
     /// Most sessions at once.
     pub sessions_max: u64,
     /// Most sessions at once for one source address.
     pub sessions_max_per_source: u64,
-    /// The copies that the proxy holds, if the wire format has sessions.
-    pub copies: Option<Copies>,
+    /// The copies that the proxy holds.
+    pub copies: Copies,
     /// As many open sessions as were requested.
     pub sessions: Vec<Session>,
 }
@@ -159,8 +159,8 @@ impl ProgramStatus for Status {
 pub struct ProxyInfo {
     /// Where senders reach the proxy.
     pub address: SocketAddr,
-    /// The proxy's public key, if the wire format has one.
-    pub public_key: Option<PublicKey>,
+    /// The proxy's public key.
+    pub public_key: PublicKey,
     /// The configured interfaces.
     pub interfaces: Vec<String>,
     /// The limits.
@@ -265,7 +265,7 @@ impl StatusSource for StatusReader {
             started: self.start.wall,
             uptime: self.start.uptime(),
             address: self.info.address,
-            public_key: self.info.public_key.map(|key| key.to_string()),
+            public_key: self.info.public_key.to_string(),
             threads,
             threads_answering,
             interfaces: self.info.interfaces.iter().map(|name| self.interface(name)).collect(),
@@ -277,7 +277,7 @@ impl StatusSource for StatusReader {
                 .limits
                 .max_sessions_per_source
                 .load(Ordering::Relaxed),
-            copies: sessions_open.map(|_| copies),
+            copies,
             sessions: described.take(sessions).collect(),
         }
     }
@@ -305,15 +305,15 @@ pub(crate) mod tests {
             started: 1_700_000_000.25,
             uptime: 93_784,
             address: "192.0.2.1:5252".parse().unwrap(),
-            public_key: Some("ab".repeat(32)),
+            public_key: "ab".repeat(32),
             threads: 2,
             threads_answering: 2,
             interfaces: vec![interface("eth0", 7), interface("a\"b\\c", 2)],
             totals: Summary { captured: 9, counted: 5, ..Summary::default() },
-            sessions_open: Some(1),
+            sessions_open: 1,
             sessions_max: 1024,
             sessions_max_per_source: 64,
-            copies: Some(Copies { sessions: 1, bytes: 1 << 16, max_bytes: 64 << 20 }),
+            copies: Copies { sessions: 1, bytes: 1 << 16, max_bytes: 64 << 20 },
             sessions: vec![Session {
                 source: "10.0.0.2:4000".parse().unwrap(),
                 destination: "[2001:db8::1]:443".parse().unwrap(),

@@ -15,7 +15,6 @@ use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 use crate::addresses::HostNetwork;
 use crate::capture::{Capture, CaptureError, Counters, SpareCapture};
 use crate::config::MAX_INTERFACES;
-use crate::engine::CopiesHeld;
 use crate::summary::Summary;
 
 /// Messages that can wait for a worker. It drops further ones, as the network may drop them.
@@ -50,8 +49,19 @@ pub(crate) enum Command {
     SetNetwork(HostNetwork, SyncSender<()>),
     /// Apply these limits.
     Reload(ObserverConfig, SyncSender<Result<()>>),
+    /// Do nothing until the other end is dropped.
+    Hold(Receiver<()>),
     /// Send the senders a BYE, send a report, and end.
     Close(SyncSender<Report>),
+}
+
+/// The copies that a worker holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiesHeld {
+    /// Bytes of memory that hold copies.
+    pub bytes: usize,
+    /// Sessions that keep copies.
+    pub sessions: usize,
 }
 
 /// The counters and the status of a worker.
@@ -59,8 +69,8 @@ pub(crate) enum Command {
 pub struct Report {
     /// The worker's totals.
     pub totals: Summary,
-    /// The number of open sessions, if the wire format has sessions.
-    pub open: Option<usize>,
+    /// The number of open sessions.
+    pub open: usize,
     /// The copies that the worker holds.
     pub copies: CopiesHeld,
     /// The captures, by interface.

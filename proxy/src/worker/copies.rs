@@ -1,19 +1,19 @@
 //! The captures for copies, which a worker has open only while a session keeps some.
 //!
 //! Opening or closing one takes the kernel milliseconds. So the daemon opens a spare one before a
-//! session asks for copies. The spare one begins at once. Without it the engine grants no copies,
+//! session asks for copies. The spare one begins at once. Without it the observer grants no copies,
 //! and senders continue without. The daemon also closes captures.
 
 mod source;
 
 use std::mem;
 
+use sidekick_protocol::Observer;
 use tracing::warn;
 
 use super::control::Unused;
 use super::{NumberedCapture, Worker, WorkerEvent};
 use crate::capture::{Batch, CaptureError, Captured, Clients, CopyCapture, Frames, SpareCapture};
-use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
 use source::Idleness;
 
@@ -28,10 +28,10 @@ const FRAMES_PER_TURN: usize = 128;
 pub(super) struct CopyState {
     /// This worker's index, and the number of workers.
     shard: (u16, u16),
-    /// The engine's version of the clients whose datagrams the captures show.
+    /// The observer's version of the clients whose datagrams the captures show.
     shown: Option<u64>,
     idleness: Idleness,
-    /// The engine grants copies.
+    /// The observer grants copies.
     granting: bool,
     /// Packets for which earlier captures had no room.
     missed: u64,
@@ -96,17 +96,17 @@ impl CopyState {
     }
 }
 
-impl<E: ProtocolEngine> Worker<E> {
+impl Worker {
     /// Requests, begins, adapts and returns captures for copies, as the sessions need them.
     pub(super) fn adapt_copies(&mut self) {
-        if self.engine.may_keep_copies() {
+        if self.observer.may_keep_copies() {
             self.request_spares();
         } else {
             for NumberedCapture { copies, .. } in &mut self.captures {
                 self.copies.put_spare_aside(copies.take_spare());
             }
         }
-        if self.engine.keeps_copies() {
+        if self.observer.keeps_copies() {
             self.copies.idleness.end();
             self.begin_copies();
         } else if self.captures.iter().any(|it| it.copies.capture().is_some())
@@ -139,30 +139,30 @@ impl<E: ProtocolEngine> Worker<E> {
     fn begin_copies(&mut self) {
         for NumberedCapture { copies, .. } in &mut self.captures {
             if let Some(spare) = copies.take_spare() {
-                let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
+                let clients = Clients::new(self.observer.copy_clients(), self.copies.shard);
                 self.copies.begin(copies, *spare, &clients);
             }
         }
     }
 
-    /// Lets the engine grant copies while a capture is open, and none is being opened.
+    /// Lets the observer grant copies while a capture is open, and none is being opened.
     pub(super) fn grant_copies(&mut self) {
         let mut sources = self.captures.iter().map(|it| &it.copies);
         let any = sources.clone().any(|source| source.capture().is_some());
         let granting = any && !sources.any(CopySource::is_requested);
         if mem::replace(&mut self.copies.granting, granting) != granting {
-            self.engine.set_copying(granting);
-            self.outbox.send_all(&mut self.engine);
+            self.observer.set_copying(granting);
+            self.outbox.send_all(&mut self.observer);
         }
     }
 
     /// Makes the captures show the datagrams of the present clients.
     fn show_clients(&mut self) {
-        let version = self.engine.copy_clients_version();
+        let version = self.observer.copy_clients_version();
         if self.copies.shown.replace(version) == Some(version) {
             return;
         }
-        let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
+        let clients = Clients::new(self.observer.copy_clients(), self.copies.shard);
         for NumberedCapture { copies, .. } in &mut self.captures {
             if let Some(Err(error)) = copies.capture().map(|capture| capture.select(&clients)) {
                 self.copies.fail(copies, &error);
@@ -217,7 +217,7 @@ impl<E: ProtocolEngine> Worker<E> {
             let most = most.min(capture.capture.most_waiting());
             let mut read = 0;
             while read < most {
-                match copy_batch(&mut self.engine, *interface, capture) {
+                match copy_batch(&mut self.observer, *interface, capture) {
                     Ok(0) => break,
                     Ok(frames) => read += frames,
                     Err(error) => {
@@ -239,8 +239,8 @@ impl<E: ProtocolEngine> Worker<E> {
 
 /// Reads a batch of frames from a capture, and keeps copies of their datagrams. Returns how many
 /// frames the batch had.
-fn copy_batch<E: ProtocolEngine>(
-    engine: &mut E,
+fn copy_batch(
+    observer: &mut Observer,
     interface: u32,
     capture: &mut CopyCapture,
 ) -> Result<usize, CaptureError> {
@@ -250,7 +250,7 @@ fn copy_batch<E: ProtocolEngine>(
     while let Some(captured) = datagrams.next(&mut batch) {
         // A gap is harmless: the proxy does not repeat a datagram that it lacks.
         if let Captured::Datagrams(seen) = captured {
-            engine.keep(seen, interface, now);
+            observer.keep_all(seen, interface, now);
         }
     }
     let read = datagrams.frames_read();

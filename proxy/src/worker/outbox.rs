@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Route, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Observer, Route, Transmit};
 use tracing::warn;
 
 use crate::addresses::Egress;
-use crate::engine::ProtocolEngine;
 use crate::packet_info::PacketInfo;
 use crate::port::Port;
 use crate::raw_socket::RawSocket;
@@ -19,12 +18,11 @@ use crate::raw_socket::RawSocket;
 pub struct Sockets {
     /// The proxy's own port.
     pub port: Port,
-    /// For answers to markers, which come from the address of the flow's receiver. `None` if the
-    /// wire format has no markers.
-    pub raw: Option<RawSocket>,
+    /// For answers to markers, which come from the address of the flow's receiver.
+    pub raw: RawSocket,
 }
 
-/// Sends what an engine has to send.
+/// Sends what an observer has to send.
 pub(super) struct Outbox {
     sockets: Arc<Sockets>,
     /// By which interface answers leave, for each interface with a capture.
@@ -70,9 +68,9 @@ impl Outbox {
         self.errors.0
     }
 
-    /// Sends all datagrams that the engine has ready.
-    pub(super) fn send_all(&mut self, engine: &mut impl ProtocolEngine) {
-        while let Some(transmit) = engine.poll_transmit(&mut self.buffer) {
+    /// Sends all datagrams that the observer has ready.
+    pub(super) fn send_all(&mut self, observer: &mut Observer) {
+        while let Some(transmit) = observer.poll_transmit(&mut self.buffer) {
             if let Err(error) = self.send(&transmit) {
                 self.errors.add(transmit.destination, &error);
             }
@@ -95,9 +93,9 @@ impl Outbox {
         };
         // If the interface is gone, the answer has no other way.
         let interface = interface.map(|number| self.egress(number)).transpose()?.flatten();
-        match (source, raw) {
-            (Some(source), Some(raw)) => raw.send(message, source, destination, interface),
-            _ => port.send(message, destination, PacketInfo { source: source_ip, interface }),
+        match source {
+            Some(source) => raw.send(message, source, destination, interface),
+            None => port.send(message, destination, PacketInfo { source: source_ip, interface }),
         }
     }
 

@@ -32,12 +32,12 @@ fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
         .collect()
 }
 
-/// The proxy, with any wire format.
+/// The proxy.
 fn proxy() -> Packaged {
     let status: Status = serde_json::from_value(json!({
         "program": "sidekick-proxy", "version": "1", "started": 0.0, "uptime": 0,
-        "address": "127.0.0.1:1", "public_key": null, "threads": 1, "threads_answering": 1,
-        "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1,
+        "address": "127.0.0.1:1", "public_key": "", "threads": 1, "threads_answering": 1,
+        "interfaces": [], "totals": {}, "sessions_open": 0, "sessions_max": 1,
         "sessions_max_per_source": 1, "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0},
         "sessions": []
     }))

@@ -103,11 +103,3 @@ fn check_reads_a_file_and_starts_nothing() {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
-
-#[test]
-fn a_second_interface_is_refused_before_anything_is_opened() {
-    let (status, stdout, stderr) =
-        fails(&mut proxy("-i lo,eth0 --compat nsdi24 --quack-to 127.0.0.1:9"));
-    assert_eq!((status.code(), stdout.as_str()), (Some(2), ""));
-    assert!(stderr.contains("exactly one interface, not on 2"), "{stderr}");
-}

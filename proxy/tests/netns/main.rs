@@ -11,7 +11,6 @@ mod agent;
 mod agent_arriving;
 mod agent_observe;
 mod agent_strangers;
-mod compat;
 mod drops;
 mod flood;
 mod keep;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -11,11 +11,12 @@ use crate::common::{
     Daemon, PATIENCE, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number,
     page_until, probe, proxy, run,
 };
+use sidekick_protocol::keys::SecretKey;
 use sidekick_protocol::wire::{Datagram, SessionNumber};
-use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Observer, ObserverConfig, Shard};
 use sidekick_proxy::testing::{
-    HostNetwork, Limits, Port, ProtocolEngine, ProxyInfo, Report, Sockets, StatusReader, Summary,
-    WorkerEvent, WorkerPool, serve,
+    HostNetwork, Limits, Port, ProxyInfo, RawSocket, Report, Sockets, StatusReader, WorkerEvent,
+    WorkerPool, serve,
 };
 
 const METRICS: &str = "127.0.0.1:9252";
@@ -298,115 +299,92 @@ fn a_second_daemon_runs_without_metrics_by_default() {
     });
 }
 
-/// An engine that is stuck while a test holds its lock.
-struct Stuck(Arc<Mutex<u64>>);
-
-/// Two workers with such engines, and a port.
-fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (WorkerPool, SocketAddr, mpsc::Receiver<WorkerEvent>) {
+/// Two workers, and a port.
+fn two_workers() -> (WorkerPool, SocketAddr, mpsc::Receiver<WorkerEvent>) {
     let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
     let (events, inbox) = mpsc::channel::<WorkerEvent>();
     let address = port.address();
-    let engines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
-    (
-        WorkerPool::start(engines, Sockets { port, raw: None }, &HostNetwork::default(), &events)
-            .unwrap(),
-        address,
-        inbox,
-    )
+    let observers = [0, 1].map(|index| {
+        let shard = Shard::new(index, 2).unwrap();
+        Observer::new(ObserverConfig { shard, ..ObserverConfig::default() }, [0; 32]).unwrap()
+    });
+    let sockets = Sockets { port, raw: RawSocket::open().unwrap() };
+    let pool =
+        WorkerPool::start(observers.into(), sockets, &HostNetwork::default(), &events).unwrap();
+    (pool, address, inbox)
 }
 
-impl ProtocolEngine for Stuck {
-    fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
-
-    fn handle_input(&mut self, _: Address, _: &[u8], _: Instant) {
-        *self.0.lock().unwrap() += 1;
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
-    fn on_timeout(&mut self, _: Instant) {}
-
-    fn poll_transmit(&mut self, _: &mut [u8]) -> Option<Transmit> {
-        None
-    }
-
-    fn reload(&mut self, _: ObserverConfig) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn close(&mut self) {}
-
-    fn totals(&self) -> Summary {
-        Summary { counted: *self.0.lock().unwrap(), ..Summary::default() }
-    }
-
-    fn open_sessions(&self) -> Option<usize> {
-        Some(1)
-    }
+/// A message for the worker with this index, of a session that it does not know.
+fn message_of_no_session(worker: u32) -> Vec<u8> {
+    let session = SessionNumber(worker);
+    let sealed = Datagram::Sealed { session, sequence: 1, ciphertext: &[0; 24] };
+    let mut message = [0; MAX_DATAGRAM_LEN];
+    let len = sealed.emit(&mut message).unwrap();
+    message[..len].to_vec()
 }
 
 /// While a worker is stuck, the server answers requests that need no worker, and totals do not
 /// decrease.
 #[test]
 fn a_stuck_thread_is_reported() {
-    let lock = Arc::new(Mutex::new(7));
-    let (pool, address, _events) = stuck([&lock, &Arc::new(Mutex::new(4))]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let at = listener.local_addr().unwrap().to_string();
-    let limits = Arc::new(Limits { max_sessions: 9.into(), ..Limits::default() });
-    let info =
-        ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], limits };
-    serve(listener, StatusReader::new(pool, info)).unwrap();
+    in_namespace(|| {
+        let (pool, address, _events) = two_workers();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let limits = Arc::new(Limits { max_sessions: 9.into(), ..Limits::default() });
+        let public_key = SecretKey([7; 32]).public();
+        let info = ProxyInfo { address, public_key, interfaces: vec!["none0".to_owned()], limits };
+        serve(listener, StatusReader::new(pool.clone(), info)).unwrap();
 
-    let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
-    assert_eq!(counted(), 11.0);
-    let held = lock.lock().unwrap();
-    // Clients that disconnect leave no questions behind.
-    for _ in 0..100 {
-        let mut stream = TcpStream::connect(&at).unwrap();
-        stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
-    }
-    assert_eq!(get(&at, "/elsewhere").0, 404);
-    page_until(&at, "/health", |status, said| {
-        status == 503 && said == "1 of 2 threads do not answer: restart the proxy\n"
+        let strange = "sidekick_messages_unknown_session_total";
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for worker in [0, 1, 1] {
+            stranger.send_to(&message_of_no_session(worker), address).unwrap();
+        }
+        page_until(&at, "/metrics", |_, page| number(page, strange) == 3.0);
+        let held = pool.hold(1);
+        // Clients that disconnect leave no questions behind.
+        for _ in 0..100 {
+            let mut stream = TcpStream::connect(&at).unwrap();
+            stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
+        }
+        assert_eq!(get(&at, "/elsewhere").0, 404);
+        page_until(&at, "/health", |status, said| {
+            status == 503 && said == "1 of 2 threads do not answer: restart the proxy\n"
+        });
+        let page = get(&at, "/metrics").2;
+        assert_eq!(number(&page, strange), 3.0, "its last answer");
+        assert_eq!(number(&page, "sidekick_threads_answering"), 1.0);
+        drop(held);
+        page_until(&at, "/health", |_, said| said.contains("there is no none0"));
+        assert_eq!(number(&get(&at, "/metrics").2, strange), 3.0);
     });
-    let page = get(&at, "/metrics").2;
-    assert_eq!(number(&page, "sidekick_packets_counted_total"), 11.0, "its last answer");
-    assert_eq!(number(&page, "sidekick_threads_answering"), 1.0);
-    drop(held);
-    page_until(&at, "/health", |_, said| said.contains("there is no none0"));
-    assert_eq!(counted(), 11.0);
 }
 
 /// However many messages wait for a busy thread, it receives the daemon's commands.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a failing test must end")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
-    let locks = [(); 2].map(|()| Arc::new(Mutex::new(0)));
-    let (pool, address, _events) = stuck([&locks[0], &locks[1]]);
-    let held = locks[1].lock().unwrap();
-    let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // A message of a session of the second thread, by its number.
-    let sealed = Datagram::Sealed { session: SessionNumber(1), sequence: 1, ciphertext: &[0; 24] };
-    let mut message = [0; MAX_DATAGRAM_LEN];
-    let len = sealed.emit(&mut message).unwrap();
-    let begun = Instant::now();
-    let late = |reports: &[Option<Report>]| {
-        reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
-    };
-    while !late(&pool.all_reports(0)) {
-        assert!(begun.elapsed() < PATIENCE, "no message was dropped");
-        for _ in 0..2000 {
-            flooding.send_to(&message[..len], address).unwrap();
+    in_namespace(|| {
+        let (pool, address, _events) = two_workers();
+        let held = pool.hold(1);
+        let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let message = message_of_no_session(1);
+        let begun = Instant::now();
+        let late = |reports: &[Option<Report>]| {
+            reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
+        };
+        while !late(&pool.all_reports(0)) {
+            assert!(begun.elapsed() < PATIENCE, "no message was dropped");
+            for _ in 0..2000 {
+                flooding.send_to(&message, address).unwrap();
+            }
         }
-    }
-    let closing = thread::spawn(move || pool.close());
-    drop(held);
-    let summary = closing.join().unwrap();
-    let handled = *locks[1].lock().unwrap();
-    assert!(handled > 0);
-    assert_eq!(summary.counted, handled + *locks[0].lock().unwrap(), "both have reported");
+        let closing = thread::spawn(move || pool.close());
+        drop(held);
+        let summary = closing.join().unwrap();
+        // The first thread has dropped some, and only the second can have read the others.
+        assert!(summary.late > 0 && summary.unknown_session > 0, "{summary:?}");
+    });
 }

@@ -98,10 +98,6 @@ fn an_unknown_key_is_answered_by_the_one_that_was_meant() {
             "2: max-session: this is not a key: did you mean max-sessions?",
         ),
         ("max_sessions = 3", "1: max_sessions: this is not a key: did you mean max-sessions?"),
-        (
-            "quack-to = \"10.0.0.2:5103\"",
-            "1: quack-to: this is a flag, and no key of a file: use --quack-to alone",
-        ),
         ("no-discovery = true", "1: no-discovery: this is not a key: write discovery = false"),
         ("verbose = true", "1: verbose: this is a flag, and no key of a file: use --verbose alone"),
         ("json = true", "1: json: this is a flag, and no key of a file: use --json alone"),

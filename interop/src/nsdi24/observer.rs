@@ -7,39 +7,20 @@ use std::time::{Duration, Instant};
 use sidekick_protocol::{Filter, Flow, Identification, Payload, Position};
 use sidekick_quack::{PowerSums, ThresholdError};
 
-use super::settings::Interval;
-use super::wire::Quack;
+use crate::wire::Quack;
 
 /// The observer counts every datagram with an identifier: 32 bits, big-endian, from byte 21 of the
 /// payload on.
-pub(crate) const IDENTIFICATION: Identification =
+const IDENTIFICATION: Identification =
     Identification { position: Position::Offset(21), filter: Filter::All };
 
-/// The settings of an [`Observer`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Config {
-    /// Sums in each quACK: 1 to 255.
-    pub threshold: u8,
-    /// When the observer sends a quACK.
-    pub interval: Interval,
-    /// Where the proxy listens. The observer does not count datagrams from and to this address. If
-    /// the address is unspecified, this applies to the port at any address.
-    pub local_address: SocketAddr,
-}
-
-/// An observer's counters since its creation. Resets do not change them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stats {
-    /// Datagrams added to the sums.
-    pub counted: u64,
-    /// Datagrams not counted: too short, or from or to the proxy.
-    pub ignored: u64,
-    /// quACKs written for sending.
-    pub quacks: u64,
-    /// Bytes of these quACKs, without UDP and IP headers.
-    pub bytes: u64,
-    /// Resets.
-    pub resets: u64,
+/// When the proxy sends a quACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    /// After this many counted datagrams.
+    Packets(NonZeroU32),
+    /// Once per this many milliseconds, from the first datagram after the start or a reset on.
+    Millis(NonZeroU32),
 }
 
 /// Counts datagrams and writes quACKs.
@@ -49,7 +30,10 @@ pub(crate) struct Stats {
 /// [`poll_timeout`](Self::poll_timeout). Only [`new`](Self::new) allocates.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
-    config: Config,
+    interval: Interval,
+    /// Where the proxy listens. The observer does not count datagrams from and to this address. If
+    /// the address is unspecified, this applies to the port at any address.
+    local: SocketAddr,
     sums: PowerSums,
     /// The last identifier counted since the start or a reset.
     last: Option<u32>,
@@ -60,25 +44,28 @@ pub(crate) struct Observer {
     deadline: Option<Instant>,
     /// The quACK to send. The field keeps its memory.
     quack: Quack,
-    stats: Stats,
 }
 
 impl Observer {
-    /// A new observer, which has counted nothing.
+    /// An observer that has counted nothing, with `threshold` sums in each quACK.
     ///
     /// # Errors
     /// If the threshold is 0.
-    pub(crate) fn new(config: Config) -> Result<Self, ThresholdError> {
-        let threshold = usize::from(config.threshold);
+    pub(crate) fn new(
+        threshold: u8,
+        interval: Interval,
+        local: SocketAddr,
+    ) -> Result<Self, ThresholdError> {
+        let threshold = usize::from(threshold);
         Ok(Self {
-            config,
+            interval,
+            local,
             sums: PowerSums::new(threshold)?,
             last: None,
             unreported: 0,
             due: false,
             deadline: None,
             quack: Quack { sums: vec![0; threshold], ..Quack::default() },
-            stats: Stats::default(),
         })
     }
 
@@ -88,14 +75,10 @@ impl Observer {
         let identifier = IDENTIFICATION.identifier(payload);
         let counts =
             identifier.filter(|_| !self.is_local(flow.source) && !self.is_local(flow.destination));
-        let Some(identifier) = counts else {
-            self.stats.ignored += 1;
-            return false;
-        };
+        let Some(identifier) = counts else { return false };
         self.sums.insert(identifier);
         self.last = Some(identifier);
-        self.stats.counted += 1;
-        match self.config.interval {
+        match self.interval {
             Interval::Packets(number) => {
                 self.unreported += 1;
                 if self.unreported >= number.get() {
@@ -119,7 +102,6 @@ impl Observer {
         self.unreported = 0;
         self.due = false;
         self.deadline = None;
-        self.stats.resets += 1;
     }
 
     /// When to call [`on_timeout`](Self::on_timeout).
@@ -135,8 +117,7 @@ impl Observer {
     /// observer sends one at every tick, as the published proxy does, even if it has counted
     /// nothing new. So a later quACK repeats what a lost one reported.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
-        let (Some(deadline), Interval::Millis(interval)) = (self.deadline, self.config.interval)
-        else {
+        let (Some(deadline), Interval::Millis(interval)) = (self.deadline, self.interval) else {
             return;
         };
         let Some(late) = now.checked_duration_since(deadline) else { return };
@@ -150,7 +131,7 @@ impl Observer {
 
     /// Writes the due quACK, if there is one, and returns its length. The quACK reports all
     /// datagrams counted until now. If `out` is shorter than
-    /// [`MAX_QUACK_LEN`](super::wire::MAX_QUACK_LEN), the quACK may stay due.
+    /// [`MAX_QUACK_LEN`](crate::wire::MAX_QUACK_LEN), the quACK may stay due.
     pub(crate) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if !self.due {
             return None;
@@ -160,22 +141,13 @@ impl Observer {
         self.quack.count = self.sums.count();
         let len = self.quack.emit(out)?;
         self.due = false;
-        self.stats.quacks += 1;
-        self.stats.bytes += len as u64;
         Some(len)
     }
 
-    /// The counters so far.
-    #[must_use]
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
     fn is_local(&self, end: SocketAddr) -> bool {
-        let local = self.config.local_address;
         // On loopback, the capture sees the proxy's own quACKs and the resets.
-        end.port() == local.port()
-            && (local.ip().is_unspecified() || local.ip().to_canonical() == end.ip())
+        end.port() == self.local.port()
+            && (self.local.ip().is_unspecified() || self.local.ip().to_canonical() == end.ip())
     }
 }
 
@@ -184,4 +156,5 @@ fn duration(millis: NonZeroU32) -> Duration {
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;
