@@ -24,7 +24,7 @@ local MAGIC_AT, MAGIC = 21, "Sidekick"
 local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
 local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT, PARITY = 1, 2, 3, 4, 5, 6, 7, 8
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
-local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, STEADY, PACE = 7, 8, 9, 10, 11, 12, 13, 14
+local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, SCHEDULE = 7, 8, 9, 10, 11, 12, 13
 local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
 local MAX_WINDOW, WHOLE_SHARE, MIN_SYMBOL_LEN, MAX_SYMBOL_LEN = 64, 1024, 6, 1474
 local AT_END, WHOLE, MAX_OFFSET = 0xffff, 0xfffe, 21
@@ -40,7 +40,7 @@ local DATAGRAMS = {
 }
 local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
     [SHORT_QUACK] = "short quACK", [KEEP] = "KEEP", [KEPT] = "KEPT", [REQUEST] = "REQUEST", [NOTHING] = "NOTHING",
-    [TAIL] = "TAIL", [PROTECT] = "PROTECT", [STEADY] = "STEADY", [PACE] = "PACE" }
+    [TAIL] = "TAIL", [PROTECT] = "PROTECT", [SCHEDULE] = "SCHEDULE" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -604,22 +604,15 @@ local messages = {
         if window == 0 or window > MAX_WINDOW then fail("field window") end
         info:append(share == 0 and ": no parity" or (": %d for 1024, window %d"):format(share, window))
     end,
-    [STEADY] = function(r, tree, info)
-        local epoch = nonzero(r, tree, "epoch", 2, "epoch")
-        local token = nonzero(r, tree, "token", 2, "token")
-        local interval, item = number(r, tree, "interval_us", 4)
-        local packets = nonzero(r, tree, "every_packets", 2, "packets")
-        if interval == 0 then item:append_text(" (not any more)") end
-        info:append((" epoch %d, a packet every %d \xc2\xb5s, a quACK every %d, token %04x"):format(
-            epoch, interval, packets, token))
-    end,
-    [PACE] = function(r, tree, info)
+    [SCHEDULE] = function(r, tree, info)
         local epoch = nonzero(r, tree, "epoch", 2, "epoch")
         local token = nonzero(r, tree, "token", 2, "token")
         local packets = number(r, tree, "every_packets", 2)
         local every = number(r, tree, "every_us", 4)
-        info:append((" epoch %d, a quACK every %d packets or %d \xc2\xb5s, token %04x"):format(
-            epoch, packets, every, token))
+        local interval = number(r, tree, "interval_us", 4)
+        local watched = interval == 0 and "" or (", a packet each %d \xc2\xb5s"):format(interval)
+        info:append((" epoch %d, a quACK every %d packets or %d \xc2\xb5s%s, token %04x"):format(
+            epoch, packets, every, watched, token))
     end,
 }
 

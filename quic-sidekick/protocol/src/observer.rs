@@ -13,23 +13,19 @@ mod clients;
 mod config;
 mod copies;
 mod deadlines;
-mod discovery;
 mod duplicates;
 mod error;
 mod flow_counter;
+mod input;
 mod keeping;
 mod limiter;
-mod observed;
-mod outgoing;
 mod pacer;
 mod parity;
-mod peer;
 mod pool;
 mod repeating;
 mod session;
 mod setup;
 mod shard;
-mod site;
 mod steady;
 mod table;
 mod transmit;
@@ -38,21 +34,20 @@ mod waiting;
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::{Datagram, Message, Pace, ParseError, Poll, SessionNumber, Steady};
+use crate::wire::{Datagram, Message, ParseError, Poll, Schedule, SessionNumber};
 pub use addresses::Addresses;
 use answers::Answered;
 use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
 pub use error::{HandleError, RefusalCause};
+pub use input::{Observed, Peer, Seen};
 use limiter::Limiter;
-pub use observed::{Observed, Seen};
-use outgoing::{Bare, Outgoing};
-pub use peer::Peer;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
 use std::time::Instant;
 use table::Table;
+use transmit::{Bare, Outgoing};
 
 /// A sealed datagram of `len` bytes at the proxy's port.
 struct Sealed<'a> {
@@ -256,8 +251,7 @@ impl Observer {
             Message::Keep(keep) => self.on_keep(number, &keep, now),
             Message::Request(request) => self.on_request(number, request, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
-            Message::Steady(steady) => self.on_steady(number, steady, sealed.sequence, now),
-            Message::Pace(pace) => self.on_pace(number, pace, sealed.sequence, now),
+            Message::Schedule(schedule) => self.on_schedule(number, schedule, sealed.sequence, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -312,41 +306,22 @@ impl Observer {
         Ok(())
     }
 
-    /// Answers a STEADY like a POLL. From then on, the observer reports overdue packets. If the
-    /// network delivers the message after a later one, the later one holds.
-    fn on_steady(
+    /// Answers a SCHEDULE like a POLL. From then on, quACKs leave at its times. If the network
+    /// delivers the message after a later one, the later one holds.
+    fn on_schedule(
         &mut self,
         number: SessionNumber,
-        steady: Steady,
+        schedule: Schedule,
         sequence: u32,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let Steady { epoch, token, .. } = steady;
+        let Schedule { epoch, token, timing } = schedule;
         self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        if sequence >= session.latest_steady {
-            session.latest_steady = sequence;
-            session.counter.watch(steady);
+        if sequence >= session.latest_schedule {
+            session.latest_schedule = sequence;
+            session.counter.schedule(timing);
             self.table.reschedule(number);
-        }
-        Ok(())
-    }
-
-    /// Answers a PACE like a POLL. From then on, quACKs leave less often, or at their usual rate
-    /// again. If the network delivers the message after a later one, the later one holds.
-    fn on_pace(
-        &mut self,
-        number: SessionNumber,
-        pace: Pace,
-        sequence: u32,
-        now: Instant,
-    ) -> Result<(), HandleError> {
-        let Pace { epoch, token, .. } = pace;
-        self.on_poll(number, Poll { epoch, token, sums: 0 }, now)?;
-        let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        if sequence >= session.latest_pace {
-            session.latest_pace = sequence;
-            session.counter.pace(pace);
         }
         Ok(())
     }

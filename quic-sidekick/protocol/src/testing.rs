@@ -1,6 +1,6 @@
 //! A near segment in virtual time, between a sender and an observer.
 
-use crate::wire::{MAX_DATAGRAM_LEN, SEAL_LEN};
+use crate::wire::MAX_DATAGRAM_LEN;
 use crate::{
     Addresses, Flow, Lost, Observed, Observer, ObserverConfig, Payload, Route, Sender,
     SenderConfig, Store, clock::Numbers,
@@ -27,9 +27,6 @@ enum Arrival {
     ToSender(Vec<u8>),
     AlongPath(Vec<u8>),
 }
-
-/// The length of a sealed STEADY, and of a sealed PACE. No other datagram of a sender is as long.
-const STEADY_OR_PACE_LEN: usize = SEAL_LEN + 11;
 
 /// No tag, for comparisons.
 pub(crate) const NONE: [u64; 0] = [];
@@ -82,8 +79,6 @@ pub(crate) struct Simulation {
     pub(crate) resent: u64,
     /// The near segment drops this many of the next re-injections.
     pub(crate) lost_repairs: u32,
-    /// The proxy supports neither STEADY nor PACE.
-    pub(crate) is_old: bool,
     /// Datagrams that arrived again after an earlier transmission had arrived.
     pub(crate) repeated: u64,
 }
@@ -163,7 +158,6 @@ impl Simulation {
             store: None,
             resent: 0,
             lost_repairs: 0,
-            is_old: false,
             repeated: 0,
         };
         this.drain();
@@ -342,7 +336,6 @@ impl Simulation {
                     seen.is_none_or(|seen| seen == Observed::Marker) || self.damage_percent > 0
                 );
             }
-            Arrival::ToProxy(datagram) if self.is_old && datagram.len() == STEADY_OR_PACE_LEN => {}
             Arrival::ToProxy(datagram) => {
                 self.sent_to_proxy = true;
                 if let Some(proxy) = &mut self.proxy {

@@ -27,7 +27,7 @@ pub use header::{Cookie, SEAL_LEN, SessionNumber};
 pub(crate) use header::{KEY_LEN, TAG_LEN};
 pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
-pub use message::{Keep, Message, Pace, Poll, Quack, ShortQuack, Steady};
+pub use message::{Keep, Message, Poll, Quack, Schedule, ShortQuack, Timing};
 pub use parity::{MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect};
 pub use request::{MAX_RANGES, Range, Ranges, Request};
 pub use words::Words;

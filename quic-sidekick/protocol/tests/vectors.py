@@ -180,11 +180,8 @@ ENCODERS = {
     "protect": lambda f: struct.pack(
         ">BHBHB", 12, f["share"], f["window"], f["flush_us"], f["list"]
     ),
-    "steady": lambda f: struct.pack(
-        ">BHHIH", 13, f["epoch"], f["token"], f["interval_us"], f["every_packets"]
-    ),
-    "pace": lambda f: struct.pack(
-        ">BHHHI", 14, f["epoch"], f["token"], f["every_packets"], f["every_us"]
+    "schedule": lambda f: struct.pack(
+        ">BHHHII", 13, f["epoch"], f["token"], f["every_packets"], f["every_us"], f["interval_us"]
     ),
     "parity": lambda f: head(8, f)
     + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))

@@ -1,10 +1,12 @@
-//! Markers that the proxy answered, and answers that wait to be sent (SPEC.md, section 6.1).
+//! How senders find a proxy: it answers the markers that it captures (SPEC.md, section 6.1).
 
+use super::Observer;
 use super::limiter::Limiter;
+use super::transmit::{Outgoing, OutgoingAnswer};
+use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::identify::Payload;
-use crate::transmit::{Route, Transmit};
-use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
+use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -49,29 +51,35 @@ impl Answered {
     }
 }
 
-/// An answer that waits to be sent, and its way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OutgoingAnswer {
-    pub(super) answer: Answer,
-    pub(super) reply: Reply,
-    /// The interface on which the marker arrived; `None` for the answer to a KEEP.
-    pub(super) interface: Option<u32>,
-}
-
-impl OutgoingAnswer {
-    /// Writes the answer, to send from the proxy's port to the adjacent socket, or along the flow's
-    /// path.
-    pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
-        let size = self.answer.emit(out).ok()?;
-        let Flow { source, destination } = self.answer.flow;
-        let interface = self.interface;
-        let (destination, route) = match self.reply {
-            Reply::Adjacent(port) => {
-                (SocketAddr::new(source.ip(), port), Route::Stranger { interface })
-            }
-            Reply::Path => (source, Route::Path { source: destination, interface }),
-        };
-        Some(Transmit { destination, source_ip: None, size, route })
+impl Observer {
+    /// Answers a marker that was captured on `interface`, at most once and within the rate limits.
+    /// Anyone can forge its addresses, so the answer goes only where a sender on that interface can
+    /// be.
+    pub(super) fn answer_marker(
+        &mut self,
+        marker: &Marker,
+        flow: &Flow,
+        interface: u32,
+        now: Instant,
+    ) {
+        let flow = flow.canonical();
+        let Some(proxy) = self.addresses.announced_for(interface, &flow) else { return };
+        if !self.addresses.can_cross(interface, &flow) {
+            self.stats.markers_refused += 1;
+            return;
+        }
+        if self.answered.contains(&marker.nonce) {
+            return;
+        }
+        if !self.answered.record(marker.nonce, flow.source, now) {
+            self.stats.markers_deferred += 1;
+            return;
+        }
+        let Some(cookie) = self.cookies.issue(Proof::Path(&flow), now) else { return };
+        let answer = Answer { handle: marker.handle, nonce: marker.nonce, proxy, flow, cookie };
+        self.stats.markers += 1;
+        let interface = Some(interface);
+        self.queue(Outgoing::Answer(OutgoingAnswer { answer, reply: marker.reply, interface }));
     }
 }
 

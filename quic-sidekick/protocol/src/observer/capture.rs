@@ -3,7 +3,7 @@
 use super::Observer;
 use super::answers;
 use super::flow_counter::Count;
-use super::observed::{Observed, Seen};
+use super::input::{Observed, Seen};
 use super::table::Key;
 use crate::flow::Flow;
 use crate::identify::Payload;

@@ -6,7 +6,7 @@ use super::steady::Watch;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
-use crate::wire::{FIRST_EPOCH, Message, Pace, Quack, ShortQuack, Steady, Words, low};
+use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Timing, Words, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::time::{Duration, Instant};
 
@@ -223,23 +223,20 @@ impl FlowCounter {
         Some(self.last_at? + self.watch.as_ref()?.silence()?)
     }
 
-    /// Begins or ends the watch for silence, as a sender requests.
-    pub(super) fn watch(&mut self, steady: Steady) {
+    /// Sets when quACKs leave, as a sender asks, at most as often as in the terms. The caller
+    /// requests a quACK first, which ends the wait for a timed one.
+    pub(super) fn schedule(&mut self, timing: Timing) {
         let held = self.watch.as_ref().is_some_and(Watch::holds);
-        self.watch = Watch::renewed(self.watch.take(), steady);
+        self.watch = Watch::renewed(self.watch.take(), timing);
         self.is_watched = self.watch.is_some();
-        if held || self.watch.is_some() {
+        if held || self.is_watched {
             self.quack_due = self.silence_due();
         }
-    }
-
-    /// Sets the rate of quACKs to a sender's request, at most to that of the terms. The caller
-    /// requests a quACK first, which ends the wait for a timed one.
-    pub(super) fn pace(&mut self, pace: Pace) {
-        let asked = Duration::from_micros(pace.every_us.into());
+        // A watched flow that proves not to be steady gets the quACKs of the terms.
+        let sparse = Some(timing).filter(|timing| timing.interval.is_zero()).unwrap_or_default();
         let (every, every_packets) = self.granted;
-        self.every = every.map(|every| every.max(asked));
-        self.every_packets = every_packets.max(pace.every_packets.into());
+        self.every = every.map(|every| every.max(sparse.every));
+        self.every_packets = every_packets.max(sparse.every_packets.into());
     }
 
     /// Notes that a quACK fell due.

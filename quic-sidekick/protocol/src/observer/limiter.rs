@@ -1,7 +1,6 @@
 //! Rate limits on the work and bytes that unproven peers can cause (SPEC.md, sections 6.1 and 6.2):
 //! one for all sources together, and one for each.
 
-use super::site::site;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -87,6 +86,18 @@ impl<const CLASSES: usize> Limiter<CLASSES> {
                 true
             }
             _ => false,
+        }
+    }
+}
+
+/// The unit of the limit per source: an IPv4 address, or the IPv6 /64 of which one host can use any
+/// address.
+pub(super) fn site(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => source,
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
         }
     }
 }

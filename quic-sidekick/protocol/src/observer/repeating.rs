@@ -2,13 +2,13 @@
 //! 6.8).
 
 use super::Observer;
-use super::answers::{self, OutgoingAnswer};
+use super::answers;
 use super::copies::{Found, low};
 use super::error::HandleError;
+use super::input::Seen;
 use super::keeping::{Keeping, MAX_AGE, Next};
-use super::observed::Seen;
-use super::outgoing::Outgoing;
 use super::table::Key;
+use super::transmit::{Outgoing, OutgoingAnswer};
 use super::waiting::Repeats;
 use crate::cookie::Proof;
 use crate::flow::Flow;

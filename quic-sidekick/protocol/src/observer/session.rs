@@ -73,9 +73,8 @@ pub(super) struct Session {
     pub(super) last_heard: Instant,
     /// quACKs sent.
     pub(super) quacks: u64,
-    /// The sequence numbers of the latest STEADY and of the latest PACE that held.
-    pub(super) latest_steady: u32,
-    pub(super) latest_pace: u32,
+    /// The sequence number of the latest SCHEDULE that held.
+    pub(super) latest_schedule: u32,
     /// The sender proved that it receives the reverse flow, by a KEEP.
     pub(super) receives: bool,
     /// Copies of the reverse flow, if the sender asked for them and the observer keeps any.
@@ -92,8 +91,7 @@ impl Session {
             local_ip: None,
             last_heard: now,
             quacks: 0,
-            latest_steady: 0,
-            latest_pace: 0,
+            latest_schedule: 0,
             receives: false,
             keeping: None,
         })

@@ -3,10 +3,10 @@
 use super::Observer;
 use super::config::PROOF_TIMEOUT;
 use super::error::{HandleError, RefusalCause};
-use super::outgoing::{Bare, Outgoing};
-use super::peer::Peer;
+use super::input::Peer;
 use super::session::{Agreement, Session};
 use super::table::Key;
+use super::transmit::{Bare, Outgoing};
 use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::keys::{HandshakeError, Responder, Seal};

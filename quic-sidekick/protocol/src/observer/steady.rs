@@ -2,7 +2,7 @@
 //! arrivals (SPEC.md, section 6.4).
 
 use crate::clock::scale;
-use crate::wire::Steady;
+use crate::wire::Timing;
 use std::time::Duration;
 
 /// The least time by which a packet may be late.
@@ -34,16 +34,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The watch that `steady` asks for. A repeated request changes nothing.
-    pub(super) fn renewed(before: Option<Self>, steady: Steady) -> Option<Self> {
-        let interval = Duration::from_micros(steady.interval_us.into());
-        let every_packets = steady.every_packets.into();
+    /// The watch that `timing` asks for. A repeated request changes nothing.
+    pub(super) fn renewed(before: Option<Self>, timing: Timing) -> Option<Self> {
+        let (interval, every_packets) = (timing.interval, timing.every_packets.into());
         let same =
             |watch: &Self| (watch.interval, watch.every_packets) == (interval, every_packets);
         if let Some(watch) = before.filter(same) {
             return Some(watch);
         }
-        let is_useful = !interval.is_zero() && interval <= Steady::LONGEST_INTERVAL;
+        let is_useful = !interval.is_zero() && interval <= Timing::LONGEST_INTERVAL;
         is_useful.then_some(Self {
             interval,
             every_packets,

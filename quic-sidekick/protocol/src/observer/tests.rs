@@ -14,7 +14,7 @@ mod churn;
 mod copies;
 mod counting;
 mod epochs;
-mod pace;
+mod schedule;
 mod sessions;
 mod steady;
 

@@ -1,10 +1,67 @@
-//! Writing of the proxy's datagrams.
+//! The proxy's datagrams that wait to be sent, and how they are written.
 
 use super::Observer;
 use super::flow_counter::Withheld;
-use super::outgoing::{Bare, Outgoing};
+use super::input::Peer;
+use crate::flow::Flow;
 use crate::transmit::{Route, Transmit};
-use crate::wire::{Datagram, Message, SessionNumber};
+use crate::wire::discovery::{Answer, Reply};
+use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, Refusal, SessionNumber};
+use std::net::SocketAddr;
+
+/// A datagram that waits to be sent. It names its session by number, because the session may end
+/// before.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outgoing {
+    Accept(SessionNumber),
+    Epoch(SessionNumber),
+    Quack(SessionNumber),
+    Kept(SessionNumber),
+    Tail(SessionNumber),
+    Parity(SessionNumber),
+    /// The request with this number has ranges without a datagram.
+    Nothing {
+        session: SessionNumber,
+        number: u16,
+        ranges: u16,
+    },
+    Bare(Peer, Bare),
+    Answer(OutgoingAnswer),
+}
+
+/// An answer to a peer without a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bare {
+    Retry(SessionNumber, [u8; ECHO_LEN], Cookie),
+    Refuse(SessionNumber, [u8; ECHO_LEN], Refusal),
+    UnknownSession(SessionNumber),
+}
+
+/// An answer that waits to be sent, and its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutgoingAnswer {
+    pub(super) answer: Answer,
+    pub(super) reply: Reply,
+    /// The interface on which the marker arrived; `None` for the answer to a KEEP.
+    pub(super) interface: Option<u32>,
+}
+
+impl OutgoingAnswer {
+    /// Writes the answer, to send from the proxy's port to the adjacent socket, or along the flow's
+    /// path.
+    pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
+        let size = self.answer.emit(out).ok()?;
+        let Flow { source, destination } = self.answer.flow;
+        let interface = self.interface;
+        let (destination, route) = match self.reply {
+            Reply::Adjacent(port) => {
+                (SocketAddr::new(source.ip(), port), Route::Stranger { interface })
+            }
+            Reply::Path => (source, Route::Path { source: destination, interface }),
+        };
+        Some(Transmit { destination, source_ip: None, size, route })
+    }
+}
 
 impl Observer {
     /// Writes the next waiting datagram to `out`, and returns its destination. `out` must have at

@@ -2,15 +2,15 @@
 //!
 //! This file handles messages, epochs and polls. `quacks` reads reports, `timeouts` computes
 //! deadlines, and `probe` tracks requests without an answer. `lone` polls early for lone packets.
-//! `steady` and `pace` request fewer reports. `keeping` fetches copies, and `parity` rebuilds
-//! datagrams.
+//! `schedule` requests fewer reports, and `steady` reads those of overdue packets. `keeping` fetches
+//! copies, and `parity` rebuilds datagrams.
 
 mod keeping;
 mod lone;
-mod pace;
 mod parity;
 pub(super) mod probe;
 mod quacks;
+mod schedule;
 mod steady;
 mod timeouts;
 
@@ -22,11 +22,11 @@ use super::rtt::NearRtt;
 use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, Datagram, Message, Pace, Poll, SEAL_LEN, SessionNumber, Steady};
+use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
 use keeping::Keeping;
 use lone::Lone;
-use pace::Pacing;
 use probe::{Backoff, Probe, SILENCE};
+use schedule::Scheduling;
 use std::time::{Duration, Instant};
 use steady::Steadiness;
 
@@ -102,6 +102,33 @@ impl Epoch {
     }
 }
 
+/// The messages about the flow's own packets that wait to be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queue {
+    /// The epoch to end.
+    new_epoch: Option<u16>,
+    pub(super) poll: Option<Poll>,
+    schedule: Option<Schedule>,
+}
+
+impl Queue {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.new_epoch.is_none() && self.poll.is_none() && self.schedule.is_none()
+    }
+
+    /// Takes out the message that leaves next.
+    fn next(&mut self) -> Option<Message<'static>> {
+        if let Some(epoch) = self.new_epoch.take() {
+            return Some(Message::NewEpoch { epoch });
+        }
+        if let Some(poll) = self.poll.take() {
+            return Some(Message::Poll(poll));
+        }
+        self.schedule.take().map(Message::Schedule)
+    }
+}
+
 /// The state of an established session.
 #[derive(Debug)]
 pub(super) struct Established {
@@ -132,15 +159,8 @@ pub(super) struct Established {
     fruitless: u32,
     /// When the proxy began its first unasked epoch since a quACK last decoded.
     unasked_since: Option<Instant>,
-    /// The POLL that waits to be sent.
-    pub(super) poll_waits: Option<Poll>,
-    /// The STEADY that waits to be sent.
-    steady_waits: Option<Steady>,
-    /// The PACE that waits to be sent.
-    pace_waits: Option<Pace>,
-    pacing: Pacing,
-    /// A NEW EPOCH waits to be sent.
-    new_epoch_waits: bool,
+    pub(super) queue: Queue,
+    scheduling: Scheduling,
     /// Copies of the reverse flow.
     pub(super) keeping: Keeping,
     /// The buffer of the latest message, kept to avoid allocation.
@@ -182,11 +202,8 @@ impl Established {
             lone: Lone::default(),
             fruitless: 0,
             unasked_since: None,
-            poll_waits: None,
-            steady_waits: None,
-            pace_waits: None,
-            pacing: Pacing::default(),
-            new_epoch_waits: false,
+            queue: Queue::default(),
+            scheduling: Scheduling::default(),
             keeping: Keeping::default(),
             plain: Plain::default(),
         }
@@ -281,8 +298,7 @@ impl Established {
             | Message::NewEpoch { .. }
             | Message::Keep { .. }
             | Message::Protect(_)
-            | Message::Steady(_)
-            | Message::Pace(_)
+            | Message::Schedule(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -320,9 +336,8 @@ impl Established {
         self.epoch = Epoch::new(number, began, context.now);
         self.renewing = None;
         self.last_quack_at = context.now;
-        self.new_epoch_waits = false;
-        (self.steady_waits, self.pace_waits) = (None, None);
-        self.pacing.begin_epoch();
+        self.queue = Queue::default();
+        self.scheduling.begin_epoch();
         self.reconciler.begin(self.granted.threshold, self.kept_sums);
         self.history.begin_epoch();
         context.stats.epochs += 1;
@@ -359,7 +374,7 @@ impl Established {
         self.renewing = Some(Backoff::start(now, self.near_rtt.retry_interval()));
         self.last_message_at = now;
         self.fruitless += 1;
-        self.new_epoch_waits = true;
+        self.queue.new_epoch = Some(self.epoch.number);
     }
 
     /// Whether the sender waits for the epoch that it requested.
@@ -387,10 +402,10 @@ impl Established {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let Some((token, fruitless)) = self.begin_poll(context) else { return };
         if fruitless {
-            self.pacing.return_to_terms();
+            self.scheduling.return_to_terms();
         }
         let (epoch, sums) = (self.epoch.number, self.sums_to_request(context.config.poll));
-        self.poll_waits = Some(Poll { epoch, token, sums });
+        self.queue.poll = Some(Poll { epoch, token, sums });
     }
 
     /// The number of sums that a POLL requests; 0 stands for the threshold. An answer lacks at most
@@ -416,7 +431,7 @@ impl Established {
         if let Some(request) = self.renewing.as_mut().filter(|request| request.at <= now) {
             request.again(now);
             self.last_message_at = now;
-            self.new_epoch_waits = true;
+            self.queue.new_epoch = Some(self.epoch.number);
         }
         self.on_doubt(context);
         if context.has_left() {
@@ -440,37 +455,23 @@ impl Established {
         {
             self.poll(context);
         }
-        if due(self.steady_at(context.config)) && !context.has_left() {
-            self.ask_to_watch(context);
-        }
-        if due(self.pace_at()) && !context.has_left() {
-            self.ask_for_pace(context);
+        if due(self.schedule_at(context.config)) && !context.has_left() {
+            self.ask_for_schedule(context);
         }
     }
 
     /// Whether no message waits.
     #[inline]
     pub(super) fn is_silent(&self) -> bool {
-        let waits = self.new_epoch_waits
-            || self.poll_waits.is_some()
-            || self.steady_waits.is_some()
-            || self.pace_waits.is_some();
-        !waits && self.keeping.is_silent()
+        self.queue.is_empty() && self.keeping.is_silent()
     }
 
     /// Writes the waiting message to `out` and returns the datagram's length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut asked = None;
-        let message = if std::mem::take(&mut self.new_epoch_waits) {
-            Message::NewEpoch { epoch: self.epoch.number }
-        } else if let Some(poll) = self.poll_waits.take() {
-            Message::Poll(poll)
-        } else if let Some(steady) = self.steady_waits.take() {
-            Message::Steady(steady)
-        } else if let Some(pace) = self.pace_waits.take() {
-            Message::Pace(pace)
-        } else {
-            self.keeping.next_message(&mut asked)?
+        let message = match self.queue.next() {
+            Some(message) => message,
+            None => self.keeping.next_message(&mut asked)?,
         };
         self.seal.seal(self.remote_number, &message, out)
     }

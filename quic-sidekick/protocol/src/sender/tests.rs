@@ -5,7 +5,7 @@ mod discovery;
 mod flood;
 mod lone;
 mod missed;
-mod pace;
+mod schedule;
 mod short;
 mod steady;
 mod sums;

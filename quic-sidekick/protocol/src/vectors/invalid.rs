@@ -7,8 +7,8 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, Message, Pace, Parity, ParseError, Part, Pattern, Poll,
-    Protect, Range, Ranges, Refusal, Repeat, Request, Steady, Words, hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Message, Parity, ParseError, Part, Pattern, Poll,
+    Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, Timing, Words, hello_payload,
     parse_hello_payload,
 };
 use serde_json::{Value, json};
@@ -359,7 +359,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 15", Put(0, &[15]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 14", Put(0, &[14]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -415,23 +415,12 @@ pub(super) fn messages() -> Vec<Bad> {
             ],
         ),
         of(
-            "STEADY",
-            Message::Steady(Steady { epoch: 3, token: 4, interval_us: 5, every_packets: 6 }),
+            "SCHEDULE",
+            Message::Schedule(Schedule { epoch: 3, token: 4, timing: Timing::default() }),
             &[
                 no_epoch(),
                 ("token 0", Put(3, &[0, 0]), "field token"),
-                ("after no packets", Put(9, &[0, 0]), "field packets"),
-                ("one byte short", Cut(10), "truncated"),
-                long(),
-            ],
-        ),
-        of(
-            "PACE",
-            Message::Pace(Pace { epoch: 3, token: 4, every_packets: 5, every_us: 6 }),
-            &[
-                no_epoch(),
-                ("token 0", Put(3, &[0, 0]), "field token"),
-                ("one byte short", Cut(10), "truncated"),
+                ("one byte short", Cut(14), "truncated"),
                 long(),
             ],
         ),

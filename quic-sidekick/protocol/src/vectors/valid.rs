@@ -1,11 +1,12 @@
 //! At least one vector for every kind of datagram, payload and message, and for each of its forms.
 
 use super::json::{hex, joined};
+use crate::clock::micros;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pace, Parity, Part, Pattern,
-    Poll, Protect, Quack, Range, Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack,
-    Steady, Words, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Part, Pattern, Poll,
+    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SessionNumber, ShortQuack,
+    Timing, Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -210,19 +211,13 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("protect", fields)
         }
-        Message::Steady(Steady { epoch, token, interval_us, every_packets }) => {
-            let fields = json!({
-                "epoch": epoch, "token": token, "interval_us": interval_us,
-                "every_packets": every_packets
-            });
-            ("steady", fields)
-        }
-        Message::Pace(Pace { epoch, token, every_packets, every_us }) => {
+        Message::Schedule(Schedule { epoch, token, timing }) => {
+            let Timing { every_packets, every, interval } = timing;
             let fields = json!({
                 "epoch": epoch, "token": token, "every_packets": every_packets,
-                "every_us": every_us
+                "every_us": micros(every), "interval_us": micros(interval)
             });
-            ("pace", fields)
+            ("schedule", fields)
         }
     }
 }
@@ -415,11 +410,10 @@ pub(super) fn messages() -> Vec<Value> {
     let protect =
         |share, window, flush_us, list| Message::Protect(Protect { share, window, flush_us, list });
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
-    let steady = |interval_us, every_packets| {
-        Message::Steady(Steady { epoch: 3, token: 0xbeef, interval_us, every_packets })
-    };
-    let pace = |every_packets, every_us| {
-        Message::Pace(Pace { epoch: 3, token: 0xbeef, every_packets, every_us })
+    let schedule = |every_packets, every_us: u32, interval_us: u32| {
+        let [every, interval] = [every_us, interval_us].map(|us| Duration::from_micros(us.into()));
+        let timing = Timing { every_packets, every, interval };
+        Message::Schedule(Schedule { epoch: 3, token: 0xbeef, timing })
     };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
@@ -451,11 +445,9 @@ pub(super) fn messages() -> Vec<Value> {
         message("PROTECT", &protect(128, 30, 3000, 8)),
         message("PROTECT, no more", &protect(0, 1, 0, 0)),
         message("PROTECT, the most", &protect(1024, 64, u16::MAX, u8::MAX)),
-        message("STEADY", &steady(20_000, 25)),
-        message("STEADY, no more", &steady(0, 1)),
-        message("STEADY, the most", &steady(u32::MAX, u16::MAX)),
-        message("PACE", &pace(16, 20_000)),
-        message("PACE, as the terms say", &pace(0, 0)),
-        message("PACE, the most", &pace(u16::MAX, u32::MAX)),
+        message("SCHEDULE, fewer quACKs", &schedule(16, 20_000, 0)),
+        message("SCHEDULE, a steady flow", &schedule(25, 0, 20_000)),
+        message("SCHEDULE, as the terms say", &schedule(0, 0, 0)),
+        message("SCHEDULE, the most", &schedule(u16::MAX, u32::MAX, u32::MAX)),
     ]
 }

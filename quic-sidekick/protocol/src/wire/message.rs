@@ -8,6 +8,7 @@ use super::header::{Cookie, SEAL_LEN};
 use super::parity::Protect;
 use super::request::{Ranges, Request};
 use super::words::{MAX_WORDS, Words};
+use crate::clock::micros;
 use std::time::Duration;
 
 const QUACK: u8 = 1;
@@ -22,8 +23,7 @@ const REQUEST: u8 = 9;
 const NOTHING: u8 = 10;
 const TAIL: u8 = 11;
 const PROTECT: u8 = 12;
-const STEADY: u8 = 13;
-const PACE: u8 = 14;
+const SCHEDULE: u8 = 13;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -79,10 +79,8 @@ pub enum Message<'a> {
     },
     /// The sender asks for parity of the reverse flow.
     Protect(Protect),
-    /// The sender asks for reports of silence instead of packets.
-    Steady(Steady),
-    /// The sender asks for quACKs less often than the terms require, or as often again.
-    Pace(Pace),
+    /// The sender asks for quACKs at other times than those of the terms, or at these again.
+    Schedule(Schedule),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -116,37 +114,35 @@ impl Poll {
     pub const SEALED_LEN: usize = SEAL_LEN + 6;
 }
 
-/// A request for an immediate quACK, and for few others while no packet is overdue.
+/// A request for an immediate quACK, and for the later ones of the epoch at these times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steady {
+pub struct Schedule {
     /// The sender's current epoch, not 0. The request holds in this epoch.
     pub epoch: u16,
     /// The answer repeats it; not 0.
     pub token: u16,
-    /// The interval between the flow's packets in microseconds; 0 if it is no longer steady.
-    pub interval_us: u32,
-    /// The proxy sends a quACK after this many packets, not 0.
-    pub every_packets: u16,
+    /// When the later quACKs leave.
+    pub timing: Timing,
 }
 
-impl Steady {
+/// When quACKs leave that answer no poll. The values of the terms replace lower ones. So the
+/// default stands for the terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// After this many packets, if the terms have such a limit, or the proxy watches the flow.
+    pub every_packets: u16,
+    /// This long after the first packet that no quACK has reported, if the terms have such a limit.
+    /// In whole microseconds, up to 2^32 - 1.
+    pub every: Duration,
+    /// The interval between the flow's packets if it is steady, and otherwise zero. The proxy then
+    /// watches the flow: it reports overdue packets, and ignores `every`. In whole microseconds, up
+    /// to 2^32 - 1.
+    pub interval: Duration,
+}
+
+impl Timing {
     /// A proxy watches no flow with a longer interval: a report of silence would come too late.
     pub const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
-}
-
-/// A request for an immediate quACK, and for later ones less often than the terms require. The
-/// values of the terms replace lower ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// The sender's current epoch, not 0. The request holds in this epoch.
-    pub epoch: u16,
-    /// The answer repeats it; not 0.
-    pub token: u16,
-    /// The proxy sends a quACK after this many packets, if the terms have such a limit.
-    pub every_packets: u16,
-    /// The proxy sends a quACK this many microseconds after the first packet that no quACK has
-    /// reported, if the terms have such a limit.
-    pub every_us: u32,
 }
 
 /// A cumulative report of the epoch's packets.
@@ -253,17 +249,14 @@ impl<'a> Message<'a> {
             }
             TAIL => Self::Tail { last: r.u32()?, passed: r.u32()? },
             PROTECT => Self::Protect(Protect::parse(&mut r)?),
-            STEADY => Self::Steady(Steady {
+            SCHEDULE => Self::Schedule(Schedule {
                 epoch: nonzero(r.u16()?, "epoch")?,
                 token: nonzero(r.u16()?, "token")?,
-                interval_us: r.u32()?,
-                every_packets: nonzero(r.u16()?, "packets")?,
-            }),
-            PACE => Self::Pace(Pace {
-                epoch: nonzero(r.u16()?, "epoch")?,
-                token: nonzero(r.u16()?, "token")?,
-                every_packets: r.u16()?,
-                every_us: r.u32()?,
+                timing: Timing {
+                    every_packets: r.u16()?,
+                    every: Duration::from_micros(r.u32()?.into()),
+                    interval: Duration::from_micros(r.u32()?.into()),
+                },
             }),
             other => return Err(ParseError::Type(other)),
         };
@@ -313,13 +306,10 @@ impl<'a> Message<'a> {
                 w.put(&[PROTECT])?;
                 protect.emit(&mut w)?;
             }
-            Self::Steady(Steady { epoch, token, interval_us, every_packets }) => {
-                w.put_all(&[&[STEADY], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
-                w.put_all(&[&interval_us.to_be_bytes(), &every_packets.to_be_bytes()])?;
-            }
-            Self::Pace(Pace { epoch, token, every_packets, every_us }) => {
-                w.put_all(&[&[PACE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
-                w.put_all(&[&every_packets.to_be_bytes(), &every_us.to_be_bytes()])?;
+            Self::Schedule(Schedule { epoch, token, timing }) => {
+                w.put_all(&[&[SCHEDULE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;
+                w.put(&timing.every_packets.to_be_bytes())?;
+                w.words([micros(timing.every), micros(timing.interval)])?;
             }
         }
         Ok(w.len())

@@ -159,10 +159,9 @@ proptest! {
         sums in prop::collection::vec(any::<u32>(), 1..255),
     ) {
         message(Message::Poll(Poll { epoch, token, sums: 7 }));
-        let (interval_us, every_packets) = (words[2], token);
-        message(Message::Steady(Steady { epoch, token, interval_us, every_packets }));
-        let every_us = words[3];
-        message(Message::Pace(Pace { epoch, token, every_packets, every_us }));
+        let [every, interval] = [words[2], words[3]].map(|us| Duration::from_micros(us.into()));
+        let timing = Timing { every_packets: token, every, interval };
+        message(Message::Schedule(Schedule { epoch, token, timing }));
         message(Message::NewEpoch { epoch });
         message(Message::Epoch { epoch });
         message(Message::Bye);

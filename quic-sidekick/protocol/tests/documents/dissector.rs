@@ -62,8 +62,7 @@ fn number_of(kind: &str) -> &'static str {
         "nothing" => "10",
         "tail" => "11",
         "protect" => "12",
-        "steady" => "13",
-        "pace" => "14",
+        "schedule" => "13",
         other => panic!("a vector of a new kind, {other}"),
     }
 }

@@ -2,7 +2,7 @@
 //! reports.
 
 use super::*;
-use crate::wire::Steady;
+use crate::wire::{Schedule, Timing};
 
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -27,9 +27,9 @@ impl Call {
     }
 
     fn steady(&mut self, epoch: u16, interval: Duration) -> Result<(), HandleError> {
-        let interval_us = u32::try_from(interval.as_micros()).unwrap();
-        let steady = Steady { epoch, token: 9, interval_us, every_packets: EVERY };
-        self.bench.send(1, Message::Steady(steady))
+        let every_packets = if interval.is_zero() { 0 } else { EVERY };
+        let timing = Timing { every_packets, interval, ..Timing::default() };
+        self.bench.send(1, Message::Schedule(Schedule { epoch, token: 9, timing }))
     }
 
     fn packet(&mut self) {

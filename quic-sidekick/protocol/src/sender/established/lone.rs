@@ -55,7 +55,7 @@ impl Established {
         let is_reported =
             terms.every_packets.is_some_and(|n| usize::from(n.get()) <= pending.len())
                 || terms.every.is_some_and(|every| every <= SOON)
-                || self.epoch.steady.holds();
+                || self.scheduling.watches();
         let delay = self.near_rtt.overtaking_by_jitter().filter(|_| !is_reported)?;
         Some(delay.min(self.near_rtt.probe_timeout()))
     }

@@ -128,8 +128,7 @@ impl Established {
             let time = context.now.saturating_duration_since(poll.at);
             self.near_rtt.sample(Sample::Answer(time), context.now);
             self.note_sample(context);
-            self.epoch.steady.answered(quack.token);
-            self.pacing.answered(quack.token);
+            self.scheduling.answered(quack.token);
         }
         Ok(answered)
     }
@@ -171,7 +170,7 @@ impl Established {
                 let is_suspicious = self.history.suspects > 0;
                 let is_lossy = !context.has_left() && self.declare_lost(grace, context) > 0;
                 if is_suspicious || is_lossy {
-                    self.pacing.return_to_terms();
+                    self.scheduling.return_to_terms();
                 } else {
                     self.note_quiet(quack.count, context.config, context.now);
                 }
@@ -181,7 +180,7 @@ impl Established {
                 }
             }
             Outcome::TooMany { missing } => {
-                self.pacing.return_to_terms();
+                self.scheduling.return_to_terms();
                 context.stats.undecodable += 1;
                 let all = self.kept_sums;
                 let in_vain = self.epoch.wanted_sums > 0 && answered.is_some();
@@ -193,7 +192,7 @@ impl Established {
                 }
             }
             Outcome::Misaligned => {
-                self.pacing.return_to_terms();
+                self.scheduling.return_to_terms();
                 context.stats.undecodable += 1;
                 self.epoch.undecodable += 1;
                 if self.epoch.undecodable >= UNDECODABLE_LIMIT {
@@ -282,7 +281,7 @@ impl Established {
     fn grace(&self) -> Duration {
         4 * self.near_rtt.loss_delay()
             + 3 * self.every().unwrap_or_default()
-            + self.epoch.steady.grace()
+            + self.scheduling.grace()
     }
 
     /// Declares packets lost by the rules of SPEC.md, section 7.3, and overdue ones. Returns their

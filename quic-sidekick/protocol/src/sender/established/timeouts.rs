@@ -3,8 +3,8 @@
 //! Every deadline is a pure function of the state, so none can become stale.
 
 use super::Established;
-use super::pace::FRUGAL_MOST;
 use super::probe::SILENCE;
+use super::schedule::FRUGAL_MOST;
 use crate::clock::{earlier, scale};
 use crate::sender::config::SenderConfig;
 use std::num::NonZeroU16;
@@ -26,8 +26,7 @@ impl Established {
             self.silent_at(config),
             self.keep_alive_at(),
             self.measure_at(config),
-            self.steady_at(config),
-            self.pace_at(),
+            self.schedule_at(config),
             self.keeping.next_timeout(),
             self.parity_at(),
         ]
@@ -77,12 +76,12 @@ impl Established {
     /// When the proxy's timer for the next quACK began, and its interval. Without a timer, the
     /// quACK leaves as soon as the agreed number of packets is unreported.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
-        let is_steady = self.epoch.steady.holds();
+        let is_steady = self.scheduling.watches();
         if let Some(every) = self.every().filter(|_| !is_steady) {
             return Some((self.last_quack_at.max(self.history.oldest()?), every));
         }
         let terms = self.granted.every_packets.map_or(0, NonZeroU16::get);
-        let watched = if is_steady { self.epoch.steady.every_packets() } else { 0 };
+        let watched = if is_steady { self.scheduling.watched_packets() } else { 0 };
         let last = self.history.nth(terms.max(watched).checked_sub(1)?)?;
         Some((self.last_quack_at.max(last), Duration::ZERO))
     }
@@ -95,7 +94,7 @@ impl Established {
         let patience = SILENCE.max(self.near_rtt.retry_interval());
         // The proxy never reports lost packets. So without polls, its silence is conclusive only if
         // it sends timed quACKs, or reports overdue packets.
-        let is_conclusive = self.every().is_some() || self.epoch.steady.holds();
+        let is_conclusive = self.every().is_some() || self.scheduling.watches();
         let owed = self
             .owed_since()
             .filter(|_| !config.poll && is_conclusive)

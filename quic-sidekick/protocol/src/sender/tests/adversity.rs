@@ -149,7 +149,7 @@ fn answers_with_too_few_sums_are_not_requested_repeatedly() {
         let now = s.now;
         s.sender.on_timeout(now);
         let mut token = 0;
-        if let Some(poll) = s.sender.established().and_then(|session| session.poll_waits.as_ref()) {
+        if let Some(poll) = s.sender.established().and_then(|session| session.queue.poll.as_ref()) {
             token = poll.token;
         }
         while s.sender.poll_transmit(&mut buffer).is_some() {}

@@ -78,7 +78,7 @@ fn without_the_epochs_first_packet_the_sender_polls() {
         assert_eq!(outcome, Err(HandleError::Outdated));
     }
     assert_eq!((sender.stats().polls, sender.history().pending.len()), (polls + 1, 40));
-    let token = sender.established().unwrap().poll_waits.as_ref().unwrap().token;
+    let token = sender.established().unwrap().queue.poll.as_ref().unwrap().token;
     let (first, last) = (identifiers[0], identifiers[39]);
     let quack =
         Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Words::new(&sums) };

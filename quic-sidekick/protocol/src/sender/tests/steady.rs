@@ -117,21 +117,6 @@ fn a_packet_whose_neighbour_arrives_is_not_overlooked() {
 }
 
 #[test]
-fn an_older_proxy_reports_by_the_terms() {
-    let mut s = call(false, near(MS), 3);
-    s.is_old = true;
-    let before = s.sender.stats();
-    s.sender.set_steady(Some(INTERVAL));
-    s.stream(500, INTERVAL);
-    let after = s.sender.stats();
-    let quacks = after.quacks_received - before.quacks_received;
-    assert_eq!((quacks, after.polls - before.polls), (500, 5));
-    let lost = s.send(Some(true));
-    s.run(INTERVAL);
-    assert_eq!(s.overlooked(lost), NONE);
-}
-
-#[test]
 fn a_proxy_that_falls_silent_is_detected() {
     for (steady, delay) in [(true, MS), (true, 30 * MS), (false, MS), (false, 30 * MS)] {
         let mut s = call(steady, near(delay), 4);

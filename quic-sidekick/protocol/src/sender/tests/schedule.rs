@@ -155,27 +155,6 @@ fn the_return_to_the_terms_is_repeated_until_its_answer() {
     }
 }
 
-#[test]
-fn an_older_proxy_sends_no_fewer_quacks() {
-    let mut s = Simulation::new(config(0), ObserverConfig::default(), NEAR, 5);
-    s.is_old = true;
-    s.store = Some(Store::new(1 << 20, Duration::from_secs(1)));
-    s.stream(1500, MS);
-    let before = s.sender.stats().polls;
-    for _ in 0..5 {
-        assert!(quacks(&mut s, 1000) >= 160);
-    }
-    let polls = s.sender.stats().polls - before;
-    assert!((5..=5 + polls_for_sums(5000)).contains(&polls), "{polls}");
-    let lost = s.send(Some(true));
-    s.stream(30, MS);
-    let (tag, after) = s.declared.pop().unwrap();
-    assert!(tag == lost && after <= EVERY + 2 * NEAR.delay + 2 * MS, "{after:?}");
-    s.stream(1000, MS);
-    assert!(s.sender.stats().polls - before <= 5 + polls_for_sums(6000));
-    assert_eq!(s.repeated, 0);
-}
-
 /// If a sender does not poll, the time until it detects the silence depends on the present
 /// interval.
 #[test]

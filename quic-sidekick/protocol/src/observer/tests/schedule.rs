@@ -1,7 +1,7 @@
 //! quACKs that leave less often than the terms require, because their sender asked for it.
 
 use super::*;
-use crate::wire::{Pace, Steady};
+use crate::wire::{Schedule, Timing};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -21,8 +21,8 @@ impl Paced {
 
     /// Asks for other quACKs, and receives the answer.
     fn pace(&mut self, epoch: u16, every_packets: u16, every_ms: u32) -> Result<(), HandleError> {
-        let pace = Pace { epoch, token: 9, every_packets, every_us: 1000 * every_ms };
-        self.bench.send(1, Message::Pace(pace))?;
+        let timing = Timing { every_packets, every: every_ms * MS, ..Timing::default() };
+        self.bench.send(1, Message::Schedule(Schedule { epoch, token: 9, timing }))?;
         let count = self.bench.with_quack(1, |quack| (quack.token, quack.count));
         assert_eq!(count, Some((9, self.next)));
         Ok(())
@@ -58,15 +58,17 @@ fn quacks_leave_as_often_as_their_sender_asks() {
 
 #[test]
 fn the_latest_request_holds_whatever_the_order_of_arrival() {
-    let pace = |every_us| Message::Pace(Pace { epoch: 1, token: 9, every_packets: 0, every_us });
-    let steady = |interval_us| {
-        Message::Steady(Steady { epoch: 1, token: 9, interval_us, every_packets: 100 })
-    };
+    let schedule = |timing| Message::Schedule(Schedule { epoch: 1, token: 9, timing });
+    let terms = schedule(Timing::default());
+    let fewer = schedule(Timing { every: 20 * MS, ..Timing::default() });
+    let steady = schedule(Timing { every_packets: 100, interval: MS, ..Timing::default() });
     for (messages, quacks) in [
-        ([pace(20_000), pace(0)], 119),
-        ([pace(0), pace(20_000)], 29),
-        ([steady(1000), steady(0)], 119),
-        ([steady(0), steady(1000)], 6),
+        ([fewer, terms], 119),
+        ([terms, fewer], 29),
+        ([steady, terms], 119),
+        ([terms, steady], 6),
+        ([steady, fewer], 29),
+        ([fewer, steady], 6),
     ] {
         let mut timed = Paced::new(0, Some(5 * MS));
         timed.bench.send_reversed(1, &messages);
@@ -87,7 +89,7 @@ fn quacks_never_leave_more_often_than_the_terms_allow() {
 }
 
 #[test]
-fn a_pace_lasts_until_the_epoch_ends() {
+fn a_schedule_lasts_until_the_epoch_ends() {
     let mut paced = Paced::new(4, Some(5 * MS));
     assert_eq!(paced.pace(2, 16, 20), Err(HandleError::WrongEpoch));
     assert_eq!(paced.quacks(60), 15);
@@ -98,18 +100,4 @@ fn a_pace_lasts_until_the_epoch_ends() {
     paced.bench.send(1, Message::NewEpoch { epoch: 1 }).unwrap();
     assert!(paced.bench.next_sent().is_some());
     assert_eq!(paced.quacks(60), 15);
-}
-
-#[test]
-fn a_watch_is_not_changed_by_a_pace() {
-    let mut paced = Paced::new(2, Some(5 * MS));
-    for watched in [10, 50] {
-        let steady = Steady { epoch: 1, token: 9, interval_us: 1000, every_packets: watched };
-        paced.bench.send(1, Message::Steady(steady)).unwrap();
-        assert!(paced.bench.next_sent().is_some());
-        for every_packets in [0, 16] {
-            paced.pace(1, every_packets, 20).unwrap();
-            assert_eq!(paced.quacks(500), 500 / usize::from(watched));
-        }
-    }
 }

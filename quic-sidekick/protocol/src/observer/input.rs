@@ -1,7 +1,8 @@
-//! Captured datagrams, and the outcome of observing them.
+//! What an observer is told: captured datagrams, and sources of messages.
 
 use crate::flow::Flow;
 use crate::identify::Payload;
+use std::net::{IpAddr, SocketAddr};
 
 /// A captured datagram.
 #[derive(Clone, Copy, Debug)]
@@ -26,4 +27,21 @@ pub enum Observed {
     /// It was a marker. The proxy answers it, unless it answered it before, its addresses are
     /// impossible here, there are too many markers, or there is no address to announce.
     Marker,
+}
+
+/// The source of a datagram at the proxy's own port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// The local address that it sent to, where the machine may have several. The answer must leave
+    /// from there: the peer's connected socket, or a NAT before it, drops an answer from another
+    /// address.
+    pub local_ip: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, local_ip: None }
+    }
 }
