@@ -22,9 +22,6 @@ use times::Times;
 /// Without a list that shows a gap, parity is not waited for any longer. The proxy may send none.
 const UNLISTED: Duration = Duration::from_millis(15);
 
-/// What parity rebuilds so soon after congestion is dropped.
-const CONGESTED: Duration = Duration::from_millis(100);
-
 /// A gap that is being repaired.
 #[derive(Debug)]
 struct OpenGap {
@@ -74,8 +71,6 @@ pub(crate) struct Receiver {
     filled: u64,
     rebuilt: u64,
     congestion: u64,
-    /// When the loss of a gap was last found to be congestion.
-    congested_at: Option<Instant>,
     times: Times,
     /// What the sender knows of the arrivals.
     received: Arrived,
@@ -101,7 +96,6 @@ impl Receiver {
             filled: 0,
             rebuilt: 0,
             congestion: 0,
-            congested_at: None,
             times: Times::default(),
             received: Arrived::default(),
             open: Vec::new(),
@@ -356,9 +350,9 @@ impl Receiver {
         now: Instant,
     ) -> bool {
         let before = self.rebuilt;
+        let is_congested = sender.is_reverse_congested(now);
         while let Some(datagram) = sender.next_rebuilt() {
-            // An acknowledgement would hide the loss from the server after all.
-            if self.is_congested(now) {
+            if is_congested {
                 continue;
             }
             self.rebuilt += 1;
@@ -367,11 +361,6 @@ impl Receiver {
             self.pass_copy(conn);
         }
         self.rebuilt > before
-    }
-
-    /// Whether the loss of a gap was congestion a short time ago.
-    fn is_congested(&self, now: Instant) -> bool {
-        self.congested_at.is_some_and(|at| now < at + CONGESTED)
     }
 
     /// Begins to repair a gap, or gives it up.
@@ -389,7 +378,6 @@ impl Receiver {
             // The gaps before it are of the same kind.
             sender.on_fate(gap.id, Fate::Unknown);
             conn.sidekick_release_gaps(now);
-            self.congested_at = Some(now);
             return;
         }
         if plan.hold.is_none() {
@@ -429,7 +417,7 @@ impl Receiver {
         sender: &mut Sender,
         now: Instant,
     ) {
-        let is_congested = self.is_congested(now);
+        let is_congested = sender.is_reverse_congested(now);
         for OpenGap { gap, requested } in &mut self.open {
             let patience = plan.request_after.unwrap_or(Duration::MAX);
             let (waits, patience) = match sender.between(gap.after, gap.before) {

@@ -113,6 +113,14 @@ impl Sender {
         congestion
     }
 
+    /// Whether losses of the reverse flow were found to be congestion a short time ago. What parity
+    /// rebuilds meanwhile must not reach the receiver, whose acknowledgement would hide them.
+    #[must_use]
+    pub fn is_reverse_congested(&self, now: Instant) -> bool {
+        let mut established = self.sessions.iter().filter_map(|session| session.established());
+        established.any(|session| session.is_congested(now))
+    }
+
     /// Records that a datagram of a gap arrived from the network after all.
     pub fn on_late(&mut self, gap: u64, now: Instant) {
         self.arrivals.on_late(gap, now);

@@ -46,7 +46,7 @@ const SPACED: Duration = Duration::from_millis(4);
 const CALM: Duration = Duration::from_millis(4);
 /// Requests wait for late datagrams for so many times that a copy takes, at most.
 const PATIENCE: u32 = 2;
-/// After congestion, the sender ignores TAILs for this time.
+/// For this time after congestion, the sender ignores TAILs, and drops what parity rebuilds.
 const CONGESTED: Duration = Duration::from_millis(100);
 /// The reverse flow is active if a datagram arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
@@ -293,6 +293,11 @@ impl Established {
         self.keeping.requests.clear();
     }
 
+    /// Whether the near segment was congested a short time ago.
+    pub(in crate::sender) fn is_congested(&self, now: Instant) -> bool {
+        self.keeping.congested.is_some_and(|at| now < at + CONGESTED)
+    }
+
     /// Notes that a datagram is missing. A frugal sender begins to measure.
     fn note_missing(&mut self, context: &mut Context<'_>) {
         if context.config.frugal.is_some() && self.keeping.note_missing(context.now) {
@@ -392,7 +397,7 @@ impl Established {
             is_calm || at + scale(spaced, 3, 2) <= context.now
         });
         // A frugal sender asks for nothing that came before its flow had a datagram.
-        let is_congested = self.keeping.congested.is_some_and(|at| context.now < at + CONGESTED);
+        let is_congested = self.is_congested(context.now);
         let has_begun = latest.is_some() || context.config.frugal.is_none();
         let is_frugal = context.config.frugal.is_some() && !self.keeping.misses(context.now);
         let is_news = self.keeping.named.replace(last) != Some(last);
