@@ -1,12 +1,12 @@
 //! Which repair suits the path.
 
-use crate::Mode;
+use crate::config::{Mode, Paper};
 use std::fmt;
 
 /// The repair that [`Mode::Auto`] uses now, and why. `Display` writes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The mode whose repair is used.
+    /// The mode whose repair is used: [`Mode::Reinject`], or early loss.
     pub mode: Mode,
     /// Why.
     pub why: Why,
@@ -44,6 +44,8 @@ impl fmt::Display for Chosen {
     }
 }
 
+const EARLY_LOSS: Mode = Mode::Paper(Paper::EarlyLoss);
+
 impl Chosen {
     /// The repair before the first loss.
     pub(crate) const FIRST: Self = Self { mode: Mode::Reinject, why: Why::NoLoss };
@@ -56,8 +58,8 @@ impl Chosen {
     /// the loss from the controller.
     pub(crate) fn for_loss(queued: bool, loaded: bool) -> Self {
         let (mode, why) = match (queued, loaded) {
-            (true, _) => (Mode::EarlyLoss, Why::NearQueue),
-            (false, true) => (Mode::EarlyLoss, Why::Load),
+            (true, _) => (EARLY_LOSS, Why::NearQueue),
+            (false, true) => (EARLY_LOSS, Why::Load),
             (false, false) => (Mode::Reinject, Why::RandomLoss),
         };
         Self { mode, why }

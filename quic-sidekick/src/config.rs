@@ -9,35 +9,13 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How the connection uses a proxy's reports.
+/// How the connection uses a proxy's reports. [`Auto`](Self::Auto) suits most connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The connection resends the frames of lost packets at once. Congestion control reacts as to
-    /// any loss.
-    EarlyLoss,
-    /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip
-    /// time.
-    Pacubic,
-    /// Early loss, and BBR2 does not learn of it. Losses on the near segment count as congestion
-    /// only while a queue stands there.
-    PathAwareBbr,
-    /// The connection re-injects the lost packets: it sends their datagrams another time, with the
-    /// same ciphertext. Congestion control does not learn of the loss. While a queue stands on the
-    /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms
-    /// or more often, and fewer while nothing is lost ([`sparse`](field@Config::sparse)).
-    Reinject,
-    /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
-    /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
-    /// from a receiver that offers QUIC ACK frequency. A receiver on this quiche decides for
-    /// itself. Packets that did not reach the proxy are early losses.
-    ///
-    /// Use it for paths whose bottleneck lies before the proxy, which only the application can
-    /// know. With half of the round trip or less before the proxy, the mode does nothing. Do not
-    /// use it over BBR2, which measures by acknowledgements.
-    AckReduction,
-    /// [`Reinject`](Self::Reinject) over BBR2, and [`EarlyLoss`](Self::EarlyLoss) while a queue
-    /// stands on the near segment, or nothing is measured yet. What the connection receives is
+    /// [`Reinject`](Self::Reinject) over BBR2. While a queue stands on the near segment, or nothing
+    /// is measured yet, lost packets are early losses instead: the connection resends their frames
+    /// at once, and congestion control reacts as to any loss. What the connection receives is
     /// helped as in [`Receive`](Self::Receive). A client also repeats its handshake
     /// ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
@@ -47,29 +25,66 @@ pub enum Mode {
     /// loss. What the client sends is helped as in [`Reinject`](Self::Reinject).
     /// [`Status::received`](crate::Status::received) has the counters.
     Receive,
+    /// The connection re-injects the lost packets: it sends their datagrams another time, with the
+    /// same ciphertext. Congestion control does not learn of the loss. While a queue stands on the
+    /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms
+    /// or more often, and fewer while nothing is lost ([`sparse`](field@Config::sparse)).
+    Reinject,
+    /// A mode that researchers published, for comparisons. Needs the feature `paper`.
+    #[cfg_attr(not(feature = "paper"), doc(hidden))]
+    Paper(Paper),
+}
+
+/// The modes that researchers published. Needs the feature `paper`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Paper {
+    /// The connection resends the frames of lost packets at once. Congestion control reacts as to
+    /// any loss.
+    EarlyLoss,
+    /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip
+    /// time.
+    Pacubic,
+    /// Early loss, and BBR2 does not learn of it. Losses on the near segment count as congestion
+    /// only while a queue stands there.
+    PathAwareBbr,
+    /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
+    /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
+    /// from a receiver that offers QUIC ACK frequency. A receiver on this quiche decides for
+    /// itself. Packets that did not reach the proxy are early losses.
+    ///
+    /// Use it for paths whose bottleneck lies before the proxy, which only the application can
+    /// know. With half of the round trip or less before the proxy, the mode does nothing. Do not
+    /// use it over BBR2, which measures by acknowledgements.
+    AckReduction,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Self; 7] = [
-        Self::EarlyLoss,
-        Self::Pacubic,
-        Self::PathAwareBbr,
-        Self::Reinject,
-        Self::AckReduction,
+    pub const ALL: &[Self] = &[
         Self::Auto,
         Self::Receive,
+        Self::Reinject,
+        #[cfg(feature = "paper")]
+        Self::Paper(Paper::EarlyLoss),
+        #[cfg(feature = "paper")]
+        Self::Paper(Paper::Pacubic),
+        #[cfg(feature = "paper")]
+        Self::Paper(Paper::PathAwareBbr),
+        #[cfg(feature = "paper")]
+        Self::ACK_REDUCTION,
     ];
+    pub(crate) const ACK_REDUCTION: Self = Self::Paper(Paper::AckReduction);
 
     /// The name of the mode's congestion controller, for `quiche::Config::set_cc_algorithm_name`;
     /// `None` if the mode works with any.
     #[must_use]
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
-            Self::EarlyLoss | Self::Reinject | Self::Receive => None,
-            Self::AckReduction => Some("cubic"),
-            Self::Pacubic => Some("cubic-rfc9438"),
-            Self::PathAwareBbr | Self::Auto => Some("bbr2_gcongestion"),
+            Self::Reinject | Self::Receive | Self::Paper(Paper::EarlyLoss) => None,
+            Self::Auto | Self::Paper(Paper::PathAwareBbr) => Some("bbr2_gcongestion"),
+            Self::Paper(Paper::Pacubic) => Some("cubic-rfc9438"),
+            Self::ACK_REDUCTION => Some("cubic"),
         }
     }
 
@@ -77,25 +92,22 @@ impl Mode {
     /// `quiche::Config::set_cc_algorithm_name` knows.
     #[must_use]
     pub fn suits(self, controller: &str) -> bool {
-        match self {
-            Self::EarlyLoss | Self::Reinject | Self::Receive => true,
+        if self == Self::ACK_REDUCTION {
             // BBR2 measures by the acknowledgements that this mode makes rare.
-            Self::AckReduction => controller != "bbr2_gcongestion",
-            Self::Pacubic | Self::PathAwareBbr | Self::Auto => {
-                self.congestion_control() == Some(controller)
-            }
+            return controller != "bbr2_gcongestion";
         }
+        self.congestion_control().is_none_or(|own| own == controller)
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::EarlyLoss => "early-loss",
-            Self::Pacubic => "pacubic",
-            Self::PathAwareBbr => "path-aware-bbr",
-            Self::Reinject => "reinject",
-            Self::AckReduction => "ack-reduction",
             Self::Auto => "auto",
             Self::Receive => "receive",
+            Self::Reinject => "reinject",
+            Self::Paper(Paper::EarlyLoss) => "early-loss",
+            Self::Paper(Paper::Pacubic) => "pacubic",
+            Self::Paper(Paper::PathAwareBbr) => "path-aware-bbr",
+            Self::ACK_REDUCTION => "ack-reduction",
         }
     }
 }
@@ -119,16 +131,18 @@ const KEEP: Duration = Duration::from_millis(300);
 
 /// The text is not the name of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "expected one of early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive"
-)]
+#[error("expected one of {}", names())]
 pub struct ParseModeError;
+
+fn names() -> String {
+    Mode::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", ")
+}
 
 impl FromStr for Mode {
     type Err = ParseModeError;
 
     fn from_str(text: &str) -> Result<Self, ParseModeError> {
-        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or(ParseModeError)
+        Self::ALL.iter().copied().find(|mode| mode.name() == text).ok_or(ParseModeError)
     }
 }
 
@@ -207,7 +221,7 @@ impl Config {
     /// The longest interval between two quACKs while nothing is lost, on a path with this round
     /// trip; `None` if quACKs always follow the terms.
     pub(crate) fn sparse(&self, round_trip: Duration) -> Option<Duration> {
-        let may = self.sparse && self.mode != Mode::AckReduction;
+        let may = self.sparse && self.mode != Mode::ACK_REDUCTION;
         may.then(|| SPARSE.min(round_trip / SPARSE_ROUND))
     }
 
@@ -245,7 +259,7 @@ mod tests {
 
     #[test]
     fn names_read_back_and_controllers_exist() {
-        for mode in Mode::ALL {
+        for &mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
             if let Some(name) = mode.congestion_control() {
@@ -261,7 +275,7 @@ mod tests {
         let ms = Duration::from_millis;
         let config = Config::discover(Mode::Auto);
         assert_eq!([40, 400].map(|rtt| config.sparse(ms(rtt))), [10, 20].map(|at| Some(ms(at))));
-        for config in [Config { sparse: false, ..config }, Config::discover(Mode::AckReduction)] {
+        for config in [Config { sparse: false, ..config }, Config::discover(Mode::ACK_REDUCTION)] {
             assert_eq!((config.sparse(ms(400)), config.sender().sparse), (None, None));
         }
     }

@@ -58,6 +58,8 @@ pub mod tokio_quiche;
 pub mod tune;
 
 pub use auto::{Chosen, Why};
+#[cfg_attr(not(feature = "paper"), doc(hidden))]
+pub use config::Paper;
 pub use config::{Config, Mode, ParseModeError};
 pub use driver::{AdjacentSocket, Driver};
 pub use quiche;

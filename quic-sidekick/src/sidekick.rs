@@ -262,7 +262,7 @@ impl Sidekick {
         // The quACK may report packets that the connection has sent since the last call.
         let mut again = self.on_sent(conn, now);
         set_handle(&mut self.sender, conn);
-        let reads_counters = self.qlog.is_on(conn) || self.config.mode == Mode::AckReduction;
+        let reads_counters = self.qlog.is_on(conn) || self.config.mode == Mode::ACK_REDUCTION;
         let before = reads_counters.then(|| self.sender.stats());
         self.receiver.on_sender_changed();
         match self.sender.handle_input(from, datagram, now) {
@@ -276,7 +276,7 @@ impl Sidekick {
         }
         if let Some(before) = before {
             self.qlog.quack_received(conn, &self.sender, &before, from, now);
-            if self.config.mode == Mode::AckReduction
+            if self.config.mode == Mode::ACK_REDUCTION
                 && self.sender.stats().quacks_received > before.quacks_received
             {
                 let path_id = self.path.current().map(|path| path.id);
@@ -321,7 +321,7 @@ impl Sidekick {
         }
         let mut lost = std::mem::take(&mut self.scratch_lost);
         self.sender.drain_lost(&mut lost);
-        let ignored = self.config.mode == Mode::AckReduction && !self.ack_reduction.is_fit();
+        let ignored = self.config.mode == Mode::ACK_REDUCTION && !self.ack_reduction.is_fit();
         let path = self.path.current().filter(|_| !ignored && !lost.is_empty());
         if let Some(path) = path {
             let repaired = self.repair(conn, path, &lost, now);

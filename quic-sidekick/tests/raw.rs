@@ -10,7 +10,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quic_sidekick::{
-    Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, ReceiveState, Sidekick, Status, quiche,
+    Assistance, Config, MAX_DATAGRAM_LEN, Mode, Paper, Reason, ReceiveState, Sidekick, Status,
+    quiche,
 };
 use sidekick_protocol::wire::Cookie;
 use sidekick_protocol::wire::discovery::{Answer, HANDLE_LEN, MARKER_LEN};
@@ -237,10 +238,10 @@ fn upload_as(
 #[test]
 fn losses_before_the_proxy_are_found_before_the_receiver_reports_them() {
     let runs = [
-        (Mode::EarlyLoss, "cubic"),
-        (Mode::EarlyLoss, "bbr2_gcongestion"),
-        (Mode::Pacubic, "cubic-rfc9438"),
-        (Mode::PathAwareBbr, "bbr2_gcongestion"),
+        (Mode::Paper(Paper::EarlyLoss), "cubic"),
+        (Mode::Paper(Paper::EarlyLoss), "bbr2_gcongestion"),
+        (Mode::Paper(Paper::Pacubic), "cubic-rfc9438"),
+        (Mode::Paper(Paper::PathAwareBbr), "bbr2_gcongestion"),
         (Mode::Reinject, "cubic"),
         (Mode::Reinject, "bbr2_gcongestion"),
         (Mode::Auto, "bbr2_gcongestion"),
@@ -358,10 +359,10 @@ fn a_connection_logs_no_packets_once_help_has_ended() {
 fn a_controller_that_does_not_suit_the_mode_is_named() {
     for (mode, controller, expected) in [
         (Mode::Auto, "cubic", Some("cubic")),
-        (Mode::Pacubic, "cubic", Some("cubic")),
-        (Mode::PathAwareBbr, "reno", Some("reno")),
-        (Mode::AckReduction, "bbr2_gcongestion", Some("bbr2_gcongestion")),
-        (Mode::AckReduction, "reno", None),
+        (Mode::Paper(Paper::Pacubic), "cubic", Some("cubic")),
+        (Mode::Paper(Paper::PathAwareBbr), "reno", Some("reno")),
+        (Mode::Paper(Paper::AckReduction), "bbr2_gcongestion", Some("bbr2_gcongestion")),
+        (Mode::Paper(Paper::AckReduction), "reno", None),
         (Mode::Auto, "bbr2_gcongestion", None),
         (Mode::Reinject, "cubic", None),
     ] {
@@ -378,7 +379,7 @@ fn a_controller_that_does_not_suit_the_mode_is_named() {
 /// The mode is for a proxy near the receiver, and this one is not.
 #[test]
 fn ack_reduction_leaves_losses_to_the_receiver_at_an_unsuitable_proxy() {
-    let run = upload(Mode::AckReduction, "cubic", 20, Proxy::Known);
+    let run = upload(Mode::Paper(Paper::AckReduction), "cubic", 20, Proxy::Known);
     assert_eq!(run.status.assistance, Assistance::Assisted);
     assert!(run.status.stats.quacks_received > 100, "{:?}", run.status);
     assert_eq!(run.status.stats.early_lost, 0, "{:?}", run.status);
@@ -388,7 +389,8 @@ fn ack_reduction_leaves_losses_to_the_receiver_at_an_unsuitable_proxy() {
 fn wrong_reports_are_not_believed_for_long() {
     // With whole windows, more packets are missing between two reports than a quACK has sums for.
     for fate in [Swallowed::Hidden, Swallowed::HiddenInWindows] {
-        let run = upload_as(Mode::EarlyLoss, "cubic", (3, fate), Proxy::Known, |_| {});
+        let run =
+            upload_as(Mode::Paper(Paper::EarlyLoss), "cubic", (3, fate), Proxy::Known, |_| {});
         let stats = run.status.stats;
         let stood_down = run.status.assistance == Assistance::Unassisted(Reason::StoodDown);
         let of_no_use = fate == Swallowed::HiddenInWindows && stats.undecodable > 0;
@@ -399,7 +401,7 @@ fn wrong_reports_are_not_believed_for_long() {
 
 #[test]
 fn without_a_proxy_it_is_plain_quic() {
-    let run = upload(Mode::Pacubic, "cubic-rfc9438", 50, Proxy::Absent);
+    let run = upload(Mode::Paper(Paper::Pacubic), "cubic-rfc9438", 50, Proxy::Absent);
     assert_ne!(run.status.assistance, Assistance::Assisted);
     assert_eq!((run.status.stats.early_lost, run.status.stats.quacks_received), (0, 0));
     assert!(run.lost_end_to_end > 0);
@@ -409,9 +411,10 @@ fn without_a_proxy_it_is_plain_quic() {
 /// answer from the arriving datagrams.
 #[test]
 fn a_proxy_on_the_path_is_found() {
-    for (mode, controller) in
-        [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")]
-    {
+    for (mode, controller) in [
+        (Mode::Paper(Paper::Pacubic), "cubic-rfc9438"),
+        (Mode::Paper(Paper::PathAwareBbr), "bbr2_gcongestion"),
+    ] {
         let run = upload(mode, controller, 20, Proxy::Found);
         assert_eq!(run.status.assistance, Assistance::Assisted);
         assert_eq!(run.status.proxy.map(|(proxy, _)| proxy), Some(address("192.0.2.254:5252")));

@@ -32,7 +32,7 @@ mod help;
 
 use figures::Figures;
 use help::{Direction, Helped, Link, NoHelp, ProxyOutput};
-use quic_sidekick::{Mode, ReceiveRepair, ReceiveState};
+use quic_sidekick::{Mode, Paper, ReceiveRepair, ReceiveState};
 use std::num::NonZeroU16;
 use std::process::{Command, ExitCode};
 
@@ -51,7 +51,7 @@ const DOWNLOAD: Link = Link { direction: Direction::Down, ahead: 60_000, ..UPLOA
 /// The modes of an upload, each with its congestion controller.
 const MODES: [(Mode, &str); 3] = [
     (Mode::Reinject, "cubic"),
-    (Mode::PathAwareBbr, "bbr2_gcongestion"),
+    (Mode::Paper(Paper::PathAwareBbr), "bbr2_gcongestion"),
     (Mode::Auto, "bbr2_gcongestion"),
 ];
 

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn each_mode_has_its_name_and_controller() {
-        for mode in Mode::ALL {
+        for &mode in Mode::ALL {
             let name = std::ffi::CString::new(mode.to_string()).unwrap();
             // SAFETY: the text and the config live, and the config is freed once.
             unsafe {

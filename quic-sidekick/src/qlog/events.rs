@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_value_is_documented() {
-        for mode in Mode::ALL {
+        for &mode in Mode::ALL {
             let mut config = Config::new("[2001:db8::1]:5252".parse().unwrap(), mode);
             documented(ModeSet::NAME, &ModeSet::new(&config, Some("reno")));
             (config.every, config.every_packets, config.threshold) = (None, NonZeroU16::new(32), 0);

@@ -1,4 +1,4 @@
-//! [`Mode::AckReduction`](crate::Mode::AckReduction): packets that reached the proxy free the
+//! [`Paper::AckReduction`](crate::Paper::AckReduction): packets that reached the proxy free the
 //! window, so that the receiver may acknowledge less often.
 
 use crate::measured::Measured;

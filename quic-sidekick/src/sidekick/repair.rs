@@ -1,7 +1,7 @@
 //! Decides how the connection repairs packets that were lost before the proxy.
 
-use crate::Mode;
 use crate::auto::Chosen;
+use crate::config::{Mode, Paper};
 use crate::measured::{Measured, NearQueue};
 use quiche::sidekick::Reaction;
 use sidekick_protocol::NearLoss;
@@ -62,7 +62,7 @@ impl RepairPolicy {
         now: Instant,
     ) -> Repairs {
         let queued = match self.mode {
-            Mode::Pacubic => self.near_queue.is_overflowing(measured, now),
+            Mode::Paper(Paper::Pacubic) => self.near_queue.is_overflowing(measured, now),
             _ => self.near_queue.is_congested(measured, now),
         };
         if self.mode == Mode::Auto && measured.is_some() {
@@ -79,9 +79,11 @@ impl RepairPolicy {
             // Without measurements the packets count as any loss.
             Mode::Auto if measured.is_none() => Repair::EarlyLoss(Reaction::Loss),
             Mode::Auto | Mode::Reinject | Mode::Receive => Repair::Reinject,
-            Mode::EarlyLoss | Mode::AckReduction => Repair::EarlyLoss(Reaction::Loss),
-            Mode::PathAwareBbr => Repair::EarlyLoss(Reaction::Neutered),
-            Mode::Pacubic => Repair::EarlyLoss(match measured {
+            Mode::Paper(Paper::EarlyLoss | Paper::AckReduction) => {
+                Repair::EarlyLoss(Reaction::Loss)
+            }
+            Mode::Paper(Paper::PathAwareBbr) => Repair::EarlyLoss(Reaction::Neutered),
+            Mode::Paper(Paper::Pacubic) => Repair::EarlyLoss(match measured {
                 Some(Measured { near, whole, .. }) if !whole.is_zero() => {
                     Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() }
                 }
@@ -104,6 +106,8 @@ mod tests {
     use crate::Why;
     use crate::measured::tests::{MS, measured};
 
+    const EARLY_LOSS: Mode = Mode::Paper(Paper::EarlyLoss);
+
     #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
     fn start() -> Instant {
         Instant::now()
@@ -114,7 +118,7 @@ mod tests {
         policy.observe(measured, now);
         match policy.decide(measured, NearLoss::default(), now).of_random {
             Repair::Reinject => Mode::Reinject,
-            Repair::EarlyLoss(_) => Mode::EarlyLoss,
+            Repair::EarlyLoss(_) => EARLY_LOSS,
         }
     }
 
@@ -129,7 +133,7 @@ mod tests {
         for (measured, mode, why) in [
             (measured(2, 0, 52), Mode::Reinject, Why::RandomLoss),
             (measured(7, 5, 57), Mode::Reinject, Why::RandomLoss),
-            (measured(30, 20, 80), Mode::EarlyLoss, Why::NearQueue),
+            (measured(30, 20, 80), EARLY_LOSS, Why::NearQueue),
             (measured(300, 20, 700), Mode::Reinject, Why::RandomLoss),
             (measured(50, 0, 52), Mode::Reinject, Why::RandomLoss),
             (measured(80, 0, 81), Mode::Reinject, Why::RandomLoss),
@@ -143,7 +147,7 @@ mod tests {
             assert_eq!(mode_of(&mut policy, Some(measured), later), mode, "{measured:?}");
             assert_eq!(policy.chosen(), Some(Chosen { mode, why }), "{measured:?}");
         }
-        assert_eq!(mode_of(&mut auto(), None, now), Mode::EarlyLoss);
+        assert_eq!(mode_of(&mut auto(), None, now), EARLY_LOSS);
     }
 
     /// Some packets are delayed, others are not: a queue would delay them all.
@@ -170,7 +174,7 @@ mod tests {
             (410, queued, Mode::Reinject),
             (510, queued, Mode::Reinject),
             (609, queued, Mode::Reinject),
-            (610, queued, Mode::EarlyLoss),
+            (610, queued, EARLY_LOSS),
         ] {
             assert_eq!(mode_of(&mut policy, measured, begin + after * MS), mode, "{after} ms");
         }
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn without_measurements_no_queue_overflows() {
-        let mut policy = RepairPolicy::new(Mode::Pacubic);
+        let mut policy = RepairPolicy::new(Mode::Paper(Paper::Pacubic));
         let repairs = policy.decide(None, NearLoss::default(), start());
         assert_eq!(repairs.of_random, Repair::EarlyLoss(Reaction::Loss));
     }
@@ -188,7 +192,7 @@ mod tests {
     fn losses_by_the_load_are_left_to_the_controller() {
         let (mut policy, measured) = (auto(), Some(measured(2, 0, 52)));
         for (congestion, mode, why) in
-            [(0.2, Mode::Reinject, Why::RandomLoss), (0.9, Mode::EarlyLoss, Why::Load)]
+            [(0.2, Mode::Reinject, Why::RandomLoss), (0.9, EARLY_LOSS, Why::Load)]
         {
             let near_loss = NearLoss { rate: 0.1, congestion };
             let repairs = policy.decide(measured, near_loss, start());
@@ -205,9 +209,9 @@ mod tests {
         for after in [0, 100, 200] {
             mode_of(&mut policy, queued, begin + after * MS);
         }
-        assert_eq!(mode_of(&mut policy, queued, now), Mode::EarlyLoss);
+        assert_eq!(mode_of(&mut policy, queued, now), EARLY_LOSS);
         let later = Some(measured(3, 1, 53));
-        assert_eq!(mode_of(&mut policy, later, now + 299 * MS), Mode::EarlyLoss);
+        assert_eq!(mode_of(&mut policy, later, now + 299 * MS), EARLY_LOSS);
         assert_eq!(mode_of(&mut policy, later, now + 300 * MS), Mode::Reinject);
         assert_eq!(
             policy.chosen().unwrap().to_string(),

@@ -69,7 +69,7 @@ fn only_what_fits_in_the_initial_window_leaves_at_once() {
 fn mode_and_controller_go_together() {
     for network in Network::ALL {
         for controller in [None, Some("cubic"), Some("reno"), Some("bbr2_gcongestion")] {
-            for help in Mode::ALL.map(Help::Mode).into_iter().chain([Help::Choose, Help::Off]) {
+            for help in Mode::ALL.iter().copied().map(Help::Mode).chain([Help::Choose, Help::Off]) {
                 let tune = Tune { network, controller, help, ..Tune::client() };
                 let tuned = tune.choose();
                 let both_own = controller.is_some() && matches!(help, Help::Mode(_));

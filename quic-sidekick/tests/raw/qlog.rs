@@ -1,7 +1,7 @@
 //! The plugin's events in the connection's qlog file.
 
 use super::{Proxy, Run, Swallowed, upload_as};
-use quic_sidekick::{Assistance, Mode, Reason, quiche};
+use quic_sidekick::{Assistance, Mode, Paper, Reason, quiche};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -47,10 +47,10 @@ fn sum(events: &[Event], name: &str, field: &str) -> u64 {
 #[test]
 fn losses_and_quacks_are_in_the_file_as_they_are_in_the_counters() {
     let runs = [
-        (Mode::EarlyLoss, "cubic", "loss"),
+        (Mode::Paper(Paper::EarlyLoss), "cubic", "loss"),
         // This path takes no time, so there is no ratio of round trips.
-        (Mode::Pacubic, "cubic-rfc9438", "loss"),
-        (Mode::PathAwareBbr, "bbr2_gcongestion", "neutered"),
+        (Mode::Paper(Paper::Pacubic), "cubic-rfc9438", "loss"),
+        (Mode::Paper(Paper::PathAwareBbr), "bbr2_gcongestion", "neutered"),
         (Mode::Reinject, "cubic", "reinjected"),
     ];
     for (mode, controller, reaction) in runs {
@@ -119,7 +119,8 @@ fn sent_in(event: &Event) -> BTreeSet<u64> {
 
 #[test]
 fn wrong_reports_show_as_spurious_and_end_in_standing_down() {
-    let (run, events) = logged(Mode::EarlyLoss, "cubic", (3, Swallowed::Hidden), Proxy::Known);
+    let (run, events) =
+        logged(Mode::Paper(Paper::EarlyLoss), "cubic", (3, Swallowed::Hidden), Proxy::Known);
     let counts = check(&events);
     println!("{counts:?}, {:?}", run.status);
     assert_eq!(run.status.assistance, Assistance::Unassisted(Reason::StoodDown));
@@ -140,7 +141,7 @@ fn wrong_reports_show_as_spurious_and_end_in_standing_down() {
 #[test]
 fn without_a_proxy_the_file_has_the_failed_search() {
     let (run, events) =
-        logged(Mode::Pacubic, "cubic-rfc9438", (50, Swallowed::Lost), Proxy::Absent);
+        logged(Mode::Paper(Paper::Pacubic), "cubic-rfc9438", (50, Swallowed::Lost), Proxy::Absent);
     let counts = check(&events);
     assert_eq!(counts["sidekick:mode_set"], 1);
     assert_eq!(counts["sidekick:quack_received"] + counts["sidekick:early_loss"], 0);
@@ -158,9 +159,10 @@ fn without_a_proxy_the_file_has_the_failed_search() {
 
 #[test]
 fn the_file_changes_nothing() {
-    for (mode, controller) in
-        [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")]
-    {
+    for (mode, controller) in [
+        (Mode::Paper(Paper::Pacubic), "cubic-rfc9438"),
+        (Mode::Paper(Paper::PathAwareBbr), "bbr2_gcongestion"),
+    ] {
         let (with, _) = logged(mode, controller, (20, Swallowed::Lost), Proxy::Known);
         let without = upload_as(mode, controller, (20, Swallowed::Lost), Proxy::Known, |_| {});
         let counters = |run: &Run| (run.swallowed, run.lost_end_to_end, run.status.assistance);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use quic_sidekick::tune::{Help, Network, Tune};
-use quic_sidekick::{Config, Mode, PublicKey, ReceiveRepair};
+use quic_sidekick::{Config, Mode, Paper, PublicKey, ReceiveRepair};
 use url::Host;
 
 use crate::target::Target;
@@ -319,8 +319,8 @@ fn congestion_control(mode: Mode, asked: Option<Cc>, usual: Cc) -> anyhow::Resul
         .with_context(|| format!("mode {mode} needs {name}, which this program does not offer"))?;
     match asked {
         // The mode works with any controller that does not measure by acknowledgements.
-        Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
-        Some(asked) if mode == Mode::AckReduction => bail!(
+        Some(asked) if mode == Mode::Paper(Paper::AckReduction) && asked != Cc::Bbr2 => Ok(asked),
+        Some(asked) if mode == Mode::Paper(Paper::AckReduction) => bail!(
             "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc \
              {0}, or choose cubic, cubic-rfc9438 or reno",
             asked.name(),
