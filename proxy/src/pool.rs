@@ -28,8 +28,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(4);
 pub struct WorkerPool(Vec<WorkerHandle>);
 
 impl WorkerPool {
-    /// Starts a worker for each observer. The first worker reads the port. If there are several, each
-    /// is bound to a processor.
+    /// Starts a worker for each observer. The first worker reads the port. If there are several,
+    /// each is bound to a processor.
     ///
     /// # Errors
     /// When the system has no more threads or descriptors.

@@ -2,8 +2,8 @@
 //!
 //! This file handles messages, epochs and polls. `quacks` reads reports, `timeouts` computes
 //! deadlines, and `probe` tracks requests without an answer. `lone` polls early for lone packets.
-//! `schedule` requests fewer reports, and `steady` reads those of overdue packets. `keeping` fetches
-//! copies, and `parity` rebuilds datagrams.
+//! `schedule` requests fewer reports, and `steady` reads those of overdue packets. `keeping`
+//! fetches copies, and `parity` rebuilds datagrams.
 
 mod keeping;
 mod lone;

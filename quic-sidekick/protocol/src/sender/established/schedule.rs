@@ -34,7 +34,8 @@ const FRUGAL_LONGEST: Duration = Duration::from_secs(2);
 const FRUGAL_PACKETS: u32 = 256;
 /// At intervals up to this one, the sender waits for each quACK instead of polling.
 const LEAST: Duration = Duration::from_millis(1);
-/// The proxy also reports a steady flow about this often, so that the sender detects a silent proxy.
+/// The proxy also reports a steady flow about this often, so that the sender detects a silent
+/// proxy.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// The most packets of a steady flow between two quACKs.
 const WATCH_PACKETS: u128 = 64;
