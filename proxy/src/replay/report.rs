@@ -11,6 +11,7 @@ use sidekick_protocol::Terms;
 
 use super::counter::Replay;
 use super::file::CaptureFile;
+use crate::monitor::text::table;
 use crate::runtime::clock;
 
 /// Flows that the text shows.
@@ -110,7 +111,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         // The reader of the pipe closed it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         // The result covers the packets before the error.
-        _ => broken.map_or(Ok(()), |error| Err(error.into())),
+        _ => broken.map_or(Ok(()), Err),
     }
 }
 
@@ -177,37 +178,27 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     if outcome.truncated {
         writeln!(out, "the file ends within a packet")?;
     }
-    let shown: Vec<_> = flows.iter().take(SHOWN).collect();
-    let width = |text: fn(&Flow) -> &String, title: &str| {
-        shown.iter().map(|flow| text(flow).len()).max().unwrap_or(0).max(title.len())
-    };
-    let (source, destination) =
-        (width(|flow| &flow.source, "source"), width(|flow| &flow.destination, "destination"));
-    if !shown.is_empty() {
-        writeln!(out)?;
-        writeln!(
-            out,
-            "{:source$}  {:destination$}  {:>10}  {:>8}  first     last",
-            "source", "destination", "counted", "quACKs"
-        )?;
+    let shown = flows.len().min(SHOWN);
+    if shown > 0 {
+        let headings = ["source", "destination", "counted", "quACKs", "first", "last"];
+        write!(out, "\n{}", table(&headings, "llrrll", flows.iter().take(SHOWN).map(row)))?;
     }
-    for flow in &shown {
-        let identifier = |id: Option<u32>| id.map_or("-".to_owned(), |id| format!("{id:08x}"));
-        writeln!(
-            out,
-            "{:source$}  {:destination$}  {:>10}  {:>8}  {:8}  {:8}",
-            flow.source,
-            flow.destination,
-            flow.counted,
-            flow.quacks,
-            identifier(flow.first),
-            identifier(flow.last)
-        )?;
-    }
-    if flows.len() > shown.len() {
-        writeln!(out, "and {} more: --json shows all", flows.len() - shown.len())?;
+    if flows.len() > shown {
+        writeln!(out, "and {} more: --json shows all", flows.len() - shown)?;
     }
     Ok(())
+}
+
+fn row(flow: &Flow) -> Vec<String> {
+    let identifier = |id: Option<u32>| id.map_or("-".to_owned(), |id| format!("{id:08x}"));
+    vec![
+        flow.source.clone(),
+        flow.destination.clone(),
+        flow.counted.to_string(),
+        flow.quacks.to_string(),
+        identifier(flow.first),
+        identifier(flow.last),
+    ]
 }
 
 /// A line on standard error, if that is a terminal.
