@@ -12,8 +12,7 @@
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
-//! `program`, `cli`, `status`, `exposition` and `show` are for the operator, like those of the
-//! proxy. So is `journal`, which logs what happens to a flow. `claims` decides whether a proxy is
+//! `program`, `cli` and `status` are for the operator, like those of the proxy. So is `journal`, which logs what happens to a flow. `claims` decides whether a proxy is
 //! believed.
 
 mod arriving;
@@ -22,7 +21,6 @@ mod claims;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;
-pub mod exposition;
 pub(crate) mod filter;
 mod flow;
 mod flows;
@@ -37,7 +35,6 @@ pub(crate) mod program;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
-mod show;
 pub(crate) mod status;
 mod tun;
 mod under_way;

@@ -23,14 +23,13 @@ use super::frame::Passing;
 use super::host::{self, Host};
 use super::outbox::To;
 use super::report::{Report, Totals};
-use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
+use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
 use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
 use crate::config::MAX_INTERFACES;
 use crate::key;
 use crate::life::{Life, Order, Reread, Settings};
-use crate::monitor::interface::InterfaceReport;
-use crate::monitor::subject::ProgramStatus as _;
+use crate::monitor::subject::{InterfaceReport, ProgramStatus as _};
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
 use crate::port::{self, Port};
@@ -164,11 +163,9 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
     agent.set_local(&host.local, &host.hardware);
-    let known = Arc::new(AgentLimits::of(config));
     if let Some(listener) = metrics {
         let asked = handle.clone();
-        let reader = AgentStatusReader::new(move |flows| asked.report(flows), Arc::clone(&known));
-        server::serve(listener, reader)?;
+        server::serve(listener, AgentStatusReader::new(move |flows| asked.report(flows)))?;
     }
     let mut agent = Loop {
         agent,
@@ -183,7 +180,6 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         checked: clock(),
         progress: Progress::default(),
         started: config,
-        known,
     };
     let arrives =
         agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
@@ -229,8 +225,6 @@ struct Loop<'a> {
     progress: Progress<Totals>,
     /// The settings of the start.
     started: &'a AgentConfig,
-    /// The limits that the status shows.
-    known: Arc<AgentLimits>,
 }
 
 impl Loop<'_> {
@@ -258,7 +252,6 @@ impl Loop<'_> {
                         return Ok(());
                     }
                     Ok(Command::Ordered(Order::Reload)) => life.reload(|new| {
-                        self.known.set(new);
                         self.agent.set_limits(limits(new, self.tun.is_some()));
                         Ok(())
                     }),
@@ -488,6 +481,7 @@ impl Loop<'_> {
             unsent: self.unsent + agent.unsent,
             ..agent
         };
+        let Limits { max_flows: flows_max, memory, .. } = *self.agent.limits();
         let (flows_open, flows_assisted, memory_bytes) = self.agent.counts();
         let interfaces = self.interfaces.iter().map(|interface| {
             let captures = interface.captures.as_ref();
@@ -508,6 +502,8 @@ impl Loop<'_> {
             tun: self.tun.as_ref().map(|tun| tun.name.clone()),
             tun_off: self.started.tun == Some(TunName::Off),
             totals,
+            flows_max,
+            memory_max: memory as u64,
             flows_open,
             flows_assisted,
             memory_bytes,

@@ -5,9 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde::Deserialize;
 
-use super::subject::{AGENT, PROXY, ProgramStatus};
+use super::subject::{AGENT, Origin, PROXY, ProgramStatus};
 use crate::runtime::clock;
 
 /// Longest time for the answer. A proxy itself waits two seconds for stuck threads.
@@ -44,13 +43,6 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
     })?;
     let status = read(&json, address)?;
     Ok((json, status))
-}
-
-/// The part of a status that tells which program it is of.
-#[derive(Deserialize)]
-struct Origin {
-    program: String,
-    version: String,
 }
 
 /// Reads the status of the program that answers at `address`.

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{agent, get, number, page_until, ran};
 use serde_json::Value;
-use sidekick_proxy::AgentConfig;
 use sidekick_proxy::testing::agent::{
-    AgentLimits, AgentStatusReader, FlowReport, InterfaceReport, Report, Totals,
+    AgentStatusReader, FlowReport, InterfaceReport, Report, Totals,
 };
 use sidekick_proxy::testing::serve;
 
@@ -37,6 +36,8 @@ fn report(flows: u16) -> Report {
         tun: Some("sidekick0".to_owned()),
         tun_off: false,
         totals: Totals { captured: 9000, resent: 180, ..Totals::default() },
+        flows_max: 256,
+        memory_max: 32 << 20,
         flows_open: flows.into(),
         flows_assisted: flows.into(),
         memory_bytes: 4096,
@@ -58,15 +59,11 @@ fn the_pages_and_the_command_show_what_the_agent_reports() {
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
     let answers = Arc::clone(&answer);
-    let limits = Arc::new(AgentLimits::of(&AgentConfig::default()));
-    let reader = AgentStatusReader::new(
-        move |flows| {
-            let mut report = answers.lock().unwrap().clone()?;
-            report.flows.truncate(flows);
-            Some(report)
-        },
-        limits,
-    );
+    let reader = AgentStatusReader::new(move |flows| {
+        let mut report = answers.lock().unwrap().clone()?;
+        report.flows.truncate(flows);
+        Some(report)
+    });
     serve(listener, reader).unwrap();
 
     let page = get(&at, "/metrics").2;
