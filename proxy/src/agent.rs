@@ -3,7 +3,7 @@
 //! It captures the packets that leave by an interface, and searches for a proxy on the path of each
 //! flow. It sends packets that were lost before the proxy again, byte for byte.
 //!
-//! The walk of a packet: `daemon` reads it from a capture, and `flows` finds its flow. `candidate`
+//! The walk of a packet: `captures` reads it from a capture, and `flows` finds its flow. `candidate`
 //! decides when help begins. From then on, `flow` names the packet to a
 //! [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was lost,
 //! `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` recognises
@@ -17,6 +17,7 @@
 
 mod arriving;
 mod candidate;
+mod captures;
 mod claims;
 pub(crate) mod cli;
 pub(crate) mod config;

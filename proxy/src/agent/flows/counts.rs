@@ -13,8 +13,8 @@ const STRAYS: Duration = Duration::from_secs(300);
 impl Agent {
     /// The totals now.
     pub(in super::super) fn totals(&self) -> Totals {
-        let mut totals = self.work.totals;
-        totals.unsent += self.work.outbox.refused;
+        let mut totals = self.common.totals;
+        totals.unsent += self.common.outbox.refused;
         for helped in self.helped() {
             totals.add(helped.sender.stats());
         }
