@@ -1,6 +1,5 @@
 //! `sidekick-proxy replay`: prints the counts that the proxy would have of a capture file.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use sidekick_protocol::Terms;
 
-use super::counter::Replay;
+use super::counter::{Found, Replay};
 use super::file::CaptureFile;
 use crate::monitor::text::table;
 use crate::runtime::clock;
@@ -39,22 +38,12 @@ pub(crate) struct Settings {
 struct Outcome {
     /// All packets in the file.
     packets: u64,
-    /// UDP datagrams in these packets.
-    datagrams: u64,
+    #[serde(flatten)]
+    found: Found,
     /// Counted datagrams.
     counted: u64,
     /// Datagrams that do not count, such as QUIC handshake packets.
     ignored: u64,
-    /// Datagrams of flows beyond the limit.
-    other_flows: u64,
-    fragments: u64,
-    malformed: u64,
-    /// Packets of which the file lacks the headers, or the bytes that count.
-    cut: u64,
-    /// Packets inside each encapsulation that is not read, by its name.
-    encapsulated: BTreeMap<&'static str, u64>,
-    /// Datagrams that are too long for a wire, which the capturing machine has merged.
-    merged: u64,
     quacks: u64,
     /// Bytes of quACKs.
     bytes: u64,
@@ -116,7 +105,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 }
 
 fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
-    let (counters, stats) = (replay.counters(), replay.stats());
+    let stats = replay.stats();
     let flow = |flow: &sidekick_protocol::SessionStatus| Flow {
         source: flow.flow.source.to_string(),
         destination: flow.flow.destination.to_string(),
@@ -127,15 +116,9 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
     };
     Outcome {
         packets: file.packets(),
-        datagrams: counters.datagrams,
+        found: replay.found.clone(),
         counted: stats.counted,
         ignored: stats.ignored,
-        other_flows: replay.over_limit(),
-        fragments: counters.fragments,
-        malformed: counters.malformed,
-        cut: replay.cut(),
-        encapsulated: replay.encapsulated().clone(),
-        merged: counters.unsplit,
         quacks: stats.quacks_sent,
         bytes: stats.bytes_sent,
         span_s: replay.span().as_secs_f64(),
@@ -146,11 +129,11 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
 }
 
 fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
-    let Outcome { packets, datagrams, counted, quacks, bytes, span_s, packet_ns, flows, .. } =
-        outcome;
+    let Outcome { packets, found, counted, quacks, bytes, span_s, packet_ns, flows, .. } = outcome;
     writeln!(
         out,
-        "{packets} packets in {span_s:.3} s, {datagrams} of them UDP, in {} flows",
+        "{packets} packets in {span_s:.3} s, {} of them UDP, in {} flows",
+        found.datagrams,
         flows.len()
     )?;
     writeln!(
@@ -159,20 +142,20 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     )?;
     for (number, what) in [
         (outcome.ignored, "do not count: a long header, too short, or a duplicate"),
-        (outcome.other_flows, "belong to flows beyond the limit of --flows"),
-        (outcome.fragments, "are fragments, which do not count"),
-        (outcome.malformed, "are malformed"),
+        (found.other_flows, "belong to flows beyond the limit of --flows"),
+        (found.fragments, "are fragments, which do not count"),
+        (found.malformed, "are malformed"),
         (
-            outcome.cut,
+            found.cut,
             "are cut before the bytes that count: capture 128 bytes of each (tcpdump -s 128)",
         ),
-        (outcome.merged, "were merged by the capturing machine, and count as one each"),
+        (found.merged, "were merged by the capturing machine, and count as one each"),
     ] {
         if number > 0 {
             writeln!(out, "{number} {what}")?;
         }
     }
-    for (name, number) in &outcome.encapsulated {
+    for (name, number) in &found.encapsulated {
         writeln!(out, "{number} are inside {name}, which is not read, and do not count")?;
     }
     if outcome.truncated {
