@@ -2,11 +2,10 @@
 //! and no quACK is wrong because of them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::link::{across_a_link, bind, connected, send};
+use crate::common::link::{Session, bind, connected, send};
 use crate::common::{
     Daemon, PATIENCE, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run,
     status, status_until, until,
@@ -50,24 +49,19 @@ fn drops_of_the_capture_are_counted() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
-            let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-            let destination = sink.local_addr().unwrap();
-            let peer = Peer::open(
-                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
-                source.local_addr().unwrap().port(),
-                destination,
-                every_packets(1 << 15, 4),
-            );
+            let proxy = daemon.address_on("127.0.0.1");
+            let session = Session::on_loopback("127.0.0.1", proxy, every_packets(1 << 15, 4));
+            let peer = &session.peer;
             // An epoch that must end.
-            send(&source, destination, 9000..9001);
+            session.send(9000..9001);
             assert_eq!(peer.poll(4).count, 1, "by {capture}");
             daemon.hold();
-            let sent = send(&source, destination, 0..3000).len();
+            let sent = session.send(0..3000).len();
             daemon.signal(Signal::SIGCONT);
             // The proxy does not report sums that lack dropped packets.
             assert!(peer.new_epoch() > 1, "by {capture}");
             assert_eq!(peer.poll(2).count, 0, "by {capture}");
-            let more = send(&source, destination, 5000..5020);
+            let more = session.send(5000..5020);
             let report = peer.poll(3);
             assert_eq!((report.count, report.sums), (20, naive_sums(&more, 4)), "by {capture}");
             let summary = daemon.stop().summary();
@@ -110,18 +104,10 @@ fn quacks_are_right_during_a_flood() {
             {
                 let what =
                     format!("{capture}, trains of {train} of {len} bytes, held for {held} ms");
-                let (flow, control) = across_a_link();
-                let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-                let daemon = Daemon::start(&format!(
-                    "-i near0 --json --buffer 1 --metrics off --capture {capture}"
-                ));
-                control.connect("10.9.0.1:5252").unwrap();
-                let peer = Peer::open(
-                    control,
-                    4000,
-                    destination,
-                    Terms { threshold: 4, ..Terms::default() },
-                );
+                let flags = format!("--buffer 1 --metrics off --capture {capture}");
+                let terms = Terms { threshold: 4, ..Terms::default() };
+                let (daemon, Session { flow, destination, peer, .. }) =
+                    Session::across_a_link(&flags, terms);
                 setsockopt(&flow, sockopt::UdpGsoSegment, &i32::try_from(len).unwrap()).unwrap();
                 let mut sent: Vec<Vec<u8>> = Vec::new();
                 let send_train = |sent: &mut Vec<Vec<u8>>| {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::common::link::{across_a_prepared_link, connected};
+use crate::common::link::{Session, across_a_link, connected};
 use crate::common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -254,14 +254,13 @@ fn the_datagrams_of_frames_merged_here_count_one_by_one() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
             // The proxy's end receives single datagrams, and merges them.
-            let (flow, control) = across_a_prepared_link(&[
+            let sockets = across_a_link(&[
                 "ethtool -K near0-peer tx-udp-segmentation off",
                 "ethtool -K near0 gro on rx-udp-gro-forwarding on",
             ]);
-            let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
             let daemon = Daemon::start(&format!("-i near0 --json --capture {capture}"));
-            control.connect("10.9.0.1:5252").unwrap();
-            let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+            let Session { flow, destination, peer, .. } =
+                Session::of(sockets, every_packets(1 << 15, 4));
             let mut sent = Vec::new();
             for (token, (len, last)) in
                 (2..).zip([(1200, 1200), (1200, 300), (8900, 8900), (1000, 40)])
