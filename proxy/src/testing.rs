@@ -23,11 +23,8 @@ pub fn commands() -> [clap::Command; 2] {
 
 /// An agent.
 pub mod agent {
-    pub use crate::agent::filter::{Filter, UNHELPED_PORTS};
     pub use crate::agent::replay::AgentReplay;
-    pub use crate::agent::report::{FlowReport, Report, Totals};
-    pub use crate::agent::status::{AgentStatus, AgentStatusReader};
-    pub use crate::monitor::subject::InterfaceReport;
+    pub use crate::agent::status::AgentStatus;
 }
 
 /// Frames into which the kernel merged several datagrams.

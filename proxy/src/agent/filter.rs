@@ -14,7 +14,7 @@ use crate::packet_info::is_unicast;
 /// Destination ports of flows that the agent helps only if the operator names the port. Their
 /// exchanges have few packets, and their programs repeat lost ones. They are DNS, DHCP, NTP, SSDP,
 /// multicast DNS, and the messages to Sidekick proxies.
-pub const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
+const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
 
 /// A part of all flows, by the address and the port of the destination or of the source.
 ///

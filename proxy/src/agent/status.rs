@@ -183,7 +183,7 @@ fn row(flow: &FlowReport) -> Vec<String> {
 }
 
 /// Reads the status of an agent.
-pub struct AgentStatusReader<F> {
+pub(crate) struct AgentStatusReader<F> {
     report: F,
     start: Start,
     /// The last answer. Totals must not decrease because the agent does not answer.
@@ -198,7 +198,7 @@ where
     /// the answer. Its argument is how many flows to describe. It returns `None` if the agent does
     /// not answer.
     #[must_use]
-    pub fn new(report: F) -> Self {
+    pub(crate) fn new(report: F) -> Self {
         Self { report, start: Start::now(), last: Report::default() }
     }
 }
@@ -230,7 +230,11 @@ where
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::monitor::ask::ask;
     use crate::monitor::exposition::tests::parse;
+    use crate::monitor::server::serve;
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
 
     /// An ordinary status, except for a name that needs escapes.
     pub(crate) fn example() -> AgentStatus {
@@ -338,18 +342,39 @@ pub(crate) mod tests {
         assert!(text.contains("\"totals\":{\"captured\":900,"), "{text}");
     }
 
+    /// A silent agent's last answer stays.
     #[test]
-    fn a_silent_agent_s_last_answer_stays() {
-        let mut answers = vec![None, Some(example().report), None].into_iter();
-        let mut reader = AgentStatusReader::new(move |_| answers.next()?);
+    fn the_command_shows_what_the_agent_answers_last() {
+        let flow = |port| FlowReport { sent: port, ..example().report.flows[0].clone() };
+        let flows = (1..=60).map(flow).collect();
+        let answer = Arc::new(Mutex::new(Some(Report { flows, ..example().report })));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let answers = Arc::clone(&answer);
+        serve(listener, AgentStatusReader::new(move |_| answers.lock().unwrap().clone())).unwrap();
+        let status = ask::<AgentStatus>(at, false).unwrap().1;
+        assert_eq!(status.report.flows.len(), 50);
+        let (json, status) = ask::<AgentStatus>(at, true).unwrap();
+        assert_eq!((status.report.flows.len(), status.complaint()), (60, None));
+        assert!(json.contains("\"sent\":60,"), "{json}");
+        *answer.lock().unwrap() = None;
+        let silent = loop {
+            // An earlier answer may be fresh.
+            let status = ask::<AgentStatus>(at, false).unwrap().1;
+            if !status.answering {
+                break status;
+            }
+        };
+        assert_eq!(silent.report.totals, example().report.totals);
+        assert!(silent.show().contains("health      the agent does not answer: restart it\n"));
+    }
+
+    #[test]
+    fn an_agent_that_never_answered_has_no_report() {
+        let mut reader = AgentStatusReader::new(|_| None);
         let silent = reader.read(1);
-        assert_eq!((silent.answering, &silent.report), (false, &Report::default()));
-        let answered = reader.read(1);
-        assert!(answered.answering);
-        assert_eq!(answered.report.flows, example().report.flows[..1], "as many as requested");
-        let last = reader.read(0);
-        assert_eq!((last.answering, last.report.totals), (false, example().report.totals));
-        assert!(last.report.flows.is_empty());
+        assert_eq!((silent.answering, silent.report), (false, Report::default()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::link::{bind, link};
+use crate::common::download::{V4, V6, default_route, far, forward, prefix};
 use crate::common::{Daemon, PATIENCE, fails, get, in_namespace, run};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
@@ -98,11 +98,6 @@ fn rtp(number: u16) -> Vec<u8> {
 /// A receiver's report about a call (RFC 3550, section 6.4.2).
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 9];
 
-/// The address as `ip` takes it, for a link. An IPv6 address is usable at once.
-fn prefix(ip: &str) -> String {
-    if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") }
-}
-
 /// The agent's host at the other end of the relay: its socket, and its agent.
 fn host(
     [ours, theirs]: [&'static str; 2],
@@ -110,8 +105,6 @@ fn host(
     below: Below,
     arguments: &'static str,
 ) -> (UdpSocket, Daemon, Option<Child>) {
-    let prefix =
-        |ip: &str| if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") };
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
     let there = thread::spawn(move || {
         // Only for this thread.
@@ -128,8 +121,7 @@ fn host(
             run(&format!("ip address add {} dev tap1", prefix(theirs)));
             run("ip link set tap1 up");
         }
-        let family = if ours.contains(':') { "-6" } else { "-4" };
-        run(&format!("ip {family} route add default via {ours}"));
+        run(&default_route(ours));
         let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
         let mut agent = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
         agent.args("-i tap1 -v --json --metrics off".split(' ')).env_remove("RUST_LOG");
@@ -149,26 +141,13 @@ fn call(
     below: Below,
     arguments: &'static str,
 ) -> (Vec<Vec<u8>>, Value, String) {
-    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-        std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
-    }
-    let (near, far) = if v6 {
-        (["fd09::1", "fd09::2"], ("fd08::1/64 nodad", "fd08::2/64 nodad"))
-    } else {
-        (["10.9.0.1", "10.9.0.2"], ("10.8.0.1/24", "10.8.0.2/24"))
-    };
+    forward();
+    let addresses = if v6 { V6 } else { V4 };
+    let near: [_; 2] = addresses.near.into();
     let mut relay =
         Command::new("python3").args(["-c", RELAY]).stdout(Stdio::piped()).spawn().unwrap();
     BufReader::new(relay.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-    let server = link("far0", far, &[], move || {
-        let (family, gateway, own) = if v6 {
-            ("-6", "fd08::1", "[fd08::2]:443")
-        } else {
-            ("-4", "10.8.0.1", "10.8.0.2:443")
-        };
-        run(&format!("ip {family} route add default via {gateway}"));
-        bind(own)
-    });
+    let server = far(addresses);
     let session = (below == Below::Pppoe).then(|| pppoe("tap0", "ppp0", ["1", "2"], near[0]));
     if session.is_none() {
         run(&format!("ip address add {} dev tap0", prefix(near[0])));
