@@ -14,6 +14,7 @@ pub mod link;
 pub mod manager;
 mod namespace;
 mod programs;
+pub mod script;
 mod until;
 
 use std::cell::{Cell, RefCell};

@@ -1,11 +1,10 @@
 //! Packets that the kernel has no room for, or cannot describe: the proxy counts them as dropped,
 //! and no quACK is wrong because of them.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::link::{Session, bind, connected, send};
+use crate::common::script::Script;
 use crate::common::{
     Daemon, PATIENCE, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run,
     status, status_until, until,
@@ -183,35 +182,23 @@ for line in sys.stdin:
 #[test]
 fn a_stuck_ring_is_replaced_by_pnet() {
     in_namespace(|| {
-        let mut tap = Command::new("python3")
-            .args(["-c", TAP])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (mut to, mut from) =
-            (tap.stdin.take().unwrap(), BufReader::new(tap.stdout.take().unwrap()));
-        let mut line = String::new();
-        from.read_line(&mut line).unwrap();
+        let mut tap = Script::start(TAP, &[]);
+        tap.hears();
         run("ip link set tap0 up");
-        let mut write = |what: &str| {
-            writeln!(to, "{what}").unwrap();
-            from.read_line(&mut line).unwrap();
-        };
         let daemon = Daemon::start("-i tap0 --json --capture auto");
         let interface = || status("127.0.0.1:9252")["interfaces"][0].clone();
         let before = interface()["backend"].clone();
-        write("plain 100");
+        tap.ask("plain 100");
         let captured = |status: &Value| status["interfaces"][0]["captured"] == 100;
         status_until("127.0.0.1:9252", "captured", captured);
-        write("odd");
+        tap.ask("odd");
         // The new capture has counted more packets than there were at a time.
         until("replaced", || {
             let now = interface();
             if now["backend"] == "pnet" && now["captured"].as_u64() >= Some(50) {
                 return Ok(());
             }
-            write("plain 20");
+            tap.ask("plain 20");
             Err(now.to_string())
         });
         assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
@@ -219,7 +206,5 @@ fn a_stuck_ring_is_replaced_by_pnet() {
         if before == "ring" {
             assert!(ended.stderr.contains("the ring of tap0 is stuck"), "{ended:?}");
         }
-        drop(to);
-        tap.wait().unwrap();
     });
 }
