@@ -25,8 +25,8 @@ const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
 pub struct Selector {
     /// It is about the source.
     of_source: bool,
-    /// The network of that end, or `None` for all. Its address has no bits behind the prefix, and is
-    /// no IPv4-mapped one.
+    /// The network of that end, or `None` for all. Its address has no bits behind the prefix, and
+    /// is no IPv4-mapped one.
     network: Option<IpNetwork>,
     /// The least and the greatest port of that end, or `None` for all. From 1 on.
     ports: Option<(u16, u16)>,

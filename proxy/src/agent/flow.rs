@@ -18,18 +18,17 @@ use super::looks::Alike;
 use super::outbox::Outbox;
 use super::report::Totals;
 use super::round_trip::RoundTrip;
+use super::terms::{for_flow, frugal_after, terms};
 use super::under_way::UnderWay;
 
 mod repair;
 mod state;
-mod terms;
-
-use repair::REST;
-pub(super) use terms::bytes;
-use terms::{for_flow, frugal_after, terms};
 
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
 const NEW: Duration = Duration::from_millis(100);
+/// The first pause. Each later pause is twice as long, up to the longest. A flow that had help for
+/// as long as the next pause begins with the first again.
+const REST: Duration = Duration::from_secs(10);
 /// The agent does not send a lost packet again that is older than this.
 const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
@@ -39,6 +38,12 @@ const KEEP: Duration = Duration::from_millis(200);
 const SENDS: Duration = Duration::from_secs(30);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
 const STORE: usize = 1 << 20;
+/// So many packets are compared with those before them, to see whether they can be told apart. They
+/// cannot if more than half of them are alike.
+const COMPARED: u32 = 16;
+/// So many ends that are alike show that packets need another identifier.
+const ENDS_ALIKE: u32 = 2;
+
 /// The first bits of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0xc0;
 /// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
@@ -319,6 +324,39 @@ impl HelpedFlow {
         counts.packets += 1;
         *bytes += payload.len();
         Sighting::FromProgram
+    }
+
+    /// Agrees on other terms with the proxy.
+    fn begin_again(&mut self, now: Instant) {
+        self.sender.set_terms(terms(self.kind(), self.position));
+        self.apply_order();
+        self.reception = None;
+        // The help begins again after a pause anyway.
+        if self.rests_until.is_none() {
+            self.sender.start(self.flow, now);
+        }
+    }
+
+    /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike,
+    /// the whole of each identifies it from now on.
+    fn compare(&mut self, direction: usize, payload: &[u8], now: Instant) {
+        let kind = if direction == 0 { self.kind() } else { self.arriving.kind };
+        let Some(alike) = self.alike.get_mut(direction).filter(|_| kind.may_end_alike()) else {
+            return;
+        };
+        alike.note(payload);
+        let Alike { noted, repeated, same, .. } = *alike;
+        if noted >= COMPARED {
+            *alike = Alike::default();
+        }
+        if direction == 0 && noted >= COMPARED {
+            self.are_the_same = same > COMPARED / 2;
+        }
+        if repeated >= ENDS_ALIKE && self.position != Position::Whole {
+            self.position = Position::Whole;
+            self.under_way.set_position(self.position);
+            self.begin_again(now);
+        }
     }
 
     /// Keeps a copy of a packet that left, if the agent may send it again.

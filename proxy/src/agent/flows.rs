@@ -27,8 +27,7 @@ mod common;
 mod counts;
 mod room;
 
-use begin::KnownProxy;
-use common::Common;
+use common::{Common, KnownProxy};
 
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);

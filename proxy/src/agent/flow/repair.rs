@@ -9,7 +9,8 @@ use super::super::claims::{Counts, Trust, Trusts};
 use super::super::journal::Withheld;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
-use super::{HelpedFlow, MAX_AGE};
+use super::super::terms::frugal_after;
+use super::{HelpedFlow, MAX_AGE, REST};
 
 /// The agent sends a repair twice for this many of a flow's first packets, if its sender slows
 /// down. The repair of a lost repair would be late, and one loss then ends slow start. Later,
@@ -22,9 +23,12 @@ const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
 /// If a queue grows for this long, the agent's own messages may fill it. The agent then pauses the
 /// help for the flow.
 const FULL: Duration = Duration::from_secs(1);
-/// The first pause. Each later pause is twice as long, up to the longest. A flow that had help for
-/// as long as the next pause begins with the first again.
-pub(super) const REST: Duration = Duration::from_secs(10);
+/// After this many losses, the agent decides whether the link reorders packets.
+const JUDGED: u64 = 64;
+/// In a flow whose packets overtake each other, a missing packet counts as lost after this many
+/// later ones, as in senders (RFC 9002, section 6.1.1).
+const REORDERED: u32 = 3;
+/// The longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(320);
 
 impl HelpedFlow {
@@ -233,5 +237,28 @@ impl HelpedFlow {
         self.is_unbelieved = !trust.believes(now);
         let spacing = self.sender.near_rtt().map(|near| near + near / 4);
         spacing.is_some_and(|spacing| trust.wants_poll(spacing, now))
+    }
+
+    /// Declares losses as early as the order of packets allows. Where they overtake each other, few
+    /// quACKs do not show whether one is lost or late.
+    pub(super) fn apply_order(&mut self) {
+        let (threshold, frugal) =
+            if self.reorders { (REORDERED, None) } else { (1, Some(frugal_after(self.kind()))) };
+        self.sender.set_packet_threshold(threshold);
+        self.sender.set_frugal(frugal);
+    }
+
+    /// Declares losses later from now on if more than a quarter of the last ones turned out to be
+    /// late.
+    pub(super) fn judge_losses(&mut self) {
+        let stats = self.sender.stats();
+        let (lost, turned_up) = (stats.early_lost - self.judged.0, stats.turned_up - self.judged.1);
+        if lost >= JUDGED {
+            self.judged = (stats.early_lost, stats.turned_up);
+            if turned_up > lost / 4 {
+                self.reorders = true;
+                self.apply_order();
+            }
+        }
     }
 }

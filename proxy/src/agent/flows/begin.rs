@@ -1,7 +1,7 @@
 //! When the help for a flow begins, and which proxy the agent asks.
 
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Flow, Sender};
@@ -10,6 +10,7 @@ use tracing::{debug, info};
 use super::super::candidate::Candidate;
 use super::super::flow::{HelpedFlow, SEARCHES, UNWRITTEN};
 use super::super::frame::{Passing, Template};
+use super::common::KnownProxy;
 use super::{Agent, Entry, SWEEP};
 
 /// How long the agent asks a proxy for flows whose paths it does not search, after that proxy last
@@ -20,17 +21,6 @@ const KNOWN: Duration = Duration::from_secs(600);
 const UNKNOWN: &str = "its program reports markers as errors, and no proxy is known: set proxy";
 const PLAIN: &str = "its packets are not encrypted, so its program may read markers as data, and \
                      take packets twice: name it in only, if its program bears that";
-
-/// A proxy that reports flows of the host's own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KnownProxy {
-    proxy: SocketAddr,
-    /// The destination of one of these flows, and whether it reports flows to others, too. A
-    /// destination may pose as a proxy, and must not learn of other flows.
-    destination: IpAddr,
-    others: bool,
-    seen: Instant,
-}
 
 impl Agent {
     /// Notes a leaving datagram of a flow that is not helped. Returns whether help begins with it.

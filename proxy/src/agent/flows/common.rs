@@ -1,7 +1,7 @@
 //! The agent's state that all flows share.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use sidekick_protocol::Flow;
@@ -11,6 +11,17 @@ use super::super::flow::{HelpedFlow, Sighting};
 use super::super::frame::Passing;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
+
+/// A proxy that reports flows of the host's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownProxy {
+    pub(super) proxy: SocketAddr,
+    /// The destination of one of these flows, and whether it reports flows to others, too. A
+    /// destination may pose as a proxy, and must not learn of other flows.
+    pub(super) destination: IpAddr,
+    pub(super) others: bool,
+    pub(super) seen: Instant,
+}
 
 /// When a flow is due, and its addresses.
 type Timer = (Instant, [SocketAddr; 2]);
