@@ -3,8 +3,8 @@
 //! It captures the packets that leave by an interface, and searches for a proxy on the path of each
 //! flow. It sends packets that were lost before the proxy again, byte for byte.
 //!
-//! The walk of a packet: `daemon` reads it from a capture, and `flows` finds its flow. `candidate`
-//! decides when help begins. From then on, `flow` names the packet to a
+//! The walk of a packet: `captures` reads it from a capture, and `flows` finds its flow.
+//! `candidate` decides when help begins. From then on, `flow` names the packet to a
 //! [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was lost,
 //! `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` recognises
 //! it when a capture shows it on the wire. Its place among the other packets is set there.
@@ -12,17 +12,16 @@
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
-//! `program`, `cli`, `status`, `exposition` and `show` are for the operator, like those of the
-//! proxy. So is `journal`, which logs what happens to a flow. `claims` decides whether a proxy is
-//! believed.
+//! `program`, `cli` and `status` are for the operator, like those of the proxy. So is `journal`,
+//! which logs what happens to a flow. `claims` decides whether a proxy is believed.
 
 mod arriving;
 mod candidate;
+mod captures;
 mod claims;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;
-pub mod exposition;
 pub(crate) mod filter;
 mod flow;
 mod flows;
@@ -37,7 +36,7 @@ pub(crate) mod program;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
-mod show;
 pub(crate) mod status;
+mod terms;
 mod tun;
 mod under_way;

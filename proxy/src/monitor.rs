@@ -3,16 +3,13 @@
 //!
 //! A thread of its own serves these pages. It asks the program's other threads by channels, so
 //! requests cost them next to nothing. A [`subject`] is the source of all pages: [`status`] is that
-//! of the proxy. [`interface`] is the part about an interface, for every program. [`ask`] fetches
-//! the status of another process.
+//! of the proxy. [`ask`] fetches the status of another process.
 
 pub(crate) mod ask;
 mod connections;
 pub(crate) mod exposition;
-pub(crate) mod interface;
 pub(crate) mod listener;
 pub(crate) mod server;
-mod show;
 pub(crate) mod status;
 pub(crate) mod subject;
 pub(crate) mod text;

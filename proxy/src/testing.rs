@@ -70,17 +70,8 @@ impl AsFd for Arrivals {
 
 /// An agent.
 pub mod agent {
-    pub use crate::agent::exposition;
-    pub use crate::agent::filter::{Filter, UNHELPED_PORTS};
     pub use crate::agent::replay::AgentReplay;
-    pub use crate::agent::report::{FlowReport, Report, Totals};
-    pub use crate::agent::status::{AgentLimits, AgentStatus, AgentStatusReader};
-    pub use crate::monitor::interface::InterfaceReport;
-}
-
-/// The metrics page.
-pub mod exposition {
-    pub use crate::monitor::exposition::*;
+    pub use crate::agent::status::AgentStatus;
 }
 
 /// Frames into which the kernel merged several datagrams.

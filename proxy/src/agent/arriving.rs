@@ -161,7 +161,7 @@ impl Gap {
 
 /// Where a packet belongs in its stream.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Arrival {
     /// Behind a gap. `after` is the identifier of the newest packet before it.
     Behind { gap: Gap, after: u32 },
     /// Before the highest number of its stream. `lacked`: the host lacked it.
@@ -224,7 +224,7 @@ impl Reception {
         let Some(identifier) = self.position.of_copy(payload) else { return (0, 0) };
         let (mut missing, mut left) = (0, 0);
         match self.place(payload, identifier) {
-            Some(Place::Behind { gap, after }) => {
+            Some(Arrival::Behind { gap, after }) => {
                 missing = gap.missing;
                 let congestion = sender.on_missing(gap.number, missing, now);
                 left = if congestion { missing } else { 0 };
@@ -236,7 +236,7 @@ impl Reception {
                 }
                 self.gaps.push_back(gap);
             }
-            Some(Place::Late { number, lacked }) => {
+            Some(Arrival::Late { number, lacked }) => {
                 if let Some(gap) = self.on_late(number, lacked, sender) {
                     sender.on_late(gap, now);
                 }
@@ -303,7 +303,7 @@ impl Reception {
 
     /// Notes the number of a datagram that arrived. Returns its place in a stream whose order is
     /// known, unless it is the next one.
-    fn place(&mut self, payload: &[u8], latest: u32) -> Option<Place> {
+    fn place(&mut self, payload: &[u8], latest: u32) -> Option<Arrival> {
         let number = self.kind.number(payload)?;
         let new = Stream {
             id: number.stream,
@@ -331,7 +331,7 @@ impl Reception {
         stream.forms.note(self.kind, payload);
         if step <= 0 {
             let lacked = stream.lacking.take(step.saturating_neg());
-            return Some(Place::Late { number, lacked });
+            return Some(Arrival::Late { number, lacked });
         }
         let after = mem::replace(&mut stream.latest, latest);
         let before = stream.highest;
@@ -349,6 +349,6 @@ impl Reception {
         let (stream, numbers) = (number.stream, step - 1);
         let (number, copied) = (self.next_gap, 0);
         let gap = Gap { number, stream, before, numbers, missing, copied };
-        Some(Place::Behind { gap, after })
+        Some(Arrival::Behind { gap, after })
     }
 }

@@ -10,26 +10,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use sidekick_protocol::SenderConfig;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
+use super::captures::Captures;
 use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
-use super::frame::Passing;
 use super::host::{self, Host};
 use super::outbox::To;
 use super::report::{Report, Totals};
-use super::status::{AgentLimits, AgentStatus, AgentStatusReader};
+use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
-use crate::capture::{Capture, CaptureError, Counters, Direction, PassingCapture, Whole};
 use crate::config::MAX_INTERFACES;
 use crate::key;
 use crate::life::{Life, Order, Reread, Settings};
-use crate::monitor::interface::InterfaceReport;
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
@@ -40,9 +38,6 @@ use crate::terminal::interface_names;
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most frames that the loop reads in one turn from a capture of arriving packets. A flood of them
-/// must not delay leaving packets.
-const ARRIVING_PER_TURN: usize = 256;
 /// Most messages that the loop reads in one turn. A flood of them must not delay packets.
 const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
@@ -103,34 +98,6 @@ impl Handle {
     }
 }
 
-/// The captures on an interface.
-struct Captures {
-    leaving: PassingCapture,
-    arriving: PassingCapture,
-}
-
-impl Captures {
-    fn open(name: &str, config: &AgentConfig) -> Result<Self, CaptureError> {
-        let open = |direction| PassingCapture::open(name, config.capture(), direction);
-        let (leaving, arriving) = (open(Direction::Leaving)?, open(Direction::Arriving)?);
-        info!("helping what leaves by {name}, captured by {}", leaving.capture.backend());
-        Ok(Self { leaving, arriving })
-    }
-
-    fn counters(&self) -> Counters {
-        let mut counters = self.leaving.capture.counters();
-        counters.add(&self.arriving.capture.counters());
-        counters
-    }
-}
-
-/// An interface that may be missing.
-struct Interface {
-    number: u32,
-    name: String,
-    captures: Option<Captures>,
-}
-
 /// Runs an agent until SIGINT or SIGTERM ends it, or its port fails. With `reread`, SIGHUP applies
 /// the settings that it returns. Otherwise SIGHUP ends the agent, too.
 ///
@@ -139,17 +106,8 @@ struct Interface {
 pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>) -> Result<()> {
     config.check()?;
     let mut life = Life::begin(config, reread)?;
-    let interfaces = open_interfaces(config)?;
-    for (upper, lower) in host::stacked(Path::new("/sys/class/net"), &config.interfaces) {
-        warn!(
-            "packets of {upper} also pass {lower}, and the agent would see them twice: name one \
-             of the two, of a VLAN and its parent the VLAN"
-        );
-    }
-    let (class, settings) = (Path::new("/sys/class/net"), Path::new("/proc/sys/net/bridge"));
-    if let Some(sentence) = host::filtered_bridge(class, settings, &config.interfaces) {
-        warn!("{sentence}");
-    }
+    let captures = Captures::open(config)?;
+    warn_of_layers(&config.interfaces);
     let port = open_port()?;
     let tun = Tun::of(config.tun.as_ref())?;
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
@@ -164,33 +122,28 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
     agent.set_local(&host.local, &host.hardware);
-    let known = Arc::new(AgentLimits::of(config));
     if let Some(listener) = metrics {
         let asked = handle.clone();
-        let reader = AgentStatusReader::new(move |flows| asked.report(flows), Arc::clone(&known));
-        server::serve(listener, reader)?;
+        server::serve(listener, AgentStatusReader::new(move |flows| asked.report(flows)))?;
     }
     let mut agent = Loop {
         agent,
         host,
-        interfaces,
+        captures,
         port,
         tun,
         inbox,
         wakes,
-        closed: Counters::default(),
         unsent: 0,
         checked: clock(),
         progress: Progress::default(),
         started: config,
-        known,
     };
     let arrives =
         agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
-    let present = agent.interfaces.iter().map(|it| (it.name.as_str(), it.captures.is_some()));
     life.ready(&format!(
         "helping what leaves by {}{}",
-        interface_names(present),
+        interface_names(agent.captures.present()),
         arrives.unwrap_or_default()
     ));
     let outcome = agent.work(&mut life);
@@ -200,6 +153,21 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         agent.report(0).totals
     };
     life.end(close).and(outcome)
+}
+
+/// Warns of interfaces that lie upon each other, and of a bridge whose packets pass this host's
+/// filter.
+fn warn_of_layers(interfaces: &[String]) {
+    for (upper, lower) in host::stacked(Path::new("/sys/class/net"), interfaces) {
+        warn!(
+            "packets of {upper} also pass {lower}, and the agent would see them twice: name one \
+             of the two, of a VLAN and its parent the VLAN"
+        );
+    }
+    let (class, settings) = (Path::new("/sys/class/net"), Path::new("/proc/sys/net/bridge"));
+    if let Some(sentence) = host::filtered_bridge(class, settings, interfaces) {
+        warn!("{sentence}");
+    }
 }
 
 /// Why the loop woke up, beside captured frames.
@@ -216,21 +184,17 @@ struct Loop<'a> {
     agent: Agent,
     /// The machine as it was at the last check.
     host: Host,
-    interfaces: Vec<Interface>,
+    captures: Captures,
     port: Port,
     /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
     inbox: Receiver<Command>,
     wakes: UnixStream,
-    /// The counters of closed captures.
-    closed: Counters,
     unsent: u64,
     checked: Instant,
     progress: Progress<Totals>,
     /// The settings of the start.
     started: &'a AgentConfig,
-    /// The limits that the status shows.
-    known: Arc<AgentLimits>,
 }
 
 impl Loop<'_> {
@@ -241,10 +205,14 @@ impl Loop<'_> {
             if failed || self.checked + CHECK_INTERVAL <= clock() {
                 self.check();
             }
-            self.read_captures();
+            // First all that left: a quACK at the port may report any of them, and answers to them
+            // may have arrived.
+            self.captures.read_leaving(&mut self.agent);
+            self.captures.read_arriving(&mut self.agent);
+            self.send_all();
             if message {
                 // A message may have arrived meanwhile that reports on packets that left before it.
-                self.drain_leaving();
+                self.captures.read_leaving(&mut self.agent);
                 self.read_port(&mut buffer)?;
             }
             let now = clock();
@@ -258,7 +226,6 @@ impl Loop<'_> {
                         return Ok(());
                     }
                     Ok(Command::Ordered(Order::Reload)) => life.reload(|new| {
-                        self.known.set(new);
                         self.agent.set_limits(limits(new, self.tun.is_some()));
                         Ok(())
                     }),
@@ -305,81 +272,15 @@ impl Loop<'_> {
 
     /// The waker, the port, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
-        let captures =
-            captures.flat_map(|it| [it.leaving.capture.as_fd(), it.arriving.capture.as_fd()]);
-        [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(captures)
+        [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(self.captures.descriptors())
     }
 
-    /// Reads frames that wait in each capture. It first reads all that left: a quACK at the port
-    /// may report any of them, and answers to them may have arrived.
-    fn read_captures(&mut self) {
-        self.drain_leaving();
-        let Self { agent, interfaces, .. } = self;
-        let mut ended = Vec::new();
-        for interface in interfaces {
-            let number = interface.number;
-            let Some(Captures { arriving, .. }) = &mut interface.captures else { continue };
-            let on_arriving = |passing: Passing<'_>, now| agent.on_arriving(passing, now);
-            let read = read(number, &mut arriving.capture, ARRIVING_PER_TURN, on_arriving);
-            if let Err(cause) = read {
-                ended.push((number, cause));
-            }
-        }
-        self.end_captures(ended);
-        self.send_all();
-    }
-
-    /// Reads all frames that have left, and perhaps some that are leaving now.
-    fn drain_leaving(&mut self) {
-        let Self { agent, interfaces, .. } = self;
-        // Allocates only when a capture ends.
-        let mut ended = Vec::new();
-        for interface in interfaces {
-            let number = interface.number;
-            let Some(Captures { leaving, .. }) = &mut interface.captures else { continue };
-            let most = leaving.capture.most_waiting();
-            let on_leaving = |passing: Passing<'_>, now| agent.on_leaving(passing, now);
-            if let Err(cause) = read(number, &mut leaving.capture, most, on_leaving) {
-                ended.push((number, cause));
-            }
-        }
-        self.end_captures(ended);
-    }
-
-    fn end_captures(&mut self, ended: Vec<(u32, CaptureError)>) {
-        for (number, cause) in ended {
-            let interface = self.interfaces.iter_mut().find(|it| it.number == number);
-            if let Some(captures) = interface.and_then(|it| it.captures.take()) {
-                error!("{}", cause.ended("help"));
-                self.closed.add(&captures.counters());
-            }
-        }
-    }
-
-    /// Checks the captures, and opens those of interfaces that have appeared.
+    /// Checks the captures, and what the machine has become.
     fn check(&mut self) {
         self.checked = clock();
         self.host = Host::read(&self.started.interfaces);
         self.agent.set_local(&self.host.local, &self.host.hardware);
-        let mut ended = Vec::new();
-        for interface in &mut self.interfaces {
-            match &mut interface.captures {
-                Some(captures) => {
-                    let checks = captures.leaving.capture.check();
-                    if let Err(cause) = checks.and_then(|()| captures.arriving.capture.check()) {
-                        ended.push((interface.number, cause));
-                    }
-                }
-                None => {
-                    interface.captures = Captures::open(&interface.name, self.started).ok();
-                    if interface.captures.is_some() {
-                        warn!("{} is back", interface.name);
-                    }
-                }
-            }
-        }
-        self.end_captures(ended);
+        self.captures.check(self.started);
         self.log_progress();
     }
 
@@ -419,14 +320,7 @@ impl Loop<'_> {
                 To::Proxy { proxy, interface, source } => {
                     self.send_message(&buffer, proxy, interface, source)
                 }
-                To::Interface(number) => {
-                    let interface = self.interfaces.iter().find(|it| it.number == number);
-                    match interface.and_then(|it| it.captures.as_ref()) {
-                        // A packet socket does not see what it sends itself.
-                        Some(captures) => captures.arriving.send(&buffer),
-                        None => Err(ErrorKind::NotConnected.into()),
-                    }
-                }
+                To::Interface(number) => self.captures.send(number, &buffer),
                 To::Host => self.deliver(&buffer),
             };
             if let Err(cause) = sent {
@@ -475,9 +369,7 @@ impl Loop<'_> {
     }
 
     fn report(&self, flows: usize) -> Report {
-        let mut counters = self.closed;
-        let captures = self.interfaces.iter().filter_map(|interface| interface.captures.as_ref());
-        captures.for_each(|captures| counters.add(&captures.counters()));
+        let counters = self.captures.counters();
         let agent = self.agent.totals();
         let totals = Totals {
             malformed_frames: counters.malformed,
@@ -488,85 +380,21 @@ impl Loop<'_> {
             unsent: self.unsent + agent.unsent,
             ..agent
         };
+        let Limits { max_flows: flows_max, memory, .. } = *self.agent.limits();
         let (flows_open, flows_assisted, memory_bytes) = self.agent.counts();
-        let interfaces = self.interfaces.iter().map(|interface| {
-            let captures = interface.captures.as_ref();
-            let counters = captures.map(|it| it.leaving.capture.counters()).unwrap_or_default();
-            InterfaceReport {
-                name: interface.name.clone(),
-                backend: captures.map(|it| it.leaving.capture.backend().to_owned()),
-                up: captures.is_some_and(|it| it.leaving.capture.is_up()),
-                captured: counters.datagrams,
-                dropped: captures.map_or(0, |it| it.counters().dropped),
-            }
-        });
-        let name = |number| {
-            let interface = self.interfaces.iter().find(|it| it.number == number);
-            interface.map_or_else(String::new, |it| it.name.clone())
-        };
         Report {
             tun: self.tun.as_ref().map(|tun| tun.name.clone()),
             tun_off: self.started.tun == Some(TunName::Off),
             totals,
+            flows_max,
+            memory_max: memory as u64,
             flows_open,
             flows_assisted,
             memory_bytes,
-            interfaces: interfaces.collect(),
-            flows: self.agent.flows(flows, name, clock()),
+            interfaces: self.captures.reports(),
+            flows: self.agent.flows(flows, |number| self.captures.name(number), clock()),
         }
     }
-}
-
-/// Reads about `most` frames at most that wait in a capture on the interface with this number.
-fn read(
-    interface: u32,
-    capture: &mut Capture,
-    most: usize,
-    mut handle: impl FnMut(Passing<'_>, Instant),
-) -> Result<(), CaptureError> {
-    let mut read = 0;
-    while read < most {
-        let now = clock();
-        let whole = |Whole { link, datagram, each, frame }: Whole<'_>| {
-            handle(Passing { interface, link, datagram, each, frame }, now);
-        };
-        match capture.read_whole(whole)? {
-            0 => break,
-            frames => read += frames,
-        }
-    }
-    Ok(())
-}
-
-/// Opens the captures. An interface may appear later, as that of a modem does, but at least one
-/// must exist.
-fn open_interfaces(config: &AgentConfig) -> Result<Vec<Interface>> {
-    let mut missing = None;
-    let mut interfaces = Vec::new();
-    for (number, name) in (0..).zip(&config.interfaces) {
-        let captures = match Captures::open(name, config) {
-            Ok(captures) => Some(captures),
-            Err(error @ CaptureError::NoSuchInterface { .. }) => {
-                missing.get_or_insert(error);
-                None
-            }
-            // The proxy needs less.
-            Err(CaptureError::NotPermitted { program }) => bail!(
-                "capturing requires the CAP_NET_RAW capability, and help for what arrives \
-                 CAP_NET_ADMIN: run as root, or grant both once with `setcap \
-                 cap_net_raw,cap_net_admin+ep {program}`"
-            ),
-            Err(error) => return Err(error.into()),
-        };
-        interfaces.push(Interface { number, name: name.clone(), captures });
-    }
-    if interfaces.iter().any(|interface| interface.captures.is_some()) {
-        for interface in interfaces.iter().filter(|interface| interface.captures.is_none()) {
-            warn!("there is no interface {}; help starts when it appears", interface.name);
-        }
-        return Ok(interfaces);
-    }
-    missing.map_or_else(|| Ok(interfaces), |error| Err(error.into()))
 }
 
 /// The port at which proxies answer. The kernel chooses its number. It serves IPv6 and IPv4 if the

@@ -5,67 +5,30 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Filter, Flow, Identification, Lost, MAX_DATAGRAM_LEN, Payload, Position, Reason,
-    Route, Sender, SenderConfig, Store, Terms,
+    Assistance, Flow, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
 };
 
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
-use super::claims::{Counts, Trust, Trusts};
+use super::claims::Counts;
 use super::frame::{Passing, Template};
-use super::journal::{Journal, Withheld};
+use super::journal::Journal;
 use super::kind::{Classifier, Kind};
 use super::looks::Alike;
 use super::outbox::Outbox;
 use super::report::Totals;
 use super::round_trip::RoundTrip;
+use super::terms::{for_flow, frugal_after, terms};
 use super::under_way::UnderWay;
 
+mod repair;
 mod state;
 
-/// The proxy sends a quACK at most this long after the first unreported packet. So a repair leaves
-/// this long and a near RTT after the packets that follow the lost one.
-const QUACK_INTERVAL: Duration = Duration::from_millis(1);
-/// Losses that a quACK can identify: at 1 Gbit/s, a fifth of the packets of that time.
-const THRESHOLD: u8 = 20;
-/// The same for calls, which get a quACK for each packet or two. Larger quACKs would be as long as
-/// the packets.
-const THRESHOLD_OF_CALLS: u8 = 4;
-/// The agent sends a repair twice for this many of a flow's first packets, if its sender slows
-/// down. The repair of a lost repair would be late, and one loss then ends slow start. Later,
-/// second copies would take bandwidth from a full far segment.
-const TWICE: u64 = 200;
-/// Packets without a loss before the agent asks for fewer quACKs, of a flow whose sender slows down
-/// after losses: enough for the beginning of its slow start.
-const SLOW_START: u32 = 64;
-/// The same for other flows.
-const FEW: u32 = 8;
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
 const NEW: Duration = Duration::from_millis(100);
-/// The tag of a repair's second copy has this bit. The loss of that copy needs no repair.
-const SECOND: u64 = 1 << 63;
-/// A repair that is late by more than this part of the round trip is no help. Loss detection by
-/// time allows an eighth (RFC 9002, section 6.1.2). Senders allow more once they find losses
-/// spurious.
-const REPAIR_SHARE: u32 = 5;
-/// The longest near RTT for a flow that has not shown its round trip: a fifth of a path of 65 ms.
-const UNKNOWN_FAR: Duration = Duration::from_millis(13);
-/// The longest near RTT for a flow whose receiver waits for late packets.
-const WAITING_FAR: Duration = Duration::from_millis(80);
-/// After this many losses, the agent decides whether the link reorders packets.
-const JUDGED: u64 = 64;
-/// In a flow whose packets overtake each other, a missing packet counts as lost after this many
-/// later ones, as in senders (RFC 9002, section 6.1.1).
-const REORDERED: u32 = 3;
-/// How long the agent sends no repairs after a queue grew before the proxy.
-const CONGESTION_PAUSE: Duration = Duration::from_millis(100);
-/// If a queue grows for this long, the agent's own messages may fill it. The agent then pauses the
-/// help for the flow.
-const FULL: Duration = Duration::from_secs(1);
 /// The first pause. Each later pause is twice as long, up to the longest. A flow that had help for
 /// as long as the next pause begins with the first again.
 const REST: Duration = Duration::from_secs(10);
-const LONGEST_REST: Duration = Duration::from_secs(320);
 /// The agent does not send a lost packet again that is older than this.
 const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
@@ -85,33 +48,6 @@ const ENDS_ALIKE: u32 = 2;
 const LONG: u8 = 0xc0;
 /// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
 const UNCOUNTED: usize = 8;
-
-/// Packets that a flow remembers until a proxy accepts: at 1 Gbit/s those of 11 ms.
-const UNANSWERED: usize = 1024;
-
-/// The configuration of a flow's sender, apart from its terms.
-fn for_flow(config: SenderConfig) -> SenderConfig {
-    SenderConfig { keep: None, unanswered: UNANSWERED, ..config }
-}
-
-/// The terms for a flow of this kind, whose packets have their identifier there.
-fn terms(kind: Kind, position: Position) -> Terms {
-    let threshold = if kind == Kind::Rtp { THRESHOLD_OF_CALLS } else { THRESHOLD };
-    let every = Some(QUACK_INTERVAL);
-    let identification = Identification { position, filter: Filter::All };
-    Terms { threshold, every_packets: None, every, identification }
-}
-
-/// Packets of a flow of this kind that must arrive without a loss before the agent asks for fewer
-/// quACKs.
-fn frugal_after(kind: Kind) -> u32 {
-    if kind.slows_down() { SLOW_START } else { FEW }
-}
-
-/// Bytes that a flow takes beside its copies, until a proxy accepts.
-pub(super) fn bytes() -> u64 {
-    for_flow(SenderConfig::default()).unanswered_bytes() as u64
-}
 
 /// A flow that is helped.
 #[derive(Debug)]
@@ -178,7 +114,7 @@ pub(super) struct HelpedFlow {
     /// The operator knows the proxy's key.
     is_pinned: bool,
     journal: Journal,
-    /// Scratch of [`flush`](Self::flush), kept to avoid allocation.
+    /// Scratch of [`HelpedFlow::flush`], kept to avoid allocation.
     found_lost: Vec<Lost>,
     pub(super) sent: u64,
     pub(super) lost: u64,
@@ -380,17 +316,8 @@ impl HelpedFlow {
         self.compare(0, payload, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        let is_uncounted = keeps
-            && !self.was_assisted
-            && self.uncounted_left > 0
-            && self.kind() == Kind::Quic
-            && payload.first().is_some_and(|first| first & LONG == LONG);
-        if (keeps && self.has_session) || is_uncounted {
-            self.store.push_copy(self.next_tag, payload, now);
-        }
-        if is_uncounted {
-            self.uncounted.push(self.next_tag);
-            self.uncounted_left -= 1;
+        if keeps {
+            self.keep_copy(payload, now);
         }
         self.next_tag += 1;
         let (counts, bytes) = &mut self.news;
@@ -432,6 +359,21 @@ impl HelpedFlow {
         }
     }
 
+    /// Keeps a copy of a packet that left, if the agent may send it again.
+    fn keep_copy(&mut self, payload: &[u8], now: Instant) {
+        let is_uncounted = !self.was_assisted
+            && self.uncounted_left > 0
+            && self.kind() == Kind::Quic
+            && payload.first().is_some_and(|first| first & LONG == LONG);
+        if self.has_session || is_uncounted {
+            self.store.push_copy(self.next_tag, payload, now);
+        }
+        if is_uncounted {
+            self.uncounted.push(self.next_tag);
+            self.uncounted_left -= 1;
+        }
+    }
+
     /// Continues on another interface. That path has another proxy, and earlier measurements and
     /// pauses do not apply to it.
     fn go_by(&mut self, template: Template, now: Instant) {
@@ -462,44 +404,6 @@ impl HelpedFlow {
         self.sender.start(self.flow, now);
     }
 
-    /// Asks a proxy for help again after a pause.
-    fn wake(&mut self, now: Instant) {
-        if self.rests_until.take_if(|until| *until <= now).is_some() {
-            (self.full_since, self.woke) = (None, Some(now));
-            self.sender.start(self.flow, now);
-        }
-    }
-
-    /// Notes whether a queue grows. Pauses the help if it grows for long.
-    fn note_queue(&mut self, now: Instant) {
-        if !self.sender.near_queue_grows() && !self.sender.keeper_queue_grows() {
-            self.full_since = None;
-            return;
-        }
-        self.congested_until = Some(now + CONGESTION_PAUSE);
-        if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
-            if self.woke.is_some_and(|woke| woke + self.rest <= now) {
-                self.rest = REST;
-            }
-            self.rests_until = Some(now + self.rest);
-            self.rest = (2 * self.rest).min(LONGEST_REST);
-            self.sender.stop();
-        }
-    }
-
-    /// Tells the proxy's trust what is new. Returns whether the agent has to poll.
-    fn report(&mut self, trust: &mut Trust, lost: u64, now: Instant) -> bool {
-        let stats = self.sender.stats();
-        let (polls, answers) = mem::replace(&mut self.polls, (stats.polls, stats.polls_answered));
-        let (counts, bytes) = mem::take(&mut self.news);
-        let polls = stats.polls.saturating_sub(polls);
-        let answers = stats.polls_answered.saturating_sub(answers);
-        trust.note(Counts { lost, polls, answers, ..counts }, bytes, now);
-        self.is_unbelieved = !trust.believes(now);
-        let spacing = self.sender.near_rtt().map(|near| near + near / 4);
-        spacing.is_some_and(|spacing| trust.wants_poll(spacing, now))
-    }
-
     /// The kind of its packets.
     pub(super) fn kind(&self) -> Kind {
         self.classifier.kind
@@ -526,143 +430,6 @@ impl HelpedFlow {
         self.reception.as_ref().map_or((0, 0), |of| (of.missed, of.delivered))
     }
 
-    /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
-    pub(super) fn withheld(&self, now: Instant) -> Option<Withheld> {
-        if self.is_unbelieved {
-            return Some(Withheld::Unbelieved);
-        }
-        if self.congested_until.is_some_and(|until| now < until) {
-            return Some(Withheld::Congested);
-        }
-        let Some(near) = self.near() else { return Some(Withheld::Unmeasured) };
-        (near > self.longest_near(near)).then_some(Withheld::Far)
-    }
-
-    /// The longest near RTT with which repairs are in time.
-    fn longest_near(&self, near: Duration) -> Duration {
-        match self.round_trip.get(near) {
-            _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
-            // Anyone can send what looks like an answer, and would end the help.
-            Some(rtt) if self.round_trip.certain(near).is_none() => {
-                UNKNOWN_FAR.max(rtt / REPAIR_SHARE)
-            }
-            Some(rtt) => rtt / REPAIR_SHARE,
-            None => UNKNOWN_FAR,
-        }
-    }
-
-    /// The near RTT without a queue: a queue is a reason of its own.
-    fn near(&self) -> Option<Duration> {
-        let queue = self.sender.near_queueing().unwrap_or_default();
-        Some(self.sender.near_rtt()?.saturating_sub(queue))
-    }
-
-    /// The whole path's round trip, if the flow showed it.
-    pub(super) fn rtt(&self) -> Option<Duration> {
-        self.round_trip.get(self.near().unwrap_or_default())
-    }
-
-    /// Completes an input: sends lost packets again, and the messages that the sender has ready.
-    pub(super) fn flush(
-        &mut self,
-        (outbox, scratch): (&mut Outbox, &mut Vec<u64>),
-        trusts: &mut Trusts,
-        totals: &mut Totals,
-        now: Instant,
-    ) {
-        self.note_queue(now);
-        let assistance = self.sender.assistance();
-        if !self.was_assisted && assistance == Assistance::Assisted {
-            self.was_assisted = true;
-            totals.flows_assisted += 1;
-        }
-        let Self { journal, sender, .. } = self;
-        journal
-            .note(assistance, self.rests_until.is_some(), || (sender.proxy(), sender.near_rtt()));
-        let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
-        self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
-        if self.has_session {
-            self.repeat_uncounted(outbox, totals, now);
-        }
-        // The sender keeps reported packets until a caller takes them. The agent does not need
-        // them.
-        scratch.clear();
-        self.sender.drain_received(scratch);
-        let mut lost = mem::take(&mut self.found_lost);
-        self.sender.drain_lost(&mut lost);
-        lost.retain(|lost| lost.tag & SECOND == 0);
-        let count = lost.len() as u64;
-        self.lost += count;
-        totals.lost += count;
-        if count > 0 {
-            self.judge_losses();
-        }
-        let proxy = self.sender.proxy().map(|(proxy, _)| proxy);
-        let mut trust = None;
-        match proxy {
-            Some(proxy) => {
-                trusts.note(self.news.1);
-                trust = Some(trusts.of(proxy, now));
-            }
-            None => (self.news, self.is_unbelieved) = (Default::default(), false),
-        }
-        if let Some(trust) = &mut trust
-            && self.report(trust, count, now)
-        {
-            self.sender.poll_now(now);
-        }
-        let withheld = self.withheld(now);
-        if self.reception.is_some() {
-            self.sender.set_fetching(withheld.is_none() && self.may_receive(now));
-        }
-        if count > 0
-            && let Some(why) = withheld
-        {
-            self.journal.note_withheld(why);
-        }
-        match withheld {
-            None => {
-                let twice = self.kind().slows_down();
-                for Lost { tag, congestion, .. } in lost.drain(..) {
-                    if congestion {
-                        totals.withheld_congested += 1;
-                        continue;
-                    }
-                    let names = [tag, tag | SECOND];
-                    let names = if twice && tag < TWICE { &names[..] } else { &names[..1] };
-                    self.repair(tag, names, trust.as_deref_mut(), outbox, totals, now);
-                }
-            }
-            Some(Withheld::Unbelieved) => totals.withheld_late += count,
-            Some(Withheld::Congested) => totals.withheld_congested += count,
-            Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += count,
-        }
-        lost.clear();
-        self.found_lost = lost;
-        // Nothing waits for a gap that the proxy cannot fill.
-        scratch.clear();
-        self.sender.drain_unfilled(scratch);
-        let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some(transmit) = self.sender.poll_transmit(&mut message) {
-            let message = message.get(..transmit.size).unwrap_or_default();
-            match transmit.route {
-                // The marker is lost.
-                Route::Path { .. } if !self.may_mark(now) => {}
-                Route::Path { .. } => {
-                    totals.markers += 1;
-                    self.under_way.push_marker(message);
-                    outbox.push_frame(&self.template, message);
-                }
-                Route::Session | Route::Stranger { .. } => {
-                    totals.messages += 1;
-                    totals.message_bytes += message.len() as u64;
-                    let about = (self.interface(), self.flow.source.ip());
-                    outbox.push_message(transmit.destination, about, message);
-                }
-            }
-        }
-    }
-
     /// Whether the host may take copies. A program that no longer sends may have ended, and nothing
     /// would check what arrives.
     fn may_receive(&self, now: Instant) -> bool {
@@ -678,77 +445,6 @@ impl HelpedFlow {
     /// flow's own packets must have passed it a short time ago. Some programs show each to people.
     fn may_mark(&self, now: Instant) -> bool {
         !self.kind().reports_strangers() && self.sends(now)
-    }
-
-    /// Declares losses as early as the order of packets allows. Where they overtake each other, few
-    /// quACKs do not show whether one is lost or late.
-    fn apply_order(&mut self) {
-        let (threshold, frugal) =
-            if self.reorders { (REORDERED, None) } else { (1, Some(frugal_after(self.kind()))) };
-        self.sender.set_packet_threshold(threshold);
-        self.sender.set_frugal(frugal);
-    }
-
-    /// Declares losses later from now on if more than a quarter of the last ones turned out to be
-    /// late.
-    fn judge_losses(&mut self) {
-        let stats = self.sender.stats();
-        let (lost, turned_up) = (stats.early_lost - self.judged.0, stats.turned_up - self.judged.1);
-        if lost >= JUDGED {
-            self.judged = (stats.early_lost, stats.turned_up);
-            if turned_up > lost / 4 {
-                self.reorders = true;
-                self.apply_order();
-            }
-        }
-    }
-
-    /// Sends the handshake's packets again that left before a proxy counted the flow. No quACK will
-    /// report whether they arrived. The agent has asked a proxy: one that answered a marker, or at
-    /// once the one that the operator has named.
-    fn repeat_uncounted(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
-        let mut uncounted = mem::take(&mut self.uncounted);
-        for tag in uncounted.drain(..) {
-            self.repair(tag, &[tag | SECOND], None, outbox, totals, now);
-        }
-        self.uncounted = uncounted;
-    }
-
-    /// Sends a datagram again, once for each of these names.
-    fn repair(
-        &mut self,
-        tag: u64,
-        names: &[u64],
-        mut trust: Option<&mut Trust>,
-        outbox: &mut Outbox,
-        totals: &mut Totals,
-        now: Instant,
-    ) {
-        for name in names.iter().copied() {
-            if !self.under_way.has_room(MAX_AGE, now) {
-                totals.withheld_late += u64::from(name == tag);
-                return;
-            }
-            let Some(payload) = self.store.get_for_resend(tag, now) else {
-                totals.withheld_late += u64::from(name == tag);
-                return;
-            };
-            let len = payload.len();
-            if trust.as_mut().is_some_and(|trust| !trust.spend(len)) {
-                totals.withheld_late += u64::from(name == tag);
-                self.store.refund(len);
-                return;
-            }
-            if outbox.push_frame(&self.template, payload) {
-                self.resent += 1;
-                self.news.0.packets += 1;
-                totals.resent += 1;
-                totals.resent_bytes += len as u64;
-                self.under_way.push_repair(name, payload, now);
-            } else {
-                self.store.refund(len);
-            }
-        }
     }
 
     /// Logs that the agent asks a proxy that an answer names.

@@ -6,38 +6,31 @@
 //! [`Agent::poll_timeout`]. After each call, send what [`Agent::pop`] returns until it returns
 //! `None`.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Flow, Sender, SenderConfig};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::candidate::Candidate;
-use super::claims::Trusts;
 use super::filter::Filter;
-use super::flow::{HelpedFlow, SEARCHES, Sighting, UNWRITTEN};
+use super::flow::HelpedFlow;
 use super::frame::{Passing, Template};
 use super::kind::Kind;
 use super::named::{Named, on_answer};
-use super::outbox::{Outbox, To};
-use super::report::Totals;
+use super::outbox::To;
 
+mod begin;
+mod common;
 mod counts;
 mod room;
 
+use common::{Common, KnownProxy};
+
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long the agent asks a proxy for flows whose paths it does not search, after that proxy last
-/// reported another flow.
-const KNOWN: Duration = Duration::from_secs(600);
-
-/// Why the agent leaves a flow alone.
-const UNKNOWN: &str = "its program reports markers as errors, and no proxy is known: set proxy";
-const PLAIN: &str = "its packets are not encrypted, so its program may read markers as data, and \
-                     take packets twice: name it in only, if its program bears that";
-
 /// The limits of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
@@ -87,116 +80,13 @@ pub(super) struct Agent {
     /// Proxies that answers have named.
     named: Named,
     /// A proxy that reports flows of the host's own, by interface and by version of IP.
-    known: HashMap<(u32, bool), Known>,
+    known: HashMap<(u32, bool), KnownProxy>,
     /// When an answer arrived along the path of no flow.
     stray: Option<Instant>,
     /// The machine's addresses, and those of its interfaces' hardware.
     local: HashSet<IpAddr>,
     hardware: HashSet<[u8; 6]>,
-    work: Work,
-}
-
-/// A proxy that reports flows of the host's own.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    proxy: SocketAddr,
-    /// The destination of one of these flows, and whether it reports flows to others, too. A
-    /// destination may pose as a proxy, and must not learn of other flows.
-    destination: IpAddr,
-    others: bool,
-    seen: Instant,
-}
-
-/// When a flow is due, and its addresses.
-type Timer = (Instant, [SocketAddr; 2]);
-
-/// The agent's state that all flows share.
-#[derive(Default)]
-struct Work {
-    /// The flow of a session's number.
-    numbers: HashMap<u32, Flow>,
-    /// When each flow with a deadline is due.
-    timers: BTreeSet<Timer>,
-    /// Bytes of copies.
-    memory: usize,
-    outbox: Outbox,
-    scratch: Vec<u64>,
-    trusts: Trusts,
-    totals: Totals,
-}
-
-impl Work {
-    /// Counts a leaving datagram of a program.
-    fn count(&mut self, payload: &[u8]) {
-        self.totals.captured += 1;
-        self.totals.captured_bytes += payload.len() as u64;
-    }
-
-    /// Notes leaving datagrams of one frame of a helped flow. `most`: bytes of copies, of all flows
-    /// together.
-    ///
-    /// # Errors
-    /// Why the agent must leave the flow alone.
-    fn on_leaving<'a>(
-        &mut self,
-        helped: &mut HelpedFlow,
-        leaving: &Passing<'_>,
-        payloads: impl Iterator<Item = &'a [u8]>,
-        most: usize,
-        now: Instant,
-    ) -> Result<(), &'static str> {
-        for payload in payloads {
-            let before = helped.memory();
-            let sighting = helped.on_leaving(leaving, payload, self.memory < most, now);
-            self.memory = (self.memory + helped.memory()).saturating_sub(before);
-            if sighting != Sighting::FromAgent {
-                self.count(payload);
-            }
-            match sighting {
-                Sighting::FromProgram => self.totals.sent += 1,
-                Sighting::Duplicate => self.totals.seen_twice += 1,
-                Sighting::FromAgent => {}
-                Sighting::Excluded(why) => return Err(why),
-            }
-        }
-        self.settle(helped, now);
-        Ok(())
-    }
-
-    /// Completes an input of a flow: queues what it has ready, and sets its timer.
-    fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
-        let Self { outbox, scratch, trusts, totals, numbers, timers, .. } = self;
-        let (flow, ends) = (helped.flow, helped.ends());
-        helped.flush((outbox, scratch), trusts, totals, now);
-        if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
-            forget_numbers(numbers, helped);
-            helped.numbers.clear();
-            helped.numbers.extend(helped.sender.session_numbers());
-            numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
-        }
-        if let Some(due) = helped.sender.poll_timeout()
-            && helped.armed.is_none_or(|armed| due < armed)
-        {
-            if let Some(armed) = helped.armed.replace(due) {
-                timers.remove(&(armed, ends));
-            }
-            timers.insert((due, ends));
-        }
-    }
-
-    /// Ends the help for a flow, for the reason `why`.
-    fn end(&mut self, mut helped: Box<HelpedFlow>, why: &str, now: Instant) {
-        helped.log_end(why);
-        helped.sender.stop();
-        let Self { outbox, scratch, trusts, totals, .. } = self;
-        helped.flush((outbox, scratch), trusts, totals, now);
-        self.totals.add(helped.sender.stats());
-        self.memory = self.memory.saturating_sub(helped.memory());
-        if let Some(armed) = helped.armed {
-            self.timers.remove(&(armed, helped.ends()));
-        }
-        forget_numbers(&mut self.numbers, &helped);
-    }
+    common: Common,
 }
 
 impl Agent {
@@ -224,7 +114,7 @@ impl Agent {
             unhelped: VecDeque::new(),
             unhelped_arriving: VecDeque::new(),
             replaces_at: None,
-            work: Work::default(),
+            common: Common::default(),
         }
     }
 
@@ -244,14 +134,14 @@ impl Agent {
         let flow = leaving.datagram.flow;
         self.sweep_at.get_or_insert(now + SWEEP);
         // The agent's own messages. Another host's flow may have the same port.
-        if flow.source.port() == self.port && self.work.outbox.knows(flow.destination) {
+        if flow.source.port() == self.port && self.common.outbox.knows(flow.destination) {
             return;
         }
         let mut payloads = leaving.payloads().peekable();
         while let Some(payload) = payloads.peek() {
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 let memory = self.limits.memory;
-                let outcome = self.work.on_leaving(helped, &leaving, payloads, memory, now);
+                let outcome = self.common.on_leaving(helped, &leaving, payloads, memory, now);
                 if helped.sent > 0 && mem::take(&mut helped.only_arrives) {
                     self.only_arriving -= 1;
                 }
@@ -262,172 +152,9 @@ impl Agent {
             }
             // The datagram with which help begins is itself helped.
             if !self.note(&leaving, payload, now) {
-                self.work.count(payload);
+                self.common.count(payload);
                 payloads.next();
             }
-        }
-    }
-
-    /// Notes a leaving datagram of a flow that is not helped. Returns whether help begins with it.
-    fn note(&mut self, leaving: &Passing<'_>, payload: &[u8], now: Instant) -> bool {
-        let flow = leaving.datagram.flow;
-        let candidate = match self.flows.get_mut(&flow) {
-            Some(Entry::LeftAlone(last)) => {
-                *last = now;
-                return false;
-            }
-            Some(Entry::Candidate(_)) if Sender::is_marker(payload) => {
-                self.pass_over(flow, SEARCHES, now);
-                return false;
-            }
-            Some(Entry::Candidate(candidate)) => Some(&mut **candidate),
-            Some(Entry::Helped(_)) => None,
-            None => self.begin(flow, false, now),
-        };
-        let Some(candidate) = candidate else { return false };
-        let only_arrived = candidate.only_arrives();
-        if !candidate.note(leaving.interface, payload, now) {
-            self.work.totals.seen_twice += 1;
-            return false;
-        }
-        if only_arrived {
-            self.unhelped.push_back(flow);
-        }
-        self.help(flow, || Template::of(leaving), now)
-    }
-
-    /// Begins to count the packets of a flow, if it may be helped. `arrives`: its first packet
-    /// arrived.
-    fn begin(&mut self, flow: Flow, arrives: bool, now: Instant) -> Option<&mut Candidate> {
-        self.sweep_at.get_or_insert(now + SWEEP);
-        if !self.limits.filter.allows(&flow) || !self.has_room(arrives, now) {
-            return None;
-        }
-        if arrives {
-            self.unhelped_arriving.push_back(flow);
-        }
-        match self
-            .flows
-            .entry(flow)
-            .or_insert_with(|| Entry::Candidate(Box::new(Candidate::new(now))))
-        {
-            Entry::Candidate(candidate) => Some(candidate),
-            Entry::Helped(_) | Entry::LeftAlone(_) => None,
-        }
-    }
-
-    /// Begins to help a flow if it has enough packets. `template` has the headers of what leaves.
-    /// Returns whether it is helped.
-    fn help(
-        &mut self,
-        flow: Flow,
-        template: impl FnOnce() -> Option<Template>,
-        now: Instant,
-    ) -> bool {
-        let Some(Entry::Candidate(candidate)) = self.flows.get(&flow) else { return false };
-        let candidate = **candidate;
-        if !candidate.is_worth_it(self.limits.min_packets) {
-            return false;
-        }
-        let proxy = match self.proxy_for(flow, &candidate, now) {
-            Ok(proxy) => proxy,
-            Err(why) => {
-                self.leave_for_now(flow, why);
-                return false;
-            }
-        };
-        if !self.makes_room(flow, &candidate, now) {
-            self.refuse(flow);
-            return false;
-        }
-        let Some(template) = template() else {
-            self.pass_over(flow, UNWRITTEN, now);
-            return false;
-        };
-        let Some(seed) = (self.random)() else {
-            self.pass_over(flow, "the system provides no random secrets", now);
-            return false;
-        };
-        let mut config = self.limits.sender.clone();
-        config.proxy = proxy;
-        let is_own = self.local.contains(&flow.source.ip());
-        let about = (flow, candidate, is_own);
-        let helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
-        self.work.totals.flows += 1;
-        self.helped += 1;
-        self.only_arriving += usize::from(helped.only_arrives);
-        self.flows.insert(flow, Entry::Helped(helped));
-        true
-    }
-
-    /// The proxy to ask for a flow, if the agent need not search its path.
-    ///
-    /// # Errors
-    /// Why the agent must leave the flow alone for now.
-    fn proxy_for(
-        &self,
-        flow: Flow,
-        candidate: &Candidate,
-        now: Instant,
-    ) -> Result<Option<SocketAddr>, &'static str> {
-        if candidate.is_plain() && self.limits.filter.only.is_empty() {
-            return Err(PLAIN);
-        }
-        // Without a proof from the path, a proxy serves only flows with the requester's address. So
-        // a router searches the path of each flow that it forwards unchanged.
-        let is_local = self.local.contains(&flow.source.ip());
-        let serves = |proxy: &SocketAddr| is_local && proxy.is_ipv4() == flow.source.is_ipv4();
-        let named = self.limits.sender.proxy.filter(serves);
-        if named.is_some() || !candidate.classifier.kind.reports_strangers() {
-            return Ok(named);
-        }
-        let known = candidate.interface().and_then(|it| self.known(it, flow, now));
-        known.filter(serves).map(Some).ok_or(UNKNOWN)
-    }
-
-    /// Notes a flow that has no room. The agent tries again after as many packets.
-    fn refuse(&mut self, flow: Flow) {
-        let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow) else { return };
-        (candidate.packets, candidate.arrived) = (0, 0);
-        if mem::replace(&mut candidate.was_refused, true) {
-            return;
-        }
-        self.work.totals.flows_refused += 1;
-        let (Flow { source, destination }, others) = (flow, self.helped);
-        // Strangers can begin such flows.
-        if mem::replace(&mut self.was_full, true) {
-            debug!("{source} to {destination}: no help beside {others} other flows");
-        } else {
-            info!("{source} to {destination}: no help beside {others} other flows");
-        }
-    }
-
-    /// The proxy that reports other flows of the host's own by this interface.
-    fn known(&self, interface: u32, flow: Flow, now: Instant) -> Option<SocketAddr> {
-        let known = self.known.get(&(interface, flow.source.is_ipv4()))?;
-        (now < known.seen + KNOWN && known.others).then_some(known.proxy)
-    }
-
-    /// Notes a proxy that reports a flow of the host's own.
-    fn note_known(&mut self, proxy: SocketAddr, interface: u32, flow: Flow, now: Instant) {
-        let destination = flow.destination.ip();
-        let new = Known { proxy, destination, others: false, seen: now };
-        let known = self.known.entry((interface, flow.source.is_ipv4())).or_insert(new);
-        if known.proxy == proxy {
-            known.seen = now;
-            known.others |= known.destination != destination;
-        } else if known.seen + KNOWN <= now {
-            *known = new;
-        }
-    }
-
-    /// Notes a flow that gets no help for the reason `why`, as long as that lasts.
-    fn leave_for_now(&mut self, flow: Flow, why: &str) {
-        if let Some(Entry::Candidate(candidate)) = self.flows.get_mut(&flow)
-            && !mem::replace(&mut candidate.was_left, true)
-        {
-            self.work.totals.left += 1;
-            debug!("{} to {}: no help: {why}", flow.source, flow.destination);
         }
     }
 
@@ -437,7 +164,7 @@ impl Agent {
             self.helped -= 1;
             self.only_arriving -= usize::from(helped.only_arrives);
             self.was_full = false;
-            self.work.end(helped, why, now);
+            self.common.end(helped, why, now);
         }
     }
 
@@ -461,7 +188,7 @@ impl Agent {
         let flow = arriving.datagram.flow.reversed();
         let mut is_due = false;
         for payload in arriving.payloads() {
-            self.work.totals.arrived += 1;
+            self.common.totals.arrived += 1;
             match self.flows.get_mut(&flow) {
                 Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
                 Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
@@ -479,7 +206,7 @@ impl Agent {
                     if !self.limits.delivers {
                         continue;
                     }
-                    let totals = &mut self.work.totals;
+                    let totals = &mut self.common.totals;
                     is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }
@@ -513,16 +240,16 @@ impl Agent {
             }
         }
         if is_due && let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
-            self.work.settle(helped, now);
+            self.common.settle(helped, now);
         }
     }
 
     /// Handles a datagram that arrived at the agent's port.
     pub(super) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) {
         let number = Sender::session_number(message);
-        let flow = number.and_then(|number| self.work.numbers.get(&number));
+        let flow = number.and_then(|number| self.common.numbers.get(&number));
         let Some(Entry::Helped(helped)) = flow.and_then(|flow| self.flows.get_mut(flow)) else {
-            self.work.totals.malformed += 1;
+            self.common.totals.malformed += 1;
             return;
         };
         // An error changes only the sender's counters.
@@ -530,10 +257,10 @@ impl Agent {
             self.named.on_answer(from.ip().to_canonical(), now);
             if let Some(copy) = &copy {
                 let copy = copy.bytes(message);
-                helped.on_copy(copy, &mut self.work.outbox, &mut self.work.totals, now);
+                helped.on_copy(copy, &mut self.common.outbox, &mut self.common.totals, now);
             }
         }
-        self.work.settle(helped, now);
+        self.common.settle(helped, now);
         if helped.is_assisted()
             && self.local.contains(&helped.flow.source.ip())
             && let Some((proxy, _)) = helped.sender.proxy()
@@ -545,15 +272,15 @@ impl Agent {
 
     /// When [`Agent::on_timeout`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timer = self.work.timers.first().map(|(at, _)| *at);
+        let timer = self.common.timers.first().map(|(at, _)| *at);
         timer.into_iter().chain(self.sweep_at).min()
     }
 
     /// Serves the timers that are due at `now`.
     pub(super) fn on_timeout(&mut self, now: Instant) {
-        while let Some((at, _)) = self.work.timers.first()
+        while let Some((at, _)) = self.common.timers.first()
             && *at <= now
-            && let Some((_, [source, destination])) = self.work.timers.pop_first()
+            && let Some((_, [source, destination])) = self.common.timers.pop_first()
         {
             let flow = Flow { source, destination };
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
@@ -561,7 +288,7 @@ impl Agent {
                 if helped.sender.poll_timeout().is_some_and(|due| due <= now) {
                     helped.sender.on_timeout(now);
                 }
-                self.work.settle(helped, now);
+                self.common.settle(helped, now);
             }
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
@@ -589,7 +316,7 @@ impl Agent {
                 ended.push(*flow);
             }
         }
-        self.work.memory = memory;
+        self.common.memory = memory;
         for flow in ended {
             if let Some(Entry::Helped(_)) = self.flows.get(&flow) {
                 self.end(flow, "it has no more packets", now);
@@ -607,7 +334,7 @@ impl Agent {
 
     /// Undoes the count of a copy that did not reach the host.
     pub(super) fn undo_delivery(&mut self) {
-        self.work.totals.delivered = self.work.totals.delivered.saturating_sub(1);
+        self.common.totals.delivered = self.common.totals.delivered.saturating_sub(1);
     }
 
     /// Stops requesting copies, because the host no longer takes any.
@@ -631,21 +358,12 @@ impl Agent {
 
     /// The next frame or message to send. Give its buffer back.
     pub(super) fn pop(&mut self) -> Option<(To, Vec<u8>)> {
-        self.work.outbox.pop()
+        self.common.outbox.pop()
     }
 
     /// Takes a buffer of [`Agent::pop`] back.
     pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
-        self.work.outbox.give_back(buffer);
-    }
-}
-
-fn forget_numbers(numbers: &mut HashMap<u32, Flow>, helped: &HelpedFlow) {
-    for number in &helped.numbers {
-        // Two senders may draw the same session number.
-        if numbers.get(number) == Some(&helped.flow) {
-            numbers.remove(number);
-        }
+        self.common.outbox.give_back(buffer);
     }
 }
 

@@ -69,12 +69,15 @@ impl Journal {
         Self { flow, stage: Stage::Proxy(Assistance::Seeking), withheld: Vec::new(), changes: 0 }
     }
 
+    fn say(&self, words: impl fmt::Display) {
+        info!("{} to {}: {words}", self.flow.source, self.flow.destination);
+    }
+
     /// Counts a change of the help. Returns whether the log names it.
     fn names_another(&mut self) -> bool {
         self.changes = self.changes.saturating_add(1);
         if self.changes == MOST_CHANGES + 1 {
-            let Flow { source, destination } = self.flow;
-            info!("{source} to {destination}: the log names no more changes of this help");
+            self.say("the log names no more changes of this help");
         }
         self.changes <= MOST_CHANGES
     }
@@ -90,28 +93,25 @@ impl Journal {
         if mem::replace(&mut self.stage, stage) == stage || !self.names_another() {
             return;
         }
-        let Flow { source, destination } = self.flow;
         match (stage, proxy()) {
-            (Stage::Resting, _) => info!("{source} to {destination}: {RESTS}"),
+            (Stage::Resting, _) => self.say(RESTS),
             (Stage::Proxy(Assistance::Assisted), (Some((address, key)), near)) => {
                 let near = near.map_or_else(
                     || "not measured yet".to_owned(),
                     |near| format!("{:.1} ms", near.as_secs_f64() * 1e3),
                 );
-                info!(
-                    "{source} to {destination}: assisted by the proxy {address} with the key \
-                     {key}, near RTT {near}"
-                );
+                self.say(format!(
+                    "assisted by the proxy {address} with the key {key}, near RTT {near}"
+                ));
             }
-            (Stage::Proxy(assistance), _) => info!("{source} to {destination}: {assistance}"),
+            (Stage::Proxy(assistance), _) => self.say(assistance),
         }
     }
 
     /// Notes that the agent asks a proxy that an answer names.
     pub(super) fn note_answer(&mut self, proxy: SocketAddr) {
         if self.names_another() {
-            let Flow { source, destination } = self.flow;
-            info!("{source} to {destination}: an answer names the proxy {proxy}");
+            self.say(format!("an answer names the proxy {proxy}"));
         }
     }
 
@@ -120,18 +120,16 @@ impl Journal {
     pub(super) fn note_withheld(&mut self, why: Withheld) {
         if !self.withheld.contains(&why) {
             self.withheld.push(why);
-            let Flow { source, destination } = self.flow;
-            info!("{source} to {destination}: a lost packet is not sent again: {why}");
+            self.say(format!("a lost packet is not sent again: {why}"));
         }
     }
 
     /// Notes that the help ends, and what it did.
     pub(super) fn end(&self, why: &str, [sent, lost, resent, missed, delivered]: [u64; 5]) {
-        let Flow { source, destination } = self.flow;
-        info!(
-            "{source} to {destination}: the help ends: {why}; sent {sent}, lost {lost}, resent \
-             {resent}, missed {missed}, delivered {delivered}"
-        );
+        self.say(format!(
+            "the help ends: {why}; sent {sent}, lost {lost}, resent {resent}, missed {missed}, \
+             delivered {delivered}"
+        ));
     }
 }
 

@@ -27,7 +27,7 @@ const MOST_OF_DESTINATION: usize = 4;
 
 /// The state of an address.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+enum Standing {
     /// It has answered as a proxy, most recently at this time.
     Proxy(Instant),
     /// The agent requested this many sessions from it since this time. It has not answered. The
@@ -37,24 +37,24 @@ enum Known {
 
 /// The addresses that answers have named.
 #[derive(Debug, Default)]
-pub(super) struct Named(HashMap<IpAddr, Known>);
+pub(super) struct Named(HashMap<IpAddr, Standing>);
 
 impl Named {
     /// Whether the agent may request another session from an address that this destination named.
     pub(super) fn has_room(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) -> bool {
         match self.0.get(&proxy) {
-            Some(Known::Proxy(_)) => true,
-            Some(Known::Silent(asked, since, _)) => {
+            Some(Standing::Proxy(_)) => true,
+            Some(Standing::Silent(asked, since, _)) => {
                 *asked < MOST_REQUESTS || now >= *since + REQUEST_PERIOD
             }
             None => {
                 self.0.retain(|_, known| match known {
-                    Known::Proxy(_) => true,
-                    Known::Silent(_, since, _) => now < *since + REQUEST_PERIOD,
+                    Standing::Proxy(_) => true,
+                    Standing::Silent(_, since, _) => now < *since + REQUEST_PERIOD,
                 });
                 let by = self.0.values().filter_map(|known| match known {
-                    Known::Silent(_, _, by) => Some(*by),
-                    Known::Proxy(_) => None,
+                    Standing::Silent(_, _, by) => Some(*by),
+                    Standing::Proxy(_) => None,
                 });
                 by.clone().count() < MOST_STRANGERS
                     && by.filter(|by| *by == destination).count() < MOST_OF_DESTINATION
@@ -65,17 +65,17 @@ impl Named {
     /// Notes that a session was requested from an address that this destination named.
     pub(super) fn on_asked(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) {
         self.make_room(proxy);
-        match self.0.entry(proxy).or_insert(Known::Silent(0, now, destination)) {
-            Known::Proxy(_) => {}
-            Known::Silent(asked, since, _) if now < *since + REQUEST_PERIOD => *asked += 1,
-            silent @ Known::Silent(..) => *silent = Known::Silent(1, now, destination),
+        match self.0.entry(proxy).or_insert(Standing::Silent(0, now, destination)) {
+            Standing::Proxy(_) => {}
+            Standing::Silent(asked, since, _) if now < *since + REQUEST_PERIOD => *asked += 1,
+            silent @ Standing::Silent(..) => *silent = Standing::Silent(1, now, destination),
         }
     }
 
     /// Notes that a proxy answered from an address.
     pub(super) fn on_answer(&mut self, proxy: IpAddr, now: Instant) {
         self.make_room(proxy);
-        self.0.insert(proxy, Known::Proxy(now));
+        self.0.insert(proxy, Standing::Proxy(now));
     }
 
     /// Makes room for an address. If there are too many, it forgets the proxy whose last answer is
@@ -85,8 +85,8 @@ impl Named {
             return;
         }
         let proxies = self.0.iter().filter_map(|(address, known)| match known {
-            Known::Proxy(at) => Some((*at, *address)),
-            Known::Silent(..) => None,
+            Standing::Proxy(at) => Some((*at, *address)),
+            Standing::Silent(..) => None,
         });
         if let Some((_, oldest)) = proxies.min() {
             self.0.remove(&oldest);

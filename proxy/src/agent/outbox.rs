@@ -56,27 +56,14 @@ impl Outbox {
     /// Adds a frame with the flow's headers, for their interface. Returns false if it cannot be
     /// sent.
     pub(super) fn push_frame(&mut self, template: &Template, payload: &[u8]) -> bool {
-        let mut buffer = self.buffer();
-        let fits = self.waiting.len() < MOST && template.write(payload, &mut buffer);
-        if fits {
-            self.waiting.push_back((To::Interface(template.interface()), buffer));
-        } else {
-            self.refuse(buffer);
-        }
-        fits
+        let to = To::Interface(template.interface());
+        self.push(to, |buffer| template.write(payload, buffer))
     }
 
     /// Adds a packet to this host with the headers of one that arrived. Returns false if it cannot
     /// be sent.
     pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) -> bool {
-        let mut buffer = self.buffer();
-        let fits = self.waiting.len() < MOST && template.write_packet(payload, &mut buffer);
-        if fits {
-            self.waiting.push_back((To::Host, buffer));
-        } else {
-            self.refuse(buffer);
-        }
-        fits
+        self.push(To::Host, |buffer| template.write_packet(payload, buffer))
     }
 
     /// Adds a message to a proxy about a flow from `source` that leaves by `interface`.
@@ -91,13 +78,23 @@ impl Outbox {
             self.proxies.truncate(PROXIES - 1);
             self.proxies.push_front(proxy);
         }
-        let mut buffer = self.buffer();
-        if self.waiting.len() < MOST {
+        self.push(To::Proxy { proxy, interface, source }, |buffer| {
             buffer.extend_from_slice(message);
-            self.waiting.push_back((To::Proxy { proxy, interface, source }, buffer));
+            true
+        });
+    }
+
+    /// Adds what `write` writes, unless that fails or there is no room.
+    fn push(&mut self, to: To, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        let fits = self.waiting.len() < MOST && write(&mut buffer);
+        if fits {
+            self.waiting.push_back((to, buffer));
         } else {
-            self.refuse(buffer);
+            self.refused += 1;
+            self.give_back(buffer);
         }
+        fits
     }
 
     /// Whether a message went to a proxy at this address lately.
@@ -116,14 +113,5 @@ impl Outbox {
             buffer.clear();
             self.spare.push(buffer);
         }
-    }
-
-    fn refuse(&mut self, buffer: Vec<u8>) {
-        self.refused += 1;
-        self.give_back(buffer);
-    }
-
-    fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sidekick_protocol::SenderStats;
 
 use crate::counters::counters;
-use crate::monitor::interface::InterfaceReport;
+use crate::monitor::subject::InterfaceReport;
 
 counters! {
     /// Totals since the agent started.
@@ -154,6 +154,10 @@ pub struct Report {
     pub tun_off: bool,
     /// Totals since the start.
     pub totals: Totals,
+    /// Most flows that are helped at once.
+    pub flows_max: usize,
+    /// Most bytes of copies of leaving packets.
+    pub memory_max: u64,
     /// Flows that have enough packets to be helped now.
     pub flows_open: usize,
     /// Of these, flows that a proxy reports.

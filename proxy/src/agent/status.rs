@@ -1,35 +1,28 @@
-//! The status of an agent in one value. `/status` returns it as JSON, and all other pages are made
-//! from it.
+//! The status of an agent in one value, and its pages. `/status` returns it as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{AgentConfig, DEFAULT_METRICS};
-use super::report::Report;
-use super::{exposition, show};
-use crate::monitor::interface::interfaces_complaint;
-use crate::monitor::subject::{AGENT, Program, ProgramStatus, Start, StatusSource};
+use super::config::DEFAULT_METRICS;
+use super::report::{FlowReport, Report, Totals};
+use crate::monitor::exposition::{InterfaceCounter, Page};
+use crate::monitor::subject::{
+    AGENT, InterfaceReport, Origin, Program, ProgramStatus, Start, StatusSource,
+    interfaces_complaint,
+};
+use crate::monitor::text::Sheet;
+use crate::size::Size;
 
 /// The status of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// The name of the program, `sidekick-agent`.
-    pub program: String,
-    /// The agent's version.
-    pub version: String,
-    /// When the agent started, in seconds since 1970.
-    pub started: f64,
-    /// Seconds since then.
-    pub uptime: u64,
+    /// The program, `sidekick-agent`.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Whether the agent answered. If not, this status has its last answer.
     pub answering: bool,
-    /// Most flows that are helped at once.
-    pub flows_max: u64,
-    /// Most bytes of copies of leaving packets.
-    pub memory_max: u64,
     /// The agent's report.
     #[serde(flatten)]
     pub report: Report,
@@ -40,8 +33,8 @@ const SILENT: u64 = 60;
 
 impl AgentStatus {
     /// A sentence if nothing leaves by the interfaces. An idle host is no fault, so this is none.
-    pub(super) fn silence(&self) -> Option<String> {
-        let is_silent = self.uptime >= SILENT && self.report.totals.captured == 0;
+    fn silence(&self) -> Option<String> {
+        let is_silent = self.origin.uptime >= SILENT && self.report.totals.captured == 0;
         is_silent.then(|| {
             let names: Vec<_> = self.report.interfaces.iter().map(|it| it.name.as_str()).collect();
             format!(
@@ -63,7 +56,36 @@ impl ProgramStatus for AgentStatus {
     };
 
     fn metrics(&self, resident: Option<u64>) -> String {
-        exposition::text(self, resident)
+        let (mut page, report) = (Page::default(), &self.report);
+        page.counters(Totals::COUNTERS, &report.totals);
+        page.interfaces(&report.interfaces, &BY_INTERFACE, "sidekick_agent_interface_up", |of| of);
+        page.gauge(
+            "sidekick_agent_flows",
+            "Flows that have enough packets to be helped.",
+            report.flows_open,
+        );
+        page.gauge(
+            "sidekick_agent_flows_with_proxy",
+            "Flows that a proxy reports.",
+            report.flows_assisted,
+        );
+        page.gauge("sidekick_agent_flows_max", "Most flows helped at once.", report.flows_max);
+        page.gauge(
+            "sidekick_agent_copies_bytes",
+            "Copies of leaving packets, in bytes.",
+            report.memory_bytes,
+        );
+        page.gauge(
+            "sidekick_agent_copies_max_bytes",
+            "Most bytes of these copies.",
+            report.memory_max,
+        );
+        page.gauge(
+            "sidekick_agent_answering",
+            "Whether the agent answered the last request for a report.",
+            u8::from(self.answering),
+        );
+        page.finish("sidekick_agent_build_info", &self.origin, resident)
     }
 
     /// A sentence about what prevents the agent from helping, or hides whether it helps.
@@ -75,37 +97,94 @@ impl ProgramStatus for AgentStatus {
     }
 
     fn show(&self) -> String {
-        show::show(self)
+        let (mut sheet, report) = (Sheet::of(&self.origin), &self.report);
+        sheet.say("health", self.complaint().as_deref().unwrap_or("ok"));
+        if let Some(silence) = self.silence() {
+            sheet.say("interface", silence);
+        }
+        sheet.say("totals", report.totals);
+        let (open, assisted) = (report.flows_open, report.flows_assisted);
+        let most = report.flows_max;
+        sheet.say("flows", format!("{open} open, {assisted} with a proxy, {most} at most"));
+        // In whole kibibytes: people do not need the exact number of bytes.
+        let held = Size::bytes(report.memory_bytes.next_multiple_of(1024));
+        let most = Size::bytes(report.memory_max);
+        sheet.say("copies", format!("{held}, {most} at most"));
+        let arrivals = match &report.tun {
+            Some(name) => format!("copies by way of {name}, of flows that the last column names"),
+            None if report.tun_off => "not helped: turned off (tun = \"off\")".to_owned(),
+            None => "not helped: there is no TUN device".to_owned(),
+        };
+        sheet.say("arrivals", arrivals);
+        sheet.interfaces(report.interfaces.iter());
+        // Each once. The table of flows has no room for their keys.
+        let known = |flow: &FlowReport| Some((flow.proxy?, flow.proxy_key.clone()?));
+        let proxies: BTreeSet<_> = report.flows.iter().filter_map(known).collect();
+        if !proxies.is_empty() {
+            let rows = proxies.into_iter().map(|(address, key)| vec![address.to_string(), key]);
+            sheet.table(&["proxy", "public key"], "ll", rows);
+        }
+        let rows = report.flows.iter().map(row);
+        sheet.rows(Self::PROGRAM, &HEADINGS, "llllrrrrrrrrll", rows, report.flows_open);
+        sheet.finish()
     }
 }
 
-/// The limits that a reload changes.
-#[derive(Debug, Default)]
-pub struct AgentLimits {
-    max_flows: AtomicU64,
-    memory: AtomicU64,
-}
+const BY_INTERFACE: [InterfaceCounter<InterfaceReport>; 2] = [
+    (
+        "sidekick_agent_interface_packets_captured_total",
+        "Leaving UDP datagrams captured on the interface.",
+        |of| of.captured,
+    ),
+    (
+        "sidekick_agent_interface_packets_dropped_total",
+        "Packets of the interface that the kernel had no room for.",
+        |of| of.dropped,
+    ),
+];
 
-impl AgentLimits {
-    /// The limits of a configuration.
-    #[must_use]
-    pub fn of(config: &AgentConfig) -> Self {
-        let limits = Self::default();
-        limits.set(config);
-        limits
-    }
+/// The headings of [`row`].
+const HEADINGS: [&str; 14] = [
+    "destination",
+    "source",
+    "kind",
+    "proxy",
+    "near RTT",
+    "RTT",
+    "sent",
+    "lost",
+    "resent",
+    "missed",
+    "delivered",
+    "packet",
+    "leaving",
+    "arriving",
+];
 
-    /// Takes over the limits of a configuration.
-    pub fn set(&self, config: &AgentConfig) {
-        self.max_flows.store(config.max_flows.into(), Ordering::Relaxed);
-        self.memory.store(config.memory.get(), Ordering::Relaxed);
-    }
+/// A flow for people.
+fn row(flow: &FlowReport) -> Vec<String> {
+    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
+    vec![
+        flow.destination.to_string(),
+        flow.source.to_string(),
+        flow.kind.clone(),
+        flow.proxy.map_or_else(|| "-".to_owned(), |proxy| proxy.to_string()),
+        time(flow.near_rtt_ms),
+        time(flow.rtt_ms),
+        flow.sent.to_string(),
+        flow.lost.to_string(),
+        flow.resent.to_string(),
+        flow.missed.to_string(),
+        flow.delivered.to_string(),
+        format!("{:.1}s ago", flow.last_packet_ago),
+        flow.state.clone(),
+        flow.arrivals.clone(),
+    ]
 }
 
 /// Reads the status of an agent.
-pub struct AgentStatusReader<F> {
+pub(crate) struct AgentStatusReader<F> {
     report: F,
-    limits: Arc<AgentLimits>,
     start: Start,
     /// The last answer. Totals must not decrease because the agent does not answer.
     last: Report,
@@ -119,8 +198,8 @@ where
     /// the answer. Its argument is how many flows to describe. It returns `None` if the agent does
     /// not answer.
     #[must_use]
-    pub fn new(report: F, limits: Arc<AgentLimits>) -> Self {
-        Self { report, limits, start: Start::now(), last: Report::default() }
+    pub(crate) fn new(report: F) -> Self {
+        Self { report, start: Start::now(), last: Report::default() }
     }
 }
 
@@ -144,25 +223,18 @@ where
         }
         let mut report = self.last.clone();
         report.flows.truncate(rows);
-        AgentStatus {
-            program: AgentStatus::PROGRAM.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: self.start.wall,
-            uptime: self.start.uptime(),
-            answering,
-            flows_max: self.limits.max_flows.load(Ordering::Relaxed),
-            memory_max: self.limits.memory.load(Ordering::Relaxed),
-            report,
-        }
+        AgentStatus { origin: self.start.origin(AgentStatus::PROGRAM), answering, report }
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::agent::report::{FlowReport, Totals};
-    use crate::monitor::interface::InterfaceReport;
-    use crate::size::Size;
+    use crate::monitor::ask::ask;
+    use crate::monitor::exposition::tests::parse;
+    use crate::monitor::server::serve;
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
 
     /// An ordinary status, except for a name that needs escapes.
     pub(crate) fn example() -> AgentStatus {
@@ -223,17 +295,19 @@ pub(crate) mod tests {
         };
         let gone = InterfaceReport { name: "a\"b\\c".to_owned(), ..InterfaceReport::default() };
         AgentStatus {
-            program: AgentStatus::PROGRAM.name.to_owned(),
-            version: "1.2.3".to_owned(),
-            started: 1_700_000_000.25,
-            uptime: 3_690,
+            origin: Origin {
+                program: AgentStatus::PROGRAM.name.to_owned(),
+                version: "1.2.3".to_owned(),
+                started: 1_700_000_000.25,
+                uptime: 3_690,
+            },
             answering: true,
-            flows_max: 256,
-            memory_max: 32 << 20,
             report: Report {
                 tun: Some("sidekick0".to_owned()),
                 tun_off: false,
                 totals,
+                flows_max: 256,
+                memory_max: 32 << 20,
                 flows_open: 3,
                 flows_assisted: 2,
                 memory_bytes: (1 << 16) - 7,
@@ -268,25 +342,101 @@ pub(crate) mod tests {
         assert!(text.contains("\"totals\":{\"captured\":900,"), "{text}");
     }
 
+    /// A silent agent's last answer stays.
     #[test]
-    fn a_silent_agent_s_last_answer_stays() {
-        let mut answers = vec![None, Some(example().report), None].into_iter();
-        let limits = Arc::new(AgentLimits::of(&AgentConfig::default()));
-        let mut reader = AgentStatusReader::new(move |_| answers.next()?, Arc::clone(&limits));
+    fn the_command_shows_what_the_agent_answers_last() {
+        let flow = |port| FlowReport { sent: port, ..example().report.flows[0].clone() };
+        let flows = (1..=60).map(flow).collect();
+        let answer = Arc::new(Mutex::new(Some(Report { flows, ..example().report })));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let answers = Arc::clone(&answer);
+        serve(listener, AgentStatusReader::new(move |_| answers.lock().unwrap().clone())).unwrap();
+        let status = ask::<AgentStatus>(at, false).unwrap().1;
+        assert_eq!(status.report.flows.len(), 50);
+        let (json, status) = ask::<AgentStatus>(at, true).unwrap();
+        assert_eq!((status.report.flows.len(), status.complaint()), (60, None));
+        assert!(json.contains("\"sent\":60,"), "{json}");
+        *answer.lock().unwrap() = None;
+        let silent = loop {
+            // An earlier answer may be fresh.
+            let status = ask::<AgentStatus>(at, false).unwrap().1;
+            if !status.answering {
+                break status;
+            }
+        };
+        assert_eq!(silent.report.totals, example().report.totals);
+        assert!(silent.show().contains("health      the agent does not answer: restart it\n"));
+    }
+
+    #[test]
+    fn an_agent_that_never_answered_has_no_report() {
+        let mut reader = AgentStatusReader::new(|_| None);
         let silent = reader.read(1);
-        assert_eq!((silent.answering, &silent.report), (false, &Report::default()));
-        assert_eq!((silent.flows_max, silent.memory_max), (256, 32 << 20));
-        limits.set(&AgentConfig {
-            max_flows: 7,
-            memory: Size::mebibytes(3),
-            ..AgentConfig::default()
-        });
-        let answered = reader.read(1);
-        assert!(answered.answering);
-        assert_eq!((answered.flows_max, answered.memory_max), (7, 3 << 20));
-        assert_eq!(answered.report.flows, example().report.flows[..1], "as many as requested");
-        let last = reader.read(0);
-        assert_eq!((last.answering, last.report.totals), (false, example().report.totals));
-        assert!(last.report.flows.is_empty());
+        assert_eq!((silent.answering, silent.report), (false, Report::default()));
+    }
+
+    #[test]
+    fn every_metric_is_of_the_format() {
+        let series = parse(&example().metrics(Some(4096)));
+        let captured = "sidekick_agent_interface_packets_captured_total";
+        let up = "sidekick_agent_interface_up";
+        let samples: [(_, &[(&str, &str)], _); 13] = [
+            (captured, &[("interface", "wlan0"), ("backend", "ring")], 900.0),
+            (up, &[("interface", "wlan0")], 1.0),
+            (up, &[("interface", "a\"b\\c")], 0.0),
+            ("sidekick_agent_packets_lost_total", &[], 30.0),
+            ("sidekick_agent_flows", &[], 3.0),
+            ("sidekick_agent_flows_with_proxy", &[], 2.0),
+            ("sidekick_agent_flows_max", &[], 256.0),
+            ("sidekick_agent_copies_bytes", &[], 65_529.0),
+            ("sidekick_agent_copies_max_bytes", &[], f64::from(32 << 20)),
+            ("sidekick_agent_answering", &[], 1.0),
+            ("sidekick_agent_build_info", &[("version", "1.2.3")], 1.0),
+            ("process_start_time_seconds", &[], 1_700_000_000.25),
+            ("process_resident_memory_bytes", &[], 4096.0),
+        ];
+        for (name, labels, number) in samples {
+            assert_eq!(series.number(name, labels), Some(number), "{name} {labels:?}");
+        }
+    }
+
+    #[test]
+    fn a_silent_interface_is_named() {
+        let mut status = example();
+        status.report.totals.captured = 0;
+        for (uptime, is_named) in [(59, false), (60, true)] {
+            status.origin.uptime = uptime;
+            let named = status.show().contains("interface   no UDP packet has left by wlan0, ");
+            assert_eq!(named, is_named, "{uptime}");
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut status = example();
+        status.report.flows[1].state = "far\x1b[2J".to_owned();
+        let expected = "\
+sidekick-agent 1.2.3, up 1 h 1 min
+health      ok
+totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2
+flows       3 open, 2 with a proxy, 256 at most
+copies      64K, 32M at most
+arrivals    copies by way of sidekick0, of flows that the last column names
+
+interface  backend  state  captured  dropped
+wlan0      ring     up          900        0
+a\"b\\c      -        gone          0        0
+
+proxy              public key
+198.51.100.1:5252  abababababababababababababababababababababababababababababababab
+
+destination        source         kind  proxy              near RTT      RTT  sent  lost  resent  missed  delivered    packet  leaving  arriving
+192.0.2.1:443      10.0.0.2:4000  QUIC  198.51.100.1:5252    3.2 ms  41.0 ms   700    30      28       4          3  0.0s ago  helped   no numbers
+[2001:db8::1]:443  [fd00::2]:9    UDP   -                         -        -     0     0       0       0          0  2.5s ago  far?[2J  no numbers
+and 1 more flows (--all shows them)
+";
+        assert_eq!(status.show(), expected);
     }
 }

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 
+use anyhow::{Error, Result, anyhow};
 use nix::errno::Errno;
-use thiserror::Error;
 use tracing::warn;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -20,73 +20,30 @@ const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// The device node by which a program creates TUN devices.
 const NODE: &str = "/dev/net/tun";
 
-/// Why the agent cannot open its device.
-#[derive(Debug, Error)]
-pub(crate) enum TunError {
-    /// The agent lacks the privilege.
-    #[error(
-        "cannot create the TUN device {name}: run the agent as root or with CAP_NET_ADMIN, which \
-         it gives up after that, or choose --tun off"
-    )]
-    NotPermitted {
-        /// The name of the device.
-        name: String,
-    },
-    /// Permissions keep the agent from opening the node of TUN devices.
-    #[error(
-        "cannot create the TUN device {name}: cannot open {NODE}: {cause}; grant the agent's user \
-         access to that file, or choose --tun off"
-    )]
-    NoAccess {
-        /// The name of the device.
-        name: String,
-        /// The error of the system.
-        cause: io::Error,
-    },
-    /// Another program has it, or it is no TUN device.
-    #[error(
-        "the interface {name} exists already: stop the program that made it, or name another with \
-         --tun"
-    )]
-    InUse {
-        /// The name of the device.
-        name: String,
-    },
-    /// The kernel has no TUN devices.
-    #[error(
-        "cannot create the TUN device {name}: there is no {NODE}; load the module tun, or choose \
-         --tun off"
-    )]
-    NoTun {
-        /// The name of the device.
-        name: String,
-    },
-    /// Something else went wrong.
-    #[error("cannot create the TUN device {name}: {cause}; choose another with --tun, or off")]
-    Other {
-        /// The name of the device.
-        name: String,
-        /// The error of the system.
-        cause: io::Error,
-    },
-}
-
-impl TunError {
-    /// Why the system did not create the device called `name`.
-    fn of(name: &str, cause: io::Error) -> Self {
-        let name = name.to_owned();
-        match cause.kind() {
-            // The permissions of the node refuse it. Without CAP_NET_ADMIN the error is EPERM.
-            _ if cause.raw_os_error() == Some(Errno::EACCES as i32) => {
-                Self::NoAccess { name, cause }
-            }
-            ErrorKind::PermissionDenied => Self::NotPermitted { name },
-            ErrorKind::NotFound => Self::NoTun { name },
-            // EINVAL: it is another kind of interface.
-            ErrorKind::ResourceBusy | ErrorKind::InvalidInput => Self::InUse { name },
-            _ => Self::Other { name, cause },
+/// Why the system did not create the device called `name`, for the operator.
+fn no_device(name: &str, cause: &io::Error) -> Error {
+    let remedy = match cause.kind() {
+        // The permissions of the node refuse it. Without CAP_NET_ADMIN the error is EPERM.
+        _ if cause.raw_os_error() == Some(Errno::EACCES as i32) => format!(
+            "cannot open {NODE}: {cause}; grant the agent's user access to that file, or choose \
+             --tun off"
+        ),
+        ErrorKind::PermissionDenied => "run the agent as root or with CAP_NET_ADMIN, which it \
+                                        gives up after that, or choose --tun off"
+            .to_owned(),
+        ErrorKind::NotFound => {
+            format!("there is no {NODE}; load the module tun, or choose --tun off")
         }
-    }
+        // Another program has it. EINVAL: it is another kind of interface.
+        ErrorKind::ResourceBusy | ErrorKind::InvalidInput => {
+            return anyhow!(
+                "the interface {name} exists already: stop the program that made it, or name \
+                 another with --tun"
+            );
+        }
+        _ => format!("{cause}; choose another with --tun, or off"),
+    };
+    anyhow!("cannot create the TUN device {name}: {remedy}")
 }
 
 /// A TUN device. It disappears with the agent.
@@ -99,8 +56,8 @@ impl Tun {
     /// The device of a setting. `None` if none is wanted, or if the default one is impossible.
     ///
     /// # Errors
-    /// [`TunError`] says why the device that the operator has named is impossible.
-    pub(super) fn of(setting: Option<&TunName>) -> Result<Option<Self>, TunError> {
+    /// Why the device that the operator has named is impossible.
+    pub(super) fn of(setting: Option<&TunName>) -> Result<Option<Self>> {
         match setting {
             Some(TunName::Off) => Ok(None),
             Some(TunName::Named(name)) => Self::open(name).map(Some),
@@ -110,7 +67,7 @@ impl Tun {
         }
     }
 
-    fn open(name: &str) -> Result<Self, TunError> {
+    fn open(name: &str) -> Result<Self> {
         // The route to the sources of its packets leads through another interface. So the kernel's
         // reverse path filter (rp_filter) drops them (RFC 3704, section 2), unless it is off, or
         // loose on an interface with an address. The setting of all interfaces and that of the
@@ -119,13 +76,13 @@ impl Tun {
         let is_off = fs::read_to_string(conf("all")).is_ok_and(|text| text.trim() == "0");
         let builder = DeviceBuilder::new().name(name).enable(false);
         let builder = if is_off { builder } else { builder.ipv4(DUMMY, 32, None) };
-        let device = builder.build_sync().map_err(|cause| TunError::of(name, cause))?;
+        let device = builder.build_sync().map_err(|cause| no_device(name, &cause))?;
         // The device gets no IPv6 address of its own: with one, the kernel would search for routers
         // there. Neither file exists without IPv6.
         let v6 = |key: &str| format!("/proc/sys/net/ipv6/conf/{name}/{key}");
         let _ = fs::write(v6("addr_gen_mode"), "1");
         let _ = fs::write(v6("disable_ipv6"), "0");
-        device.enabled(true).map_err(|cause| TunError::Other { name: name.to_owned(), cause })?;
+        device.enabled(true).map_err(|cause| no_device(name, &cause))?;
         if let Err(error) = fs::write(conf(name), if is_off { "0" } else { "2" }) {
             warn!("cannot write {}: {error}; a strict filter of sources is in the way", conf(name));
         }
@@ -155,7 +112,7 @@ mod tests {
             (Errno::EINVAL, "exists already"),
             (Errno::ENOMEM, "Cannot allocate memory"),
         ] {
-            let said = TunError::of("sidekick0", io::Error::from(errno)).to_string();
+            let said = no_device("sidekick0", &io::Error::from(errno)).to_string();
             assert!(said.contains("sidekick0") && said.contains(wanted), "{errno}: {said}");
         }
     }

@@ -1,19 +1,25 @@
 //! The command `status`: fetches the status of a running program.
 
-use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde::Deserialize;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::runtime::Builder;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
-use super::subject::{AGENT, PROXY, ProgramStatus};
-use crate::runtime::clock;
+use super::subject::{AGENT, Origin, PROXY, ProgramStatus};
 
 /// Longest time for the answer. A proxy itself waits two seconds for stuck threads.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes of an answer, which has room for all sessions or flows.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: usize = 16 << 20;
 
 /// Fetches the status of the program that serves metrics at `address`, as JSON and parsed. `all`
 /// states whether to request all sessions or flows.
@@ -30,10 +36,7 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
     };
     let query = if all { format!("?{}=all", S::PROGRAM.rows) } else { String::new() };
     let json = get(address, &format!("/status{query}")).map_err(|error| {
-        let silent = error.downcast_ref::<io::Error>().is_some_and(|error| {
-            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-        });
-        if silent {
+        if error.is::<Elapsed>() {
             let seconds = PATIENCE.as_secs();
             return anyhow!(
                 "the {what} at {address} does not answer within {seconds} s: restart it, and \
@@ -44,13 +47,6 @@ pub(crate) fn ask<S: ProgramStatus>(address: SocketAddr, all: bool) -> Result<(S
     })?;
     let status = read(&json, address)?;
     Ok((json, status))
-}
-
-/// The part of a status that tells which program it is of.
-#[derive(Deserialize)]
-struct Origin {
-    program: String,
-    version: String,
 }
 
 /// Reads the status of the program that answers at `address`.
@@ -77,7 +73,7 @@ fn read<S: ProgramStatus>(json: &str, address: SocketAddr) -> Result<S> {
     })
 }
 
-/// Fetches a page. Accepts only what our own server sends: version 1.1, status 200, and a length.
+/// Fetches a page. The error is [`Elapsed`] if the program accepts, but does not answer.
 fn get(address: SocketAddr, path: &str) -> Result<String> {
     let address = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -88,52 +84,32 @@ fn get(address: SocketAddr, path: &str) -> Result<String> {
         }
         _ => address,
     };
-    let deadline = clock() + PATIENCE;
     // A stopped program still accepts, because the kernel does. So this error is not its silence.
-    let mut stream =
-        TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| anyhow!("{error}"))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // One string, so that the request is one segment.
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut bytes = Vec::new();
-    Deadline { stream, deadline }.take(LONGEST).read_to_end(&mut bytes)?;
-    let answer = String::from_utf8(bytes).context("the answer is not text")?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("the answer does not end its head")?;
-    let mut lines = head.split("\r\n");
-    let first = lines.next().unwrap_or_default();
-    ensure!(first.starts_with("HTTP/1.1 200 "), "the answer is {first:?}");
-    let length = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, length)| length.trim().parse().ok());
-    if length != Some(body.len()) {
-        bail!("the answer has {} bytes, which is not the length in its head", body.len());
-    }
-    Ok(body.to_owned())
-}
-
-/// A stream with a deadline for all reads together.
-struct Deadline {
-    stream: TcpStream,
-    deadline: Instant,
-}
-
-impl Read for Deadline {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(clock());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(buffer)
-    }
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nonblocking(true)?;
+    let request = Request::get(path)
+        .header(HOST, address.to_string())
+        .body(Empty::<Bytes>::new())
+        .context("cannot ask")?;
+    let answer = async {
+        let stream = TokioIo::new(tokio::net::TcpStream::from_std(stream)?);
+        let (mut sender, connection) = http1::handshake(stream).await?;
+        tokio::spawn(connection);
+        let answer = sender.send_request(request).await?;
+        ensure!(answer.status() == StatusCode::OK, "the answer is {}", answer.status());
+        let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
+        String::from_utf8(body.into()).context("the answer is not text")
+    };
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async { timeout(PATIENCE, answer).await })?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::monitor::status::Status;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -145,7 +121,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut asked = [0; 512];
             let len = stream.read(&mut asked).unwrap();
-            assert!(asked[..len].starts_with(b"GET /status HTTP/1.1\r\nHost: 127.0.0.1:"));
+            assert!(asked[..len].starts_with(b"GET /status HTTP/1.1\r\nhost: 127.0.0.1:"));
             stream.write_all(answer.as_bytes()).unwrap();
         });
         let error = ask::<Status>(address, false).unwrap_err();
@@ -199,14 +175,14 @@ mod tests {
     #[test]
     fn an_answer_of_another_program_is_an_error() {
         for (answer, said) in [
-            ("", "does not end its head"),
-            ("HTTP/1.1 200 OK\r\n", "does not end its head"),
-            ("SSH-2.0-OpenSSH\r\n\r\n", "SSH-2.0"),
+            ("", "connection closed"),
+            ("HTTP/1.1 200 OK\r\n", "connection closed"),
+            ("SSH-2.0-OpenSSH\r\n\r\n", "invalid HTTP version"),
             ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "404"),
-            ("HTTP/1.1 200 OK\r\n\r\n{}", "not the length"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", "not the length"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", "reading a body"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "is no proxy"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n<p>", "is no proxy"),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", "is no proxy"),
         ] {
             let error = answered(answer);
             assert!(error.contains(said), "{answer:?}: {error}");

@@ -47,12 +47,12 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection, whose task owns its place until it ends.
+    /// Adds a connection, whose task owns its guard until it ends.
     pub(crate) fn open(
         self: &Arc<Self>,
         peer: IpAddr,
         now: Instant,
-        spawn: impl FnOnce(Place) -> AbortHandle,
+        spawn: impl FnOnce(ConnectionGuard) -> AbortHandle,
     ) {
         let number = {
             let mut table = self.table();
@@ -63,7 +63,7 @@ impl Connections {
             table.latest
         };
         // The runtime runs the task only after this function, because it has one thread.
-        let task = spawn(Place { connections: Arc::clone(self), number });
+        let task = spawn(ConnectionGuard { connections: Arc::clone(self), number });
         let connection = Connection { peer, since: now, answered: false, task };
         self.table().open.insert(number, connection);
     }
@@ -89,14 +89,14 @@ impl Table {
     }
 }
 
-/// The place of a connection. It ends when this is dropped.
+/// The guard of a connection. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionGuard {
     connections: Arc<Connections>,
     number: u64,
 }
 
-impl Place {
+impl ConnectionGuard {
     /// Notes that the connection has sent a whole request. Returns whether the server answers it.
     pub(crate) fn requested(&self, now: Instant) -> bool {
         let mut table = self.connections.table();
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.table().open.remove(&self.number);
     }
@@ -133,7 +133,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    /// Connections of tasks that wait forever, and their places.
+    /// Connections of tasks that wait forever, and their guards.
     struct Fixture {
         connections: Arc<Connections>,
         now: Instant,
@@ -144,17 +144,17 @@ mod tests {
             Self { connections: Arc::default(), now: crate::runtime::clock() }
         }
 
-        fn open(&self, peer: u8) -> Place {
+        fn open(&self, peer: u8) -> ConnectionGuard {
             let mut made = None;
-            self.connections.open([192, 0, 2, peer].into(), self.now, |place| {
-                made = Some(place);
+            self.connections.open([192, 0, 2, peer].into(), self.now, |guard| {
+                made = Some(guard);
                 tokio::spawn(std::future::pending::<()>()).abort_handle()
             });
             made.unwrap()
         }
 
-        fn is_open(&self, place: &Place) -> bool {
-            self.connections.table().open.contains_key(&place.number)
+        fn is_open(&self, guard: &ConnectionGuard) -> bool {
+            self.connections.table().open.contains_key(&guard.number)
         }
     }
 
@@ -176,8 +176,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_takes_a_part_of_the_requests() {
         let fixture = Fixture::new();
-        let places: Vec<_> = (0..REQUESTS).map(|_| fixture.open(1)).collect();
-        let answered = places.iter().filter(|place| place.requested(fixture.now)).count();
+        let guards: Vec<_> = (0..REQUESTS).map(|_| fixture.open(1)).collect();
+        let answered = guards.iter().filter(|guard| guard.requested(fixture.now)).count();
         assert_eq!(answered, OF_ADDRESS);
         assert!(fixture.open(2).requested(fixture.now));
     }
@@ -186,12 +186,12 @@ mod tests {
     async fn a_request_beyond_the_limit_ends_only_a_slow_answer() {
         let fixture = Fixture::new();
         let addresses = (1..).flat_map(|peer| [peer; OF_ADDRESS]);
-        let places: Vec<_> = addresses.take(REQUESTS).map(|peer| fixture.open(peer)).collect();
-        assert!(places.iter().all(|place| place.requested(fixture.now)));
+        let guards: Vec<_> = addresses.take(REQUESTS).map(|peer| fixture.open(peer)).collect();
+        assert!(guards.iter().all(|guard| guard.requested(fixture.now)));
         let further = fixture.open(99);
         assert!(!further.requested(fixture.now + SLOW - Duration::from_millis(1)));
-        assert!(places.iter().all(|place| fixture.is_open(place)));
+        assert!(guards.iter().all(|guard| fixture.is_open(guard)));
         assert!(further.requested(fixture.now + SLOW));
-        assert_eq!(places.iter().filter(|place| !fixture.is_open(place)).count(), 1);
+        assert_eq!(guards.iter().filter(|guard| !fixture.is_open(guard)).count(), 1);
     }
 }

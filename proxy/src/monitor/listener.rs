@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
+use anyhow::{Result, bail};
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 use tracing::warn;
@@ -67,41 +68,15 @@ impl Serialize for MetricsAddress {
     }
 }
 
-/// Why a program cannot serve metrics.
-#[derive(Debug, Error)]
-pub(crate) enum MonitorError {
-    /// Another program uses the port.
-    #[error(
-        "TCP port {} is in use on {}: stop the program that uses it, or choose another port with \
-         --metrics, or off",
-        .0.port(), .0.ip()
-    )]
-    InUse(SocketAddr),
-    /// The address belongs to another machine.
-    #[error("{} is not an address of this machine: choose one with --metrics, or off", .0.ip())]
-    NotLocal(SocketAddr),
-    /// Ports below 1024 are privileged.
-    #[error("no permission to serve metrics on {0}: choose a port above 1023 with --metrics")]
-    NotPermitted(SocketAddr),
-    /// Something else went wrong.
-    #[error("cannot serve metrics on {address}: {cause}")]
-    Other {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The error of the system.
-        cause: io::Error,
-    },
-}
-
 /// Opens the TCP port, unless metrics are off. For `None`, tries the program's default address, and
 /// only warns if that fails.
 ///
 /// # Errors
-/// [`MonitorError`] says why the port that the operator chose cannot be opened.
+/// Why the port that the operator chose cannot be opened.
 pub(crate) fn open(
     choice: Option<MetricsAddress>,
     program: Program,
-) -> Result<Option<TcpListener>, MonitorError> {
+) -> Result<Option<TcpListener>> {
     let address = match choice {
         Some(MetricsAddress::Off) => return Ok(None),
         Some(MetricsAddress::At(address)) => address,
@@ -111,7 +86,7 @@ pub(crate) fn open(
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
-    let error = match opened {
+    let cause = match opened {
         Ok(listener) => {
             if !address.ip().is_loopback() {
                 warn!(
@@ -122,15 +97,24 @@ pub(crate) fn open(
             }
             return Ok(Some(listener));
         }
-        Err(cause) => match cause.kind() {
-            io::ErrorKind::AddrInUse => MonitorError::InUse(address),
-            io::ErrorKind::AddrNotAvailable => MonitorError::NotLocal(address),
-            io::ErrorKind::PermissionDenied => MonitorError::NotPermitted(address),
-            _ => MonitorError::Other { address, cause },
-        },
+        Err(cause) => cause,
+    };
+    let (ip, port) = (address.ip(), address.port());
+    let error = match cause.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "TCP port {port} is in use on {ip}: stop the program that uses it, or choose another \
+             port with --metrics, or off"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{ip} is not an address of this machine: choose one with --metrics, or off")
+        }
+        io::ErrorKind::PermissionDenied => format!(
+            "no permission to serve metrics on {address}: choose a port above 1023 with --metrics"
+        ),
+        _ => format!("cannot serve metrics on {address}: {cause}"),
     };
     if choice.is_some() {
-        return Err(error);
+        bail!(error);
     }
     warn!("the {} serves no metrics: {error}", program.what);
     Ok(None)

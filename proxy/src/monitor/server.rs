@@ -62,10 +62,10 @@ async fn accept<S: StatusSource>(listener: tokio::net::TcpListener, site: Arc<Si
             continue;
         };
         let site = Arc::clone(&site);
-        connections.open(peer.ip(), clock(), |place| {
+        connections.open(peer.ip(), clock(), |guard| {
             tokio::spawn(async move {
                 let service = service_fn(|request| {
-                    let answered = place.requested(clock());
+                    let answered = guard.requested(clock());
                     let site = Arc::clone(&site);
                     async move {
                         Ok::<_, Infallible>(match answered {

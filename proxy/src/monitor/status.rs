@@ -1,5 +1,4 @@
-//! The status of a proxy in one value. `/status` returns it as JSON, and all other pages are made
-//! from it.
+//! The status of a proxy in one value, and its pages. `/status` returns it as JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,26 +8,25 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
-use super::interface::{InterfaceReport, interfaces_complaint};
+use super::exposition::{InterfaceCounter, Page};
 use super::listener::DEFAULT_ADDRESS;
-use super::subject::{PROXY, Program, ProgramStatus, Start, StatusSource};
-use super::{exposition, show};
+use super::subject::{
+    InterfaceReport, Origin, PROXY, Program, ProgramStatus, Start, StatusSource,
+    interfaces_complaint,
+};
+use super::text::Sheet;
 use crate::config::Config;
 use crate::pool::{WorkerPool, sum};
+use crate::size::Size;
 use crate::summary::Summary;
 use crate::worker::Report;
 
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The name of the program, `sidekick-proxy`.
-    pub program: String,
-    /// The proxy's version.
-    pub version: String,
-    /// When the proxy started, in seconds since 1970.
-    pub started: f64,
-    /// Seconds since then.
-    pub uptime: u64,
+    /// The program, `sidekick-proxy`.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// Where senders reach the proxy.
     pub address: SocketAddr,
     /// The proxy's public key.
@@ -121,6 +119,27 @@ impl Session {
             last_heard_ago: ago(status.last_heard),
         }
     }
+
+    /// The session for people.
+    fn row(&self) -> Vec<String> {
+        let ago = |seconds: f64| format!("{seconds:.1}s ago");
+        let packet = match self.last_packet_ago {
+            _ if !self.confirmed => "unproven".to_owned(),
+            None => "none".to_owned(),
+            Some(seconds) => ago(seconds),
+        };
+        vec![
+            self.source.to_string(),
+            self.destination.to_string(),
+            self.peer.to_string(),
+            self.epoch.to_string(),
+            self.counted.to_string(),
+            self.quacks.to_string(),
+            self.kept.map_or_else(|| "-".to_owned(), |kept| kept.to_string()),
+            packet,
+            ago(self.last_heard_ago),
+        ]
+    }
 }
 
 impl ProgramStatus for Status {
@@ -133,7 +152,27 @@ impl ProgramStatus for Status {
     };
 
     fn metrics(&self, resident: Option<u64>) -> String {
-        exposition::text(self, resident)
+        let mut page = Page::default();
+        page.counters(Summary::COUNTERS, &self.totals);
+        page.interfaces(&self.interfaces, &BY_INTERFACE, "sidekick_interface_up", |of| &of.report);
+        page.gauge("sidekick_sessions", "Open sessions.", self.sessions_open);
+        page.gauge("sidekick_sessions_max", "Most sessions at once.", self.sessions_max);
+        page.gauge(
+            "sidekick_sessions_max_per_source",
+            "Most sessions at once for one source address.",
+            self.sessions_max_per_source,
+        );
+        let Copies { sessions, bytes, max_bytes } = self.copies;
+        page.gauge("sidekick_sessions_keeping", "Sessions that keep copies.", sessions);
+        page.gauge("sidekick_copies_bytes", "Memory that holds copies, in bytes.", bytes);
+        page.gauge("sidekick_copies_max_bytes", "Most memory for copies.", max_bytes);
+        page.gauge("sidekick_threads", "Threads that count packets.", self.threads);
+        page.gauge(
+            "sidekick_threads_answering",
+            "Threads that answered the last request for a report.",
+            self.threads_answering,
+        );
+        page.finish("sidekick_build_info", &self.origin, resident)
     }
 
     /// A sentence about what prevents the proxy from counting, or hides whether it counts.
@@ -149,9 +188,64 @@ impl ProgramStatus for Status {
     }
 
     fn show(&self) -> String {
-        show::show(self)
+        let mut sheet = Sheet::of(&self.origin);
+        sheet.say("address", self.address);
+        sheet.say("public key", &self.public_key);
+        sheet.say("health", self.complaint().as_deref().unwrap_or("ok"));
+        sheet.say("totals", &self.totals);
+        let (open, most) = (self.sessions_open, self.sessions_max);
+        let of_one = self.sessions_max_per_source;
+        sheet.say("sessions", format!("{open} open, {most} at most, {of_one} of one source"));
+        match self.copies {
+            Copies { max_bytes: 0, .. } => sheet.say("copies", "none"),
+            Copies { sessions, bytes, max_bytes } => {
+                let (held, most) = (Size::bytes(bytes), Size::bytes(max_bytes));
+                sheet.say("copies", format!("{held} for {sessions} sessions, {most} at most"));
+            }
+        }
+        sheet.interfaces(self.interfaces.iter().map(|of| &of.report));
+        let rows = self.sessions.iter().map(Session::row);
+        sheet.rows(Self::PROGRAM, &HEADINGS, "lllrrrrrr", rows, self.sessions_open);
+        sheet.finish()
     }
 }
+
+const BY_INTERFACE: [InterfaceCounter<Interface>; 6] = [
+    (
+        "sidekick_interface_packets_captured_total",
+        "UDP datagrams captured on the interface.",
+        |of| of.report.captured,
+    ),
+    (
+        "sidekick_interface_packets_dropped_total",
+        "Packets of the interface that the kernel or the proxy dropped.",
+        |of| of.report.dropped,
+    ),
+    (
+        "sidekick_interface_frames_malformed_total",
+        "Frames of the interface with headers that contradict themselves.",
+        |of| of.malformed,
+    ),
+    (
+        "sidekick_interface_fragments_captured_total",
+        "IP fragments of UDP datagrams captured on the interface.",
+        |of| of.fragments,
+    ),
+    (
+        "sidekick_interface_merged_frames_split_total",
+        "Merged frames of the interface that the proxy split into their datagrams.",
+        |of| of.merged_split,
+    ),
+    (
+        "sidekick_interface_merged_frames_uncounted_total",
+        "Merged frames of the interface that the proxy could not split.",
+        |of| of.merged_uncounted,
+    ),
+];
+
+/// The headings of [`Session::row`].
+const HEADINGS: [&str; 9] =
+    ["source", "destination", "peer", "epoch", "counted", "quACKs", "kept", "packet", "heard"];
 
 /// The part of a status that does not depend on the workers. Only the limits change while a proxy
 /// runs.
@@ -260,10 +354,7 @@ impl StatusSource for StatusReader {
         let max_bytes = self.info.limits.keep.load(Ordering::Relaxed);
         let copies = Copies { sessions: keeping, bytes, max_bytes };
         Status {
-            program: Status::PROGRAM.name.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: self.start.wall,
-            uptime: self.start.uptime(),
+            origin: self.start.origin(Status::PROGRAM),
             address: self.info.address,
             public_key: self.info.public_key.to_string(),
             threads,
@@ -286,6 +377,7 @@ impl StatusSource for StatusReader {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::monitor::exposition::tests::parse;
 
     /// An ordinary status, except for a name that needs escapes.
     pub(crate) fn example() -> Status {
@@ -300,10 +392,12 @@ pub(crate) mod tests {
             ..Interface::default()
         };
         Status {
-            program: Status::PROGRAM.name.to_owned(),
-            version: "1.2.3".to_owned(),
-            started: 1_700_000_000.25,
-            uptime: 93_784,
+            origin: Origin {
+                program: Status::PROGRAM.name.to_owned(),
+                version: "1.2.3".to_owned(),
+                started: 1_700_000_000.25,
+                uptime: 93_784,
+            },
             address: "192.0.2.1:5252".parse().unwrap(),
             public_key: "ab".repeat(32),
             threads: 2,
@@ -353,5 +447,60 @@ pub(crate) mod tests {
         let status = example();
         let text = serde_json::to_string(&status).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+    }
+
+    #[test]
+    fn every_metric_is_of_the_format() {
+        let mut status = example();
+        let gone = InterfaceReport { name: "gone\n0".to_owned(), ..InterfaceReport::default() };
+        status.interfaces.push(Interface { report: gone, ..Interface::default() });
+        let series = parse(&status.metrics(Some(4096)));
+        let captured = "sidekick_interface_packets_captured_total";
+        let up = "sidekick_interface_up";
+        let samples: [(_, &[(&str, &str)], _); 11] = [
+            (captured, &[("interface", "eth0"), ("backend", "ring")], 7.0),
+            (captured, &[("interface", "a\"b\\c"), ("backend", "ring")], 2.0),
+            (up, &[("interface", "a\"b\\c")], 1.0),
+            (up, &[("interface", "gone\n0")], 0.0),
+            ("sidekick_packets_captured_total", &[], 9.0),
+            ("sidekick_sessions", &[], 1.0),
+            ("sidekick_sessions_max", &[], 1024.0),
+            ("sidekick_sessions_max_per_source", &[], 64.0),
+            ("sidekick_build_info", &[("version", "1.2.3")], 1.0),
+            ("process_start_time_seconds", &[], 1_700_000_000.25),
+            ("process_resident_memory_bytes", &[], 4096.0),
+        ];
+        for (name, labels, number) in samples {
+            assert_eq!(series.number(name, labels), Some(number), "{name} {labels:?}");
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut status = example();
+        status.interfaces[1].report.name = "tun0\x1b[2J".to_owned();
+        status.sessions_open = 3;
+        let shown = status.show();
+        let key = "ab".repeat(32);
+        let expected = format!(
+            "\
+sidekick-proxy 1.2.3, up 1 d 2 h
+address     192.0.2.1:5252
+public key  {key}
+health      ok
+totals      captured 9, counted 5, quACKs 0, bytes sent 0, sessions 0, malformed 0
+sessions    3 open, 1024 at most, 64 of one source
+copies      64K for 1 sessions, 64M at most
+
+interface  backend  state  captured  dropped
+eth0       ring     up            7        0
+tun0?[2J   ring     up            2        0
+
+source         destination        peer           epoch  counted  quACKs  kept  packet     heard
+10.0.0.2:4000  [2001:db8::1]:443  10.0.0.2:4001      1        5       2     3    none  0.2s ago
+and 2 more sessions (--all shows them)
+"
+        );
+        assert_eq!(shown, expected);
     }
 }

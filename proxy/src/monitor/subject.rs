@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::runtime::clock;
 
@@ -54,13 +54,74 @@ pub trait StatusSource: Debug + Send + 'static {
     fn read(&mut self, rows: usize) -> Self::Status;
 }
 
+/// Which program a status is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The name of the program's command.
+    pub program: String,
+    /// The program's version.
+    pub version: String,
+    /// When the program started, in seconds since 1970.
+    #[serde(default)]
+    pub started: f64,
+    /// Seconds since then.
+    #[serde(default)]
+    pub uptime: u64,
+}
+
+/// A configured interface. Its counters restart at 0 when it disappears and comes back. The totals
+/// do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// The interface's name.
+    pub name: String,
+    /// How the program reads packets: `ring` or `pnet`; `None` if the interface is gone.
+    pub backend: Option<String>,
+    /// Whether the interface exists and is up.
+    pub up: bool,
+    /// UDP datagrams captured; of an agent, those that leave.
+    pub captured: u64,
+    /// Packets that the kernel had no room for; of a proxy, also those that it discarded.
+    pub dropped: u64,
+}
+
+impl InterfaceReport {
+    /// Whether the interface is there and up, in a word.
+    pub(super) fn state(&self) -> &'static str {
+        match (&self.backend, self.up) {
+            (None, _) => "gone",
+            (_, true) => "up",
+            (_, false) => "down",
+        }
+    }
+}
+
+/// A sentence if no interface is up, about `what` program.
+pub(crate) fn interfaces_complaint<'a>(
+    what: &str,
+    interfaces: impl Iterator<Item = &'a InterfaceReport> + Clone,
+) -> Option<String> {
+    if interfaces.clone().any(|of| of.up) {
+        return None;
+    }
+    let names = |captured_only: bool| {
+        let of = interfaces.clone().filter(|of| of.backend.is_some() || !captured_only);
+        of.map(|of| &*of.name).collect::<Vec<_>>().join(", ")
+    };
+    Some(if interfaces.clone().any(|of| of.backend.is_some()) {
+        format!("all interfaces are down: {}", names(true))
+    } else {
+        format!("the {what} captures on no interface: there is no {}", names(false))
+    })
+}
+
 /// When a program started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// By the monotonic clock.
     begun: Instant,
     /// In seconds since 1970.
-    pub(crate) wall: f64,
+    wall: f64,
 }
 
 impl Start {
@@ -71,8 +132,13 @@ impl Start {
         Self { begun: clock(), wall: since.map_or(Duration::ZERO, |since| since).as_secs_f64() }
     }
 
-    /// Whole seconds since then.
-    pub(crate) fn uptime(&self) -> u64 {
-        clock().saturating_duration_since(self.begun).as_secs()
+    /// The origin of a status of this program.
+    pub(crate) fn origin(&self, program: Program) -> Origin {
+        Origin {
+            program: program.name.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: self.wall,
+            uptime: clock().saturating_duration_since(self.begun).as_secs(),
+        }
     }
 }

@@ -1,6 +1,72 @@
-//! Parts of a status as text for people.
+//! A status as text for people.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+
+use super::subject::{InterfaceReport, Origin, Program};
+
+/// A text that grows part by part. Writing to a String cannot fail.
+pub(crate) struct Sheet(String);
+
+impl Sheet {
+    /// Begins with the program and its version.
+    pub(crate) fn of(origin: &Origin) -> Self {
+        let Origin { program, version, uptime, .. } = origin;
+        Self(format!("{program} {version}, up {}\n", duration(*uptime)))
+    }
+
+    /// Adds a line.
+    pub(crate) fn say(&mut self, name: &str, value: impl Display) {
+        let _ = writeln!(self.0, "{name:<12}{value}");
+    }
+
+    /// Adds a table, as [`table`] makes it.
+    pub(crate) fn table(
+        &mut self,
+        headings: &[&str],
+        alignment: &str,
+        rows: impl Iterator<Item = Vec<String>>,
+    ) {
+        let _ = write!(self.0, "\n{}", table(headings, alignment, rows));
+    }
+
+    /// Adds a table of the interfaces.
+    pub(crate) fn interfaces<'a>(&mut self, interfaces: impl Iterator<Item = &'a InterfaceReport>) {
+        let rows = interfaces.map(|of| {
+            vec![
+                of.name.clone(),
+                of.backend.clone().unwrap_or_else(|| "-".to_owned()),
+                of.state().to_owned(),
+                of.captured.to_string(),
+                of.dropped.to_string(),
+            ]
+        });
+        self.table(&["interface", "backend", "state", "captured", "dropped"], "lllrr", rows);
+    }
+
+    /// Adds a table of sessions or flows, if there are any, and how many more of those that are
+    /// open it does not show.
+    pub(crate) fn rows(
+        &mut self,
+        program: Program,
+        headings: &[&str],
+        alignment: &str,
+        rows: impl ExactSizeIterator<Item = Vec<String>>,
+        open: usize,
+    ) {
+        let more = open.saturating_sub(rows.len());
+        if rows.len() > 0 {
+            self.table(headings, alignment, rows);
+            if more > 0 {
+                let _ = writeln!(self.0, "and {more} more {} (--all shows them)", program.rows);
+            }
+        }
+    }
+
+    /// The text, which is harmless.
+    pub(crate) fn finish(self) -> String {
+        harmless(&self.0)
+    }
+}
 
 /// The text without characters that control a terminal: another program may answer at the port.
 pub(crate) fn harmless(text: &str) -> String {
@@ -39,7 +105,7 @@ pub(crate) fn table(
 }
 
 /// A time in the two largest units that fit.
-pub(crate) fn duration(seconds: u64) -> String {
+fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use sidekick_protocol::observer::ConfigError;
 use sidekick_protocol::{
     Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, Seen, SessionStatus,
     Terms,
 };
 
-use crate::capture::{BATCH, Batch, Counters};
+use crate::capture::{BATCH, Batch};
 use crate::packet::{Datagram, Skip};
 
 /// Longest datagram on a wire. A longer one is several, which the capturing machine merged.
@@ -17,6 +18,25 @@ const LONGEST_ON_A_WIRE: usize = 9000;
 
 /// Longest capture by its clock. The clock of a longer one stops there.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// What the packets contained.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Found {
+    /// UDP datagrams.
+    pub datagrams: u64,
+    /// Datagrams of flows beyond the limit.
+    pub other_flows: u64,
+    /// IP fragments.
+    pub fragments: u64,
+    /// Packets with headers that contradict themselves.
+    pub malformed: u64,
+    /// Packets of which the capture lacks the headers, or the bytes that count.
+    pub cut: u64,
+    /// Packets inside each encapsulation that is not read, by its name.
+    pub encapsulated: BTreeMap<&'static str, u64>,
+    /// Datagrams that are too long for a wire, which the capturing machine has merged.
+    pub merged: u64,
+}
 
 /// Counts packets that were captured before. It writes quACKs, and sends none.
 #[derive(Debug)]
@@ -29,11 +49,8 @@ pub struct Replay {
     first: Option<Duration>,
     /// The time of the first packet.
     begun: Instant,
-    counters: Counters,
-    cut: u64,
-    /// Frames with an encapsulation that the parser does not read, by its name.
-    encapsulated: BTreeMap<&'static str, u64>,
-    over_limit: u64,
+    /// What the packets contained so far.
+    pub found: Found,
     out: [u8; MAX_DATAGRAM_LEN],
 }
 
@@ -55,18 +72,7 @@ impl Replay {
         };
         let observer = Observer::new(config, [0; 32])?;
         let (begun, out) = (now, [0; MAX_DATAGRAM_LEN]);
-        Ok(Self {
-            observer,
-            terms,
-            now,
-            first: None,
-            begun,
-            counters: Counters::default(),
-            cut: 0,
-            encapsulated: BTreeMap::new(),
-            over_limit: 0,
-            out,
-        })
+        Ok(Self { observer, terms, now, first: None, begun, found: Found::default(), out })
     }
 
     /// Counts what a frame contains. `time` is the capture's clock, or `None` for the time of the
@@ -93,24 +99,24 @@ impl Replay {
     }
 
     fn count(&mut self, found: &[Result<Datagram<'_>, Skip>]) {
-        let Self { observer, counters, cut, encapsulated, out, terms, now, over_limit, .. } = self;
+        let Self { observer, found: counts, out, terms, now, .. } = self;
         let mut batch = Batch::default();
         for found in found {
             match found {
                 Ok(datagram) if terms.identification.is_hidden(datagram.payload()) => {
-                    counters.datagrams += 1;
-                    *cut += 1;
+                    counts.datagrams += 1;
+                    counts.cut += 1;
                 }
                 Ok(datagram) => {
-                    counters.datagrams += 1;
-                    counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
+                    counts.datagrams += 1;
+                    counts.merged += u64::from(datagram.len > LONGEST_ON_A_WIRE);
                     batch.push(Seen { flow: datagram.flow, payload: datagram.payload() });
                 }
                 Err(Skip::NotUdp) => {}
-                Err(Skip::Encapsulated(name)) => *encapsulated.entry(name).or_default() += 1,
-                Err(Skip::Fragment) => counters.fragments += 1,
-                Err(Skip::Malformed) => counters.malformed += 1,
-                Err(Skip::Cut) => *cut += 1,
+                Err(Skip::Encapsulated(name)) => *counts.encapsulated.entry(name).or_default() += 1,
+                Err(Skip::Fragment) => counts.fragments += 1,
+                Err(Skip::Malformed) => counts.malformed += 1,
+                Err(Skip::Cut) => counts.cut += 1,
             }
         }
         let seen = batch.seen();
@@ -122,7 +128,7 @@ impl Replay {
                 // opened the session: the observer looks up the whole batch at the beginning.
                 let _ = observer.adopt(*flow, *terms, *now);
                 observed = observer.observe(flow, 0, *payload, *now);
-                *over_limit += u64::from(observed == Observed::NoSession);
+                counts.other_flows += u64::from(observed == Observed::NoSession);
             }
             if observed == Observed::Counted {
                 while observer.poll_transmit(out).is_some() {}
@@ -135,34 +141,10 @@ impl Replay {
         while self.observer.poll_transmit(&mut self.out).is_some() {}
     }
 
-    /// The counters of the frames.
-    #[must_use]
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
     /// The observer's counters.
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         self.observer.stats()
-    }
-
-    /// Packets of which the capture lacks the headers, or the bytes that count.
-    #[must_use]
-    pub fn cut(&self) -> u64 {
-        self.cut
-    }
-
-    /// Packets inside each encapsulation that is not read, by its name.
-    #[must_use]
-    pub fn encapsulated(&self) -> &BTreeMap<&'static str, u64> {
-        &self.encapsulated
-    }
-
-    /// Datagrams of flows beyond the limit.
-    #[must_use]
-    pub fn over_limit(&self) -> u64 {
-        self.over_limit
     }
 
     /// The time from the first packet to the last, by the capture's clock.
@@ -209,17 +191,16 @@ mod tests {
         for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment, gre, mpls, gre] {
             replay.observe(Err(skip), None);
         }
-        assert_eq!(replay.encapsulated(), &BTreeMap::from([("GRE", 2), ("MPLS", 1)]));
+        let found = &replay.found;
+        assert_eq!(found.encapsulated, BTreeMap::from([("GRE", 2), ("MPLS", 1)]));
         let flows: Vec<_> = replay
             .flows()
             .iter()
             .map(|flow| (flow.flow.source.port(), flow.counted, flow.ends, flow.quacks))
             .collect();
         assert_eq!(flows, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
-        assert_eq!((replay.over_limit(), replay.span()), (1, Duration::from_secs(4)));
-        let counters = replay.counters();
-        assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 1, 1));
-        assert_eq!(replay.cut(), 1);
+        assert_eq!((found.other_flows, replay.span()), (1, Duration::from_secs(4)));
+        assert_eq!((found.datagrams, found.malformed, found.fragments, found.cut), (6, 1, 1, 1));
     }
 
     #[test]
@@ -232,10 +213,9 @@ mod tests {
         let mut long = payload;
         long[0] |= 0x80;
         replay.observe(Ok(Datagram { flow, payload: &long[..24], len: 40 }), None);
-        let counters = replay.counters();
         // What shows no first byte may have a long header, and so is ignored.
-        assert_eq!((replay.cut(), replay.stats().counted, replay.stats().ignored), (1, 1, 3));
-        assert_eq!(counters.datagrams, 5);
+        assert_eq!((replay.stats().counted, replay.stats().ignored), (1, 3));
+        assert_eq!((replay.found.cut, replay.found.datagrams), (1, 5));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `sidekick-proxy replay`: prints the counts that the proxy would have of a capture file.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,8 +8,9 @@ use anyhow::Result;
 use serde::Serialize;
 use sidekick_protocol::Terms;
 
-use super::counter::Replay;
+use super::counter::{Found, Replay};
 use super::file::CaptureFile;
+use crate::monitor::text::table;
 use crate::runtime::clock;
 
 /// Flows that the text shows.
@@ -38,22 +38,12 @@ pub(crate) struct Settings {
 struct Outcome {
     /// All packets in the file.
     packets: u64,
-    /// UDP datagrams in these packets.
-    datagrams: u64,
+    #[serde(flatten)]
+    found: Found,
     /// Counted datagrams.
     counted: u64,
     /// Datagrams that do not count, such as QUIC handshake packets.
     ignored: u64,
-    /// Datagrams of flows beyond the limit.
-    other_flows: u64,
-    fragments: u64,
-    malformed: u64,
-    /// Packets of which the file lacks the headers, or the bytes that count.
-    cut: u64,
-    /// Packets inside each encapsulation that is not read, by its name.
-    encapsulated: BTreeMap<&'static str, u64>,
-    /// Datagrams that are too long for a wire, which the capturing machine has merged.
-    merged: u64,
     quacks: u64,
     /// Bytes of quACKs.
     bytes: u64,
@@ -110,12 +100,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         // The reader of the pipe closed it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         // The result covers the packets before the error.
-        _ => broken.map_or(Ok(()), |error| Err(error.into())),
+        _ => broken.map_or(Ok(()), Err),
     }
 }
 
 fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
-    let (counters, stats) = (replay.counters(), replay.stats());
+    let stats = replay.stats();
     let flow = |flow: &sidekick_protocol::SessionStatus| Flow {
         source: flow.flow.source.to_string(),
         destination: flow.flow.destination.to_string(),
@@ -126,15 +116,9 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
     };
     Outcome {
         packets: file.packets(),
-        datagrams: counters.datagrams,
+        found: replay.found.clone(),
         counted: stats.counted,
         ignored: stats.ignored,
-        other_flows: replay.over_limit(),
-        fragments: counters.fragments,
-        malformed: counters.malformed,
-        cut: replay.cut(),
-        encapsulated: replay.encapsulated().clone(),
-        merged: counters.unsplit,
         quacks: stats.quacks_sent,
         bytes: stats.bytes_sent,
         span_s: replay.span().as_secs_f64(),
@@ -145,11 +129,11 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
 }
 
 fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
-    let Outcome { packets, datagrams, counted, quacks, bytes, span_s, packet_ns, flows, .. } =
-        outcome;
+    let Outcome { packets, found, counted, quacks, bytes, span_s, packet_ns, flows, .. } = outcome;
     writeln!(
         out,
-        "{packets} packets in {span_s:.3} s, {datagrams} of them UDP, in {} flows",
+        "{packets} packets in {span_s:.3} s, {} of them UDP, in {} flows",
+        found.datagrams,
         flows.len()
     )?;
     writeln!(
@@ -158,56 +142,46 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     )?;
     for (number, what) in [
         (outcome.ignored, "do not count: a long header, too short, or a duplicate"),
-        (outcome.other_flows, "belong to flows beyond the limit of --flows"),
-        (outcome.fragments, "are fragments, which do not count"),
-        (outcome.malformed, "are malformed"),
+        (found.other_flows, "belong to flows beyond the limit of --flows"),
+        (found.fragments, "are fragments, which do not count"),
+        (found.malformed, "are malformed"),
         (
-            outcome.cut,
+            found.cut,
             "are cut before the bytes that count: capture 128 bytes of each (tcpdump -s 128)",
         ),
-        (outcome.merged, "were merged by the capturing machine, and count as one each"),
+        (found.merged, "were merged by the capturing machine, and count as one each"),
     ] {
         if number > 0 {
             writeln!(out, "{number} {what}")?;
         }
     }
-    for (name, number) in &outcome.encapsulated {
+    for (name, number) in &found.encapsulated {
         writeln!(out, "{number} are inside {name}, which is not read, and do not count")?;
     }
     if outcome.truncated {
         writeln!(out, "the file ends within a packet")?;
     }
-    let shown: Vec<_> = flows.iter().take(SHOWN).collect();
-    let width = |text: fn(&Flow) -> &String, title: &str| {
-        shown.iter().map(|flow| text(flow).len()).max().unwrap_or(0).max(title.len())
-    };
-    let (source, destination) =
-        (width(|flow| &flow.source, "source"), width(|flow| &flow.destination, "destination"));
-    if !shown.is_empty() {
-        writeln!(out)?;
-        writeln!(
-            out,
-            "{:source$}  {:destination$}  {:>10}  {:>8}  first     last",
-            "source", "destination", "counted", "quACKs"
-        )?;
+    let shown = flows.len().min(SHOWN);
+    if shown > 0 {
+        let headings = ["source", "destination", "counted", "quACKs", "first", "last"];
+        write!(out, "\n{}", table(&headings, "llrrll", flows.iter().take(SHOWN).map(row)))?;
     }
-    for flow in &shown {
-        let identifier = |id: Option<u32>| id.map_or("-".to_owned(), |id| format!("{id:08x}"));
-        writeln!(
-            out,
-            "{:source$}  {:destination$}  {:>10}  {:>8}  {:8}  {:8}",
-            flow.source,
-            flow.destination,
-            flow.counted,
-            flow.quacks,
-            identifier(flow.first),
-            identifier(flow.last)
-        )?;
-    }
-    if flows.len() > shown.len() {
-        writeln!(out, "and {} more: --json shows all", flows.len() - shown.len())?;
+    if flows.len() > shown {
+        writeln!(out, "and {} more: --json shows all", flows.len() - shown)?;
     }
     Ok(())
+}
+
+fn row(flow: &Flow) -> Vec<String> {
+    let identifier = |id: Option<u32>| id.map_or("-".to_owned(), |id| format!("{id:08x}"));
+    vec![
+        flow.source.clone(),
+        flow.destination.clone(),
+        flow.counted.to_string(),
+        flow.quacks.to_string(),
+        identifier(flow.first),
+        identifier(flow.last),
+    ]
 }
 
 /// A line on standard error, if that is a terminal.

@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod agent;
+mod lines;
 mod packaging;
 #[path = "../common/programs.rs"]
 #[allow(unreachable_pub, reason = "tests of daemons use this, too")]
 mod programs;
-mod proxy;
 mod replay;

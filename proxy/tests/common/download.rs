@@ -31,23 +31,33 @@ fn with_port(ip: &str, port: u16) -> SocketAddr {
 }
 
 /// The address as `ip` takes it, for a link. An IPv6 address is usable at once.
-fn prefix(ip: &str) -> String {
+pub fn prefix(ip: &str) -> String {
     if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") }
+}
+
+/// Lets this host forward packets.
+pub fn forward() {
+    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
+    }
 }
 
 /// Makes the proxy's host a router between `near0`, where clients are, and `far0`, where the server
 /// is. Returns the sockets of this many clients, and the server's.
 pub fn router(addresses: Addresses, clients: u16) -> (Vec<(UdpSocket, UdpSocket)>, UdpSocket) {
-    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-        std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
-    }
+    forward();
     let sockets = near(addresses, clients);
+    let server = far(addresses);
+    (sockets, server)
+}
+
+/// Creates the far link. Returns the server's socket.
+pub fn far(addresses: Addresses) -> UdpSocket {
     let (ours, theirs) = addresses.far;
-    let server = link("far0", (&prefix(ours), &prefix(theirs)), &[], move || {
+    link("far0", (&prefix(ours), &prefix(theirs)), &[], move || {
         run(&default_route(ours));
         bind(&with_port(theirs, 443).to_string())
-    });
-    (sockets, server)
+    })
 }
 
 /// Creates the near link. Returns the sockets of this many clients.
@@ -60,7 +70,7 @@ pub fn near(addresses: Addresses, clients: u16) -> Vec<(UdpSocket, UdpSocket)> {
     })
 }
 
-fn default_route(gateway: &str) -> String {
+pub fn default_route(gateway: &str) -> String {
     let family = if gateway.contains(':') { "-6" } else { "-4" };
     format!("ip {family} route add default via {gateway}")
 }

@@ -1,13 +1,15 @@
 //! Sockets, and a link to another host.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::sync::mpsc;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
+use sidekick_protocol::Terms;
 
-use super::{datagram, run};
+use super::{Daemon, Peer, datagram, run};
 
 pub fn bind(address: &str) -> UdpSocket {
     UdpSocket::bind(address).unwrap()
@@ -20,7 +22,7 @@ pub fn connected(address: &str, to: SocketAddr) -> UdpSocket {
 }
 
 /// Sends the numbered datagrams and returns them.
-pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: Range<u32>) -> Vec<Vec<u8>> {
     numbers
         .map(|number| {
             let datagram = datagram(number, 1200);
@@ -69,14 +71,50 @@ pub fn rename(from: &str, to: &str) {
     run(&format!("ip link set {to} up"));
 }
 
-/// A link from the proxy's host (10.9.0.1, on `near0`) to the sender's host (10.9.0.2). Returns two
-/// sockets of the sender: for its flow, and to the proxy.
-pub fn across_a_link() -> (UdpSocket, UdpSocket) {
-    across_a_prepared_link(&[])
-}
-
-/// As [`across_a_link`], after these command lines about the link.
-pub fn across_a_prepared_link(prepare: &[&str]) -> (UdpSocket, UdpSocket) {
+/// A link from the proxy's host (10.9.0.1, on `near0`) to the sender's host (10.9.0.2), after these
+/// command lines about it. Returns two sockets of the sender: for its flow, and to the proxy.
+pub fn across_a_link(prepare: &[&str]) -> (UdpSocket, UdpSocket) {
     let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"));
     link("near0", ("10.9.0.1/24", "10.9.0.2/24"), prepare, sockets)
+}
+
+/// A flow whose packets pass a proxy, and its session.
+pub struct Session {
+    pub flow: UdpSocket,
+    pub destination: SocketAddr,
+    pub peer: Peer,
+    /// Its receiver, on loopback.
+    _receiver: Option<UdpSocket>,
+}
+
+impl Session {
+    /// From one socket at this address of loopback to another, with a session at `proxy`.
+    pub fn on_loopback(host: &str, proxy: SocketAddr, terms: Terms) -> Self {
+        let any = format!("{host}:0");
+        let (flow, receiver) = (bind(&any), bind(&any));
+        let (port, destination) =
+            (flow.local_addr().unwrap().port(), receiver.local_addr().unwrap());
+        let peer = Peer::open(connected(&any, proxy), port, destination, terms);
+        Self { flow, destination, peer, _receiver: Some(receiver) }
+    }
+
+    /// From the sender's host to the host of a daemon with these flags.
+    pub fn across_a_link(flags: &str, terms: Terms) -> (Daemon, Self) {
+        let sockets = across_a_link(&[]);
+        let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
+        (daemon, Self::of(sockets, terms))
+    }
+
+    /// The same with these sockets of the sender, when the daemon runs.
+    pub fn of((flow, control): (UdpSocket, UdpSocket), terms: Terms) -> Self {
+        let destination = ([10, 9, 0, 1], 443).into();
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, terms);
+        Self { flow, destination, peer, _receiver: None }
+    }
+
+    /// Sends the numbered datagrams of the flow, and returns them.
+    pub fn send(&self, numbers: Range<u32>) -> Vec<Vec<u8>> {
+        send(&self.flow, self.destination, numbers)
+    }
 }

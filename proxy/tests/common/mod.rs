@@ -14,6 +14,7 @@ pub mod link;
 pub mod manager;
 mod namespace;
 mod programs;
+pub mod script;
 mod until;
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +30,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-pub use programs::{agent, assert_sentence, fails, proxy, ran};
+pub use programs::{agent, assert_fails, assert_sentence, fails, proxy, ran};
 use serde_json::Value;
 use sidekick_protocol::keys::{Initiator, Plain, Seal};
 use sidekick_protocol::wire::discovery::NONCE_LEN;

@@ -39,3 +39,12 @@ pub fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
         assert!(stderr.contains(part), "{part:?} in {stderr:?}");
     }
 }
+
+/// Runs a daemon that must fail to start, with code 1 and one sentence, which has these parts.
+/// Returns the sentence.
+pub fn assert_fails(command: &mut Command, parts: &[&str]) -> String {
+    let (status, stdout, stderr) = fails(command);
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert_sentence((&stdout, &stderr), parts);
+    stderr
+}

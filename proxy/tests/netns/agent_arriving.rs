@@ -2,15 +2,15 @@
 //! proxy.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::link::{bind, link};
-use crate::common::{Daemon, PATIENCE, fails, get, in_namespace, run};
+use crate::common::download::{V4, V6, default_route, far, forward, prefix};
+use crate::common::script::Script;
+use crate::common::{Daemon, PATIENCE, agent, assert_fails, in_namespace, run, status};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use serde_json::Value;
@@ -69,16 +69,14 @@ while True:
 "#;
 
 /// Begins a session of PPPoE on an interface. Its device has this address.
-fn pppoe(interface: &str, device: &str, ends: [&str; 2], address: &str) -> Child {
+fn pppoe(interface: &str, device: &str, ends: [&str; 2], address: &str) -> Script {
     run(&format!("ip link set {interface} address 02:00:00:00:00:0{}", ends[0]));
     run(&format!("ip link set {interface} up"));
-    let mut command = Command::new("python3");
-    command.args(["-c", PPPOE, interface, device]).args(ends).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let mut script = Script::start(PPPOE, &[interface, device, ends[0], ends[1]]);
+    script.hears();
     run(&format!("ip address add {} dev {device}", prefix(address)));
     run(&format!("ip link set {device} up"));
-    child
+    script
 }
 
 /// What is below IP between the agent's host and the proxy.
@@ -98,20 +96,13 @@ fn rtp(number: u16) -> Vec<u8> {
 /// A receiver's report about a call (RFC 3550, section 6.4.2).
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 9];
 
-/// The address as `ip` takes it, for a link. An IPv6 address is usable at once.
-fn prefix(ip: &str) -> String {
-    if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") }
-}
-
 /// The agent's host at the other end of the relay: its socket, and its agent.
 fn host(
     [ours, theirs]: [&'static str; 2],
     filter: &'static str,
     below: Below,
     arguments: &'static str,
-) -> (UdpSocket, Daemon, Option<Child>) {
-    let prefix =
-        |ip: &str| if ip.contains(':') { format!("{ip}/64 nodad") } else { format!("{ip}/24") };
+) -> (UdpSocket, Daemon, Option<Script>) {
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
     let there = thread::spawn(move || {
         // Only for this thread.
@@ -128,12 +119,11 @@ fn host(
             run(&format!("ip address add {} dev tap1", prefix(theirs)));
             run("ip link set tap1 up");
         }
-        let family = if ours.contains(':') { "-6" } else { "-4" };
-        run(&format!("ip {family} route add default via {ours}"));
+        run(&default_route(ours));
         let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
-        let mut agent = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-        agent.args("-i tap1 -v --json --metrics off".split(' ')).env_remove("RUST_LOG");
-        (socket, Daemon::begin(agent.args(arguments.split_whitespace())), session)
+        let agent =
+            Daemon::begin(&mut agent(&format!("-i tap1 -v --json --metrics off {arguments}")));
+        (socket, agent, session)
     });
     run(&format!("ip link set tap1 netns {}", told.recv().unwrap()));
     moved.send(()).unwrap();
@@ -149,26 +139,12 @@ fn call(
     below: Below,
     arguments: &'static str,
 ) -> (Vec<Vec<u8>>, Value, String) {
-    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-        std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
-    }
-    let (near, far) = if v6 {
-        (["fd09::1", "fd09::2"], ("fd08::1/64 nodad", "fd08::2/64 nodad"))
-    } else {
-        (["10.9.0.1", "10.9.0.2"], ("10.8.0.1/24", "10.8.0.2/24"))
-    };
-    let mut relay =
-        Command::new("python3").args(["-c", RELAY]).stdout(Stdio::piped()).spawn().unwrap();
-    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-    let server = link("far0", far, &[], move || {
-        let (family, gateway, own) = if v6 {
-            ("-6", "fd08::1", "[fd08::2]:443")
-        } else {
-            ("-4", "10.8.0.1", "10.8.0.2:443")
-        };
-        run(&format!("ip {family} route add default via {gateway}"));
-        bind(own)
-    });
+    forward();
+    let addresses = if v6 { V6 } else { V4 };
+    let near: [_; 2] = addresses.near.into();
+    let mut relay = Script::start(RELAY, &[]);
+    relay.hears();
+    let server = far(addresses);
     let session = (below == Below::Pppoe).then(|| pppoe("tap0", "ppp0", ["1", "2"], near[0]));
     if session.is_none() {
         run(&format!("ip address add {} dev tap0", prefix(near[0])));
@@ -197,10 +173,7 @@ fn call(
     };
     // The flow sends until the proxy keeps copies, if the agent requests any.
     let (begun, mut number) = (Instant::now(), 10_000);
-    let keeps = || -> bool {
-        let status: Value = serde_json::from_str(&get("127.0.0.1:9252", "/status").2).unwrap();
-        status["copies"]["sessions"].as_u64() > Some(0)
-    };
+    let keeps = || status("127.0.0.1:9252")["copies"]["sessions"].as_u64() > Some(0);
     while number < u16::MAX
         && begun.elapsed() < PATIENCE
         && (number < 10_050 || (arguments.is_empty() && !keeps()))
@@ -223,11 +196,7 @@ fn call(
     while receive(Duration::from_millis(200)).is_some() {}
     let ended = agent.stop();
     while receive(Duration::from_millis(1)).is_some() {}
-    drop(proxy);
-    for mut helper in [Some(relay), session, there].into_iter().flatten() {
-        helper.kill().unwrap();
-        helper.wait().unwrap();
-    }
+    drop((proxy, relay, session, there));
     run("ip link delete far0");
     got.retain(|number, _| *number < 10_000);
     let calls = got.into_values().collect();
@@ -288,14 +257,8 @@ fn an_agent_without_its_device_continues() {
 
         // Another interface has this name.
         run("ip link add other0 type veth peer name other1");
-        let agent = |arguments: &str| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-            command.args(["-i", "lo", "--metrics", "off"]).args(arguments.split_whitespace());
-            command
-        };
-        let (status, _, error) = fails(&mut agent("--tun other0"));
-        assert_eq!((status.code(), error.lines().count()), (Some(1), 1), "{error}");
-        assert!(error.contains("the interface other0 exists already"), "{error}");
+        let mut other = agent("-i lo --metrics off --tun other0");
+        assert_fails(&mut other, &["the interface other0 exists already"]);
 
         // Without the privilege, the agent warns that it has no default device. A named device is
         // an error.
@@ -308,7 +271,6 @@ fn an_agent_without_its_device_continues() {
         };
         let said = Daemon::begin(&mut unprivileged(&[])).stop().stderr;
         assert!(said.contains("no help for what arrives: cannot create"), "{said}");
-        let (_, _, error) = fails(&mut unprivileged(&["--tun", "mine0"]));
-        assert!(error.contains("CAP_NET_ADMIN"), "{error}");
+        assert_fails(&mut unprivileged(&["--tun", "mine0"]), &["CAP_NET_ADMIN"]);
     });
 }

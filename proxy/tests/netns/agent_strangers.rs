@@ -1,13 +1,13 @@
 //! Packets of strangers that a host receives or only sees. About flows in which the host itself has
 //! not sent, the agent sends nothing.
 
-use std::io::{Read, Write};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::common::link::link;
-use crate::common::{Daemon, in_namespace, run};
+use crate::common::script::Script;
+use crate::common::{Daemon, agent, in_namespace, run};
 use serde_json::Value;
 
 /// Sends packets of a call with gaps to the host with this hardware address, and to another one
@@ -44,31 +44,27 @@ for number in range(300):
     listen(0.005)
 listen(2)
 print(sent, flush=True)
+# The link ends with this.
+sys.stdin.read()
 "#;
 
 /// The datagrams that an agent's host sent while a stranger sent, and the agent's totals. `during`
 /// is called all the while with the socket to which some of the packets go.
 fn attacked(during: impl Fn(&UdpSocket)) -> (u64, Value) {
     let address = "ip link set near0 address 02:00:00:00:00:01";
-    let mut stranger = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[address], || {
-        let mut python = Command::new("python3");
-        python.args(["-c", STRANGER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
-    });
+    let mut stranger =
+        link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[address], || Script::start(STRANGER, &[]));
     // As under tcpdump. A bridge or a switch that floods shows such packets, too.
     run("ip link set near0 promisc on");
     let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-    command.args("-i near0 --json --metrics off".split(' ')).env_remove("RUST_LOG");
-    let agent = Daemon::begin(&mut command);
-    stranger.stdin.take().unwrap().write_all(b"begin\n").unwrap();
-    while stranger.try_wait().unwrap().is_none() {
+    let agent = Daemon::begin(&mut agent("-i near0 --json --metrics off"));
+    stranger.tell("begin");
+    while !stranger.has_word() {
         during(&socket);
         let _ = socket.recv(&mut [0; 2000]);
     }
-    let mut printed = String::new();
-    stranger.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-    (printed.trim().parse().unwrap(), agent.stop().summary())
+    (stranger.hears().parse().unwrap(), agent.stop().summary())
 }
 
 /// Sends a receiver's report about the call.

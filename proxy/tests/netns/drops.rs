@@ -1,12 +1,10 @@
 //! Packets that the kernel has no room for, or cannot describe: the proxy counts them as dropped,
 //! and no quACK is wrong because of them.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::link::{across_a_link, bind, connected, send};
+use crate::common::link::{Session, bind, connected, send};
+use crate::common::script::Script;
 use crate::common::{
     Daemon, PATIENCE, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run,
     status, status_until, until,
@@ -50,24 +48,19 @@ fn drops_of_the_capture_are_counted() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
             let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
-            let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-            let destination = sink.local_addr().unwrap();
-            let peer = Peer::open(
-                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
-                source.local_addr().unwrap().port(),
-                destination,
-                every_packets(1 << 15, 4),
-            );
+            let proxy = daemon.address_on("127.0.0.1");
+            let session = Session::on_loopback("127.0.0.1", proxy, every_packets(1 << 15, 4));
+            let peer = &session.peer;
             // An epoch that must end.
-            send(&source, destination, 9000..9001);
+            session.send(9000..9001);
             assert_eq!(peer.poll(4).count, 1, "by {capture}");
             daemon.hold();
-            let sent = send(&source, destination, 0..3000).len();
+            let sent = session.send(0..3000).len();
             daemon.signal(Signal::SIGCONT);
             // The proxy does not report sums that lack dropped packets.
             assert!(peer.new_epoch() > 1, "by {capture}");
             assert_eq!(peer.poll(2).count, 0, "by {capture}");
-            let more = send(&source, destination, 5000..5020);
+            let more = session.send(5000..5020);
             let report = peer.poll(3);
             assert_eq!((report.count, report.sums), (20, naive_sums(&more, 4)), "by {capture}");
             let summary = daemon.stop().summary();
@@ -110,18 +103,10 @@ fn quacks_are_right_during_a_flood() {
             {
                 let what =
                     format!("{capture}, trains of {train} of {len} bytes, held for {held} ms");
-                let (flow, control) = across_a_link();
-                let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-                let daemon = Daemon::start(&format!(
-                    "-i near0 --json --buffer 1 --metrics off --capture {capture}"
-                ));
-                control.connect("10.9.0.1:5252").unwrap();
-                let peer = Peer::open(
-                    control,
-                    4000,
-                    destination,
-                    Terms { threshold: 4, ..Terms::default() },
-                );
+                let flags = format!("--buffer 1 --metrics off --capture {capture}");
+                let terms = Terms { threshold: 4, ..Terms::default() };
+                let (daemon, Session { flow, destination, peer, .. }) =
+                    Session::across_a_link(&flags, terms);
                 setsockopt(&flow, sockopt::UdpGsoSegment, &i32::try_from(len).unwrap()).unwrap();
                 let mut sent: Vec<Vec<u8>> = Vec::new();
                 let send_train = |sent: &mut Vec<Vec<u8>>| {
@@ -197,35 +182,23 @@ for line in sys.stdin:
 #[test]
 fn a_stuck_ring_is_replaced_by_pnet() {
     in_namespace(|| {
-        let mut tap = Command::new("python3")
-            .args(["-c", TAP])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (mut to, mut from) =
-            (tap.stdin.take().unwrap(), BufReader::new(tap.stdout.take().unwrap()));
-        let mut line = String::new();
-        from.read_line(&mut line).unwrap();
+        let mut tap = Script::start(TAP, &[]);
+        tap.hears();
         run("ip link set tap0 up");
-        let mut write = |what: &str| {
-            writeln!(to, "{what}").unwrap();
-            from.read_line(&mut line).unwrap();
-        };
         let daemon = Daemon::start("-i tap0 --json --capture auto");
         let interface = || status("127.0.0.1:9252")["interfaces"][0].clone();
         let before = interface()["backend"].clone();
-        write("plain 100");
+        tap.ask("plain 100");
         let captured = |status: &Value| status["interfaces"][0]["captured"] == 100;
         status_until("127.0.0.1:9252", "captured", captured);
-        write("odd");
+        tap.ask("odd");
         // The new capture has counted more packets than there were at a time.
         until("replaced", || {
             let now = interface();
             if now["backend"] == "pnet" && now["captured"].as_u64() >= Some(50) {
                 return Ok(());
             }
-            write("plain 20");
+            tap.ask("plain 20");
             Err(now.to_string())
         });
         assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
@@ -233,7 +206,5 @@ fn a_stuck_ring_is_replaced_by_pnet() {
         if before == "ring" {
             assert!(ended.stderr.contains("the ring of tap0 is stuck"), "{ended:?}");
         }
-        drop(to);
-        tap.wait().unwrap();
     });
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::link::{across_a_link, bind, connected, link, send};
+use crate::common::link::{Session, bind, connected, link, send};
 use crate::common::{Daemon, Peer, every_packets, get, hello, in_namespace};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -21,17 +21,15 @@ const HELLOS: usize = 3000;
 fn a_flood_at_the_port_delays_no_quack() {
     in_namespace(|| {
         let daemon = Daemon::start("-i lo --json --metrics off");
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let port = source.local_addr().unwrap().port();
-        let control = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
-        // One socket receives all answers in their order.
-        setsockopt(&control, sockopt::RcvBufForce, &(16 << 20)).unwrap();
         let terms = Terms { every: Some(Duration::from_millis(1)), ..Terms::default() };
-        let peer = Peer::open(control, port, destination, terms);
+        let proxy = daemon.address_on("127.0.0.1");
+        let session = Session::on_loopback("127.0.0.1", proxy, terms);
+        let peer = &session.peer;
+        // One socket receives all answers in their order.
+        setsockopt(peer.socket(), sockopt::RcvBufForce, &(16 << 20)).unwrap();
         daemon.hold();
-        send(&source, destination, 0..5);
-        let flood = hello(port, destination);
+        session.send(0..5);
+        let flood = hello(session.flow.local_addr().unwrap().port(), session.destination);
         for _ in 0..HELLOS {
             peer.socket().send(&flood).unwrap();
         }
@@ -93,19 +91,16 @@ fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
 #[test]
 fn a_flood_at_the_port_delays_neither_counting_nor_the_end() {
     in_namespace(|| {
-        let (flow, control) = across_a_link();
-        let daemon = Daemon::start("-i near0 --json --metrics 127.0.0.1:9252");
-        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-        control.connect("10.9.0.1:5252").unwrap();
-        let peer = Peer::open(control, 4000, destination, every_packets(10, 20));
-        let (hello, stop) = (hello(4000, destination), AtomicBool::new(false));
+        let (daemon, session) =
+            Session::across_a_link("--metrics 127.0.0.1:9252", every_packets(10, 20));
+        let (hello, stop) = (hello(4000, session.destination), AtomicBool::new(false));
         let flooder = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
         setsockopt(&flooder, sockopt::UdpGsoSegment, &i32::try_from(hello.len()).unwrap()).unwrap();
         let summary = thread::scope(|scope| {
             scope.spawn(|| flood(&flooder, &hello, &stop));
             for round in 1..=100 {
-                send(&flow, destination, (round - 1) * 10..round * 10);
-                assert_eq!(u32::from(peer.count()), round * 10);
+                session.send((round - 1) * 10..round * 10);
+                assert_eq!(u32::from(session.peer.count()), round * 10);
             }
             assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
             let ended = daemon.stop();

@@ -1,6 +1,7 @@
 //! Copies for clients that ask for them: from the server past the proxy to the client.
 
 use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,14 +18,28 @@ const METRICS: &str = "127.0.0.1:9252";
 
 const KEEP: Option<Duration> = Some(Duration::from_millis(900));
 
-/// Downloads past a proxy with these flags, loses every seventh datagram, and gets it from the
-/// proxy. Returns the proxy's summary.
-fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
+/// A client of a proxy with these flags, and its server.
+fn session(addresses: Addresses, flags: &str) -> (Daemon, Client, UdpSocket) {
     let (mut sockets, server) = router(addresses, 1);
     let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
     let proxy = daemon.address_on(addresses.near.0);
     let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
     client.begin(&server);
+    (daemon, client, server)
+}
+
+/// Stops a proxy, and removes its links. Returns its summary.
+fn end(daemon: Daemon) -> serde_json::Value {
+    let summary = daemon.stop().summary();
+    run("ip link delete near0");
+    run("ip link delete far0");
+    summary
+}
+
+/// Downloads past a proxy with these flags, loses every seventh datagram, and gets it from the
+/// proxy. Returns the proxy's summary.
+fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
+    let (daemon, mut client, server) = session(addresses, flags);
     // A client may read a TAIL before the datagrams that it names. It then requests several of
     // them. Here the test alone makes requests.
     client.sender.set_fetching(false);
@@ -49,27 +64,26 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
     assert!(client.copies.len() as u64 <= client.sender.stats().repeats_requested);
     let set = |datagrams: Vec<Vec<u8>>| datagrams.into_iter().collect::<BTreeSet<_>>();
     assert!(set(client.copies.clone()) == set(lost), "byte for byte");
-    daemon.stop().summary()
+    end(daemon)
 }
 
+/// The threads of a proxy share the sources, and pnet copies as the ring does.
 #[test]
 fn a_lost_datagram_is_repeated_byte_for_byte() {
     in_namespace(|| {
-        let summary = download(V4, "");
-        assert!(summary["kept"].as_u64() >= Some(203), "{summary}");
-        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
-        assert_eq!(summary["uncopied"], 0, "{summary}");
+        for (addresses, flags) in [(V4, ""), (V6, "--threads 3"), (V4, "--capture pnet")] {
+            let summary = download(addresses, flags);
+            assert!(summary["kept"].as_u64() >= Some(203), "{flags}: {summary}");
+            assert!(summary["repeats"].as_u64() >= Some(30), "{flags}: {summary}");
+            assert_eq!(summary["uncopied"], 0, "{flags}: {summary}");
+        }
     });
 }
 
 /// Downloads datagrams of this length past a proxy with these flags, loses every ninth, and lets
 /// parity rebuild it. Returns the number of datagrams with parity that the proxy sent.
 fn protected(len: usize, flags: &str) -> u64 {
-    let (mut sockets, server) = router(V4, 1);
-    let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
-    let proxy = daemon.address_on(V4.near.0);
-    let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
-    client.begin(&server);
+    let (daemon, mut client, server) = session(V4, flags);
     client.loses = |datagram| name(datagram).is_multiple_of(9);
     client.sender.set_fetching(false);
     let protect = Protect::of(0.25, 30, Duration::from_millis(2));
@@ -93,44 +107,16 @@ fn protected(len: usize, flags: &str) -> u64 {
         client.run_until("rebuilt", |client| client.rebuilt.len() >= lost.len() - 3);
     }
     assert!(client.rebuilt.iter().all(|it| lost.contains(it)), "byte for byte");
-    daemon.stop().summary()["parity"].as_u64().unwrap()
+    end(daemon)["parity"].as_u64().unwrap()
 }
 
 #[test]
 fn parity_rebuilds_lost_datagrams_byte_for_byte() {
     in_namespace(|| {
         assert!(protected(1200, "") >= 45);
-    });
-}
-
-/// Their lists and their repair symbols have datagrams of their own.
-#[test]
-fn parity_of_long_datagrams_arrives() {
-    in_namespace(|| {
+        // Their lists and their repair symbols have datagrams of their own.
         assert!(protected(1440, "--parity auto") >= 90);
-    });
-}
-
-#[test]
-fn a_proxy_without_parity_sends_none() {
-    in_namespace(|| {
         assert_eq!(protected(1200, "--parity off"), 0);
-    });
-}
-
-#[test]
-fn copies_of_ipv6_go_through_several_threads() {
-    in_namespace(|| {
-        let summary = download(V6, "--threads 3");
-        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
-    });
-}
-
-#[test]
-fn pnet_copies_as_the_ring_does() {
-    in_namespace(|| {
-        let summary = download(V4, "--capture pnet");
-        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
     });
 }
 
@@ -157,11 +143,7 @@ fn a_proxy_without_copies_grants_none() {
 #[test]
 fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
     in_namespace(|| {
-        let (mut sockets, server) = router(V4, 1);
-        let daemon = Daemon::start("-i near0 --json");
-        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
-        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
-        client.begin(&server);
+        let (daemon, mut client, server) = session(V4, "");
         let mut sent: Vec<_> = (1..=20).map(|number| numbered(number, 1200)).collect();
         sent[19] = numbered(20, 77);
         setsockopt(&server, sockopt::UdpGsoSegment, &1200).unwrap();
@@ -178,11 +160,7 @@ fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
 #[test]
 fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
     in_namespace(|| {
-        let (mut sockets, server) = router(V4, 1);
-        let daemon = Daemon::start("-i near0 --json --keep 8M");
-        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
-        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
-        client.begin(&server);
+        let (daemon, mut client, server) = session(V4, "--keep 8M");
         let sent: Vec<_> = (1..=9).map(|number| numbered(number, 1000)).collect();
         for datagram in &sent {
             server.send_to(datagram, client.address()).unwrap();
@@ -245,11 +223,7 @@ fn a_client_without_a_proof_gets_no_copies() {
 #[test]
 fn datagrams_that_the_interface_s_queue_drops_are_not_kept() {
     in_namespace(|| {
-        let (mut sockets, server) = router(V4, 1);
-        let daemon = Daemon::start("-i near0 -i far0 --json");
-        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
-        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
-        client.begin(&server);
+        let (daemon, mut client, server) = session(V4, "-i far0");
         let sent: Vec<_> = (1..=3).map(|number| numbered(number, 1000)).collect();
         let send = |number: usize| server.send_to(&sent[number], client.address()).unwrap();
         send(0);
@@ -271,11 +245,8 @@ fn datagrams_that_the_interface_s_queue_drops_are_not_kept() {
 fn the_datagrams_of_a_full_capture_are_kept() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
-            let (mut sockets, server) = router(V4, 1);
-            let daemon = Daemon::start(&format!("-i near0 --json --buffer 1 --capture {capture}"));
-            let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
-            let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
-            client.begin(&server);
+            let flags = format!("--buffer 1 --capture {capture}");
+            let (daemon, mut client, server) = session(V4, &flags);
             daemon.hold();
             let begun = now();
             let sent: Vec<_> = (1..=6).map(|number| numbered(number, 1000)).collect();
@@ -288,10 +259,8 @@ fn the_datagrams_of_a_full_capture_are_kept() {
             daemon.signal(Signal::SIGCONT);
             client.request(&sent[3], &sent[5]);
             client.run_until("repeated", |client| client.copies.contains(&sent[4]));
-            let summary = daemon.stop().summary();
+            let summary = end(daemon);
             assert!(summary["uncopied"].as_u64() > Some(0), "{capture}: {summary}");
-            run("ip link delete near0");
-            run("ip link delete far0");
         }
     });
 }
@@ -307,11 +276,7 @@ for frame in sys.argv[1:]: link.send(bytes.fromhex(frame))
 #[test]
 fn datagrams_with_vlan_tags_are_kept() {
     in_namespace(|| {
-        let (mut sockets, server) = router(V4, 1);
-        let daemon = Daemon::start("-i near0 --json");
-        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
-        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
-        client.begin(&server);
+        let (daemon, mut client, _server) = session(V4, "");
         let sent: Vec<_> = (1..=3).map(|number| numbered(number, 64)).collect();
         let frames = sent.iter().map(|payload| {
             let tags = [0x81, 0, 0, 7, 0x81, 0, 0, 5, 0x08, 0x00];

@@ -9,7 +9,6 @@ mod random;
 
 mod agent;
 mod agent_arriving;
-mod agent_observe;
 mod agent_strangers;
 mod drops;
 mod flood;

@@ -2,13 +2,12 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::unix::net::UnixDatagram;
 
 use crate::common::link::{bind, connected, link, send};
+use crate::common::manager::Manager;
 use crate::common::{
     Daemon, PATIENCE, Peer, await_route_to_own, every_packets, in_namespace, naive_sums, proxy, run,
 };
-use nix::sys::signal::Signal;
 use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use sidekick_proxy::testing::RawSocket;
 
@@ -17,6 +16,26 @@ const SERVER: &str = "198.51.100.7:443";
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
+}
+
+/// The nonce of the marker with this number.
+fn nonce(number: u32) -> [u8; 16] {
+    u128::from(number).to_be_bytes()
+}
+
+/// The marker with this number.
+fn marker(number: u32, reply: Reply) -> [u8; MARKER_LEN] {
+    let mut marker = [0; MARKER_LEN];
+    Marker { handle: [7; 20], nonce: nonce(number), reply }.emit(&mut marker).unwrap();
+    marker
+}
+
+/// The answer that arrives at a socket, and where it comes from.
+fn answer_at(socket: &UdpSocket) -> (Answer, SocketAddr) {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 256];
+    let (len, from) = socket.recv_from(&mut buffer).unwrap();
+    (Answer::parse(&buffer[..len]).unwrap(), from)
 }
 
 /// The host on the near segment. It can forge addresses.
@@ -34,19 +53,13 @@ impl Host {
         link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], || {
             run("ip route add default via 10.9.0.1");
             let (flow, adjacent) = (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"));
-            for socket in [&flow, &adjacent] {
-                socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            }
             Self { forge: RawSocket::open().unwrap(), flow, adjacent, markers: 0 }
         })
     }
 
     fn mark(&mut self, from: SocketAddr, to: SocketAddr, reply: Reply) {
         self.markers += 1;
-        let mut marker = [0; MARKER_LEN];
-        let nonce = u128::from(self.markers).to_be_bytes();
-        Marker { handle: [7; 20], nonce, reply }.emit(&mut marker).unwrap();
-        self.forge.send(&marker, from, to, None).unwrap();
+        self.forge.send(&marker(self.markers, reply), from, to, None).unwrap();
     }
 
     /// Sends markers of its own until the proxy answers one. The proxy has then read all before it.
@@ -54,11 +67,9 @@ impl Host {
         let server = address(SERVER);
         for reply in [Reply::Adjacent(4001), Reply::Path] {
             self.mark(address("10.9.0.2:4000"), server, reply);
-            let mut buffer = [0; 256];
             let socket = if reply == Reply::Path { &self.flow } else { &self.adjacent };
-            let (len, from) = socket.recv_from(&mut buffer).unwrap();
-            let answer = Answer::parse(&buffer[..len]).unwrap();
-            assert_eq!(answer.nonce, u128::from(self.markers).to_be_bytes());
+            let (answer, from) = answer_at(socket);
+            assert_eq!(answer.nonce, nonce(self.markers));
             assert_eq!(from, if reply == Reply::Path { server } else { address("10.9.0.1:5252") });
         }
     }
@@ -125,23 +136,14 @@ fn a_new_address_of_the_proxy_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("proxy.toml");
         std::fs::write(&file, "interfaces = [\"near0\"]\n").unwrap();
-        let manager = UnixDatagram::bind(directory.path().join("manager")).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let manager = Manager::new(directory.path());
         let line = format!("--config {} --json", file.display());
-        let daemon =
-            Daemon::begin(proxy(&line).env("NOTIFY_SOCKET", directory.path().join("manager")));
-        let is_ready = || {
-            let mut said = [0; 128];
-            while !said.starts_with(b"READY=1") {
-                manager.recv(&mut said).unwrap();
-            }
-        };
-        is_ready();
+        let daemon = Daemon::begin(proxy(&line).env("NOTIFY_SOCKET", &manager.path));
+        assert_eq!(manager.hears(), "READY=1\n");
         run("ip address add 10.9.0.77/24 dev near0");
         let program = bind("10.9.0.77:53");
         // The proxy reads the addresses every second, and when it rereads its file.
-        daemon.signal(Signal::SIGHUP);
-        is_ready();
+        manager.reload(&daemon);
         host.is_answered();
         host.mark(address("10.9.0.77:53"), address(SERVER), Reply::Adjacent(53));
         host.is_answered();
@@ -211,7 +213,7 @@ fn flows_of_both_families_find_the_proxy_by_default() {
         run("ip address add 2001:db8:9::77/64 dev near0 nodad");
         await_route_to_own("2001:db8:9::1");
         await_route_to_own("2001:db8:9::77");
-        let (daemon, mut nonce) = (Daemon::start("-i near0 --json"), 0);
+        let (daemon, mut number) = (Daemon::start("-i near0 --json"), 0);
         // The host's namespace, and so the link, last as long as its sockets. When the proxy stops,
         // it sends a message to each of these peers.
         let mut peers = Vec::new();
@@ -219,16 +221,13 @@ fn flows_of_both_families_find_the_proxy_by_default() {
             FAMILIES.iter().zip(sockets)
         {
             let proxies = [ours, other].map(|ip| address(&format!("{ip}:5252")));
-            let (server, mut buffer, mut marker) = (address(server), [0; 256], [0; MARKER_LEN]);
+            let server = address(server);
             for (reply, socket) in [(Reply::Adjacent(4001), &adjacent), (Reply::Path, &flow)] {
-                nonce += 1;
-                socket.set_read_timeout(Some(PATIENCE)).unwrap();
-                Marker { handle: [7; 20], nonce: [nonce; 16], reply }.emit(&mut marker).unwrap();
-                flow.send_to(&marker, server).unwrap();
-                let (len, from) = socket.recv_from(&mut buffer).unwrap();
-                let answer = Answer::parse(&buffer[..len]).unwrap();
+                number += 1;
+                flow.send_to(&marker(number, reply), server).unwrap();
+                let (answer, from) = answer_at(socket);
                 assert!(proxies.contains(&answer.proxy), "{}", answer.proxy);
-                assert_eq!(answer.nonce, [nonce; 16]);
+                assert_eq!(answer.nonce, nonce(number));
                 assert_eq!(answer.flow.source, address(&format!("{host}:4000")));
                 assert_eq!(from, if reply == Reply::Path { server } else { answer.proxy });
             }
@@ -254,21 +253,14 @@ fn a_marker_on_loopback_is_answered() {
     in_namespace(|| {
         let daemon = Daemon::start("-i lo --json");
         let (flow, adjacent) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        adjacent.set_read_timeout(Some(PATIENCE)).unwrap();
-        let port = adjacent.local_addr().unwrap().port();
-        let mut marker = [0; MARKER_LEN];
-        Marker { handle: [7; 20], nonce: [1; 16], reply: Reply::Adjacent(port) }
-            .emit(&mut marker)
-            .unwrap();
+        let marker = marker(1, Reply::Adjacent(adjacent.local_addr().unwrap().port()));
         let sink = bind("127.0.0.1:0");
         let mut other = marker;
         other[29] += 1;
         for marker in [other, marker] {
             flow.send_to(&marker, sink.local_addr().unwrap()).unwrap();
         }
-        let mut buffer = [0; 256];
-        let len = adjacent.recv(&mut buffer).unwrap();
-        assert_eq!(Answer::parse(&buffer[..len]).unwrap().flow.source, flow.local_addr().unwrap());
+        assert_eq!(answer_at(&adjacent).0.flow.source, flow.local_addr().unwrap());
         drop(connected("127.0.0.1:0", daemon.address_on("127.0.0.1")));
         let summary = daemon.stop().summary();
         let counted = [&summary["markers"], &summary["markers_other_version"]];

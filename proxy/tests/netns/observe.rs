@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use crate::common::link::rename;
+use crate::common::link::{Session, rename};
 use crate::common::{
-    Daemon, PATIENCE, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number,
-    page_until, probe, proxy, run,
+    Daemon, PATIENCE, assert_fails, every_packets, exchange, get, in_namespace, number, page_until,
+    probe, proxy, run,
 };
 use sidekick_protocol::keys::SecretKey;
 use sidekick_protocol::wire::{Datagram, SessionNumber};
@@ -23,22 +23,12 @@ const METRICS: &str = "127.0.0.1:9252";
 
 /// A session of a flow on loopback. The flow has sent this many packets. The proxy has counted all,
 /// and has sent one quACK for them.
-fn session(packets: u16) -> (Peer, UdpSocket) {
-    let (source, control) =
-        (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    control.connect("127.0.0.1:5252").unwrap();
-    let destination = "127.0.0.1:9".parse().unwrap();
-    let peer = Peer::open(
-        control,
-        source.local_addr().unwrap().port(),
-        destination,
-        every_packets(packets, 4),
-    );
-    for number in 0..packets.into() {
-        source.send_to(&datagram(number, 1200), destination).unwrap();
-    }
-    assert_eq!(peer.report(|_| true).count, u32::from(packets));
-    (peer, source)
+fn session(packets: u16) -> Session {
+    let proxy = "127.0.0.1:5252".parse().unwrap();
+    let session = Session::on_loopback("127.0.0.1", proxy, every_packets(packets, 4));
+    session.send(0..packets.into());
+    assert_eq!(session.peer.report(|_| true).count, u32::from(packets));
+    session
 }
 
 #[test]
@@ -156,15 +146,16 @@ fn status_shows_a_session() {
         std::fs::write(&file, "interfaces = [\"lo\"]\nmetrics = \"127.0.0.1:9999\"\n").unwrap();
         let with_file = format!("--config {}", file.display());
         let daemon = Daemon::start(&with_file);
-        let (peer, source) = session(20);
+        let session = session(20);
         let text = |line: &str| {
             let output = proxy(line).output().unwrap();
             assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
         let shown = text(&format!("status {with_file}"));
-        let source = source.local_addr().unwrap().to_string();
-        let row = shown.lines().find(|line| line.contains(" 127.0.0.1:9 ")).unwrap();
+        let source = session.flow.local_addr().unwrap().to_string();
+        let destination = format!(" {} ", session.destination);
+        let row = shown.lines().find(|line| line.contains(&destination)).unwrap();
         // The proxy knows the source from captured packets.
         assert!(row.starts_with(&source), "{row}");
         assert_eq!(
@@ -173,7 +164,7 @@ fn status_shows_a_session() {
             "{row}"
         );
         for wanted in [
-            &peer.key.to_string(),
+            &session.peer.key.to_string(),
             "[::]:5252",
             "1 open, 1024 at most, 64 of one source",
             "counted 20",
@@ -191,19 +182,11 @@ fn status_shows_a_session() {
         assert_eq!(json["totals"]["counted"], 20, "{json}");
         daemon.stop();
 
-        let sentence = |line: &str| {
-            let (status, stdout, stderr) = fails(&mut proxy(line));
-            assert_eq!(
-                (status.code(), stdout.as_str(), stderr.lines().count()),
-                (Some(1), "", 1),
-                "{stderr}"
-            );
-            stderr
-        };
-        assert!(sentence("status").contains("no proxy answers at 127.0.0.1:9252: start it"));
-        assert!(sentence(&format!("status {with_file}")).contains("127.0.0.1:9999"));
+        assert_fails(&mut proxy("status"), &["no proxy answers at 127.0.0.1:9252: start it"]);
+        let with_file = format!("status {with_file}");
+        assert_fails(&mut proxy(&with_file), &["127.0.0.1:9999"]);
         std::fs::write(&file, "metrics = \"off\"\n").unwrap();
-        assert!(sentence(&format!("status {with_file}")).contains("metrics off"));
+        assert_fails(&mut proxy(&with_file), &["metrics off"]);
     });
 }
 
@@ -279,13 +262,7 @@ fn a_second_daemon_runs_without_metrics_by_default() {
             "-i lo --listen 127.0.0.1:0 --metrics 127.0.0.1:9252",
             "-i lo --metrics 127.0.0.2:9253",
         ] {
-            let (status, stdout, stderr) = fails(&mut proxy(line));
-            assert_eq!(
-                (status.code(), stdout.as_str(), stderr.lines().count()),
-                (Some(1), "", 1),
-                "{stderr}"
-            );
-            assert!(stderr.contains("in use") && stderr.contains("--metrics"), "{stderr}");
+            assert_fails(&mut proxy(line), &["in use", "--metrics"]);
         }
         assert_eq!(get(METRICS, "/health").0, 200);
         assert_eq!((first.stop().stderr.as_str(), quiet.stop().stderr.as_str()), ("", ""));

@@ -1,11 +1,10 @@
 //! Malformed and unusual frames on an interface with sessions. Each quACK covers the datagrams that
 //! the next hop would accept, and the capture continues.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::common::link::{across_a_prepared_link, connected};
+use crate::common::link::{Session, across_a_link, connected};
+use crate::common::script::Script;
 use crate::common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -24,42 +23,10 @@ for line in sys.stdin:
         print(error, flush=True)
 "#;
 
-struct Injector {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Injector {
-    fn start() -> Self {
-        let mut command = Command::new("python3");
-        let mut child = command
-            .args(["-c", INJECTOR])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (to, from) =
-            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, to, from }
-    }
-
-    /// Whether the kernel sends the frame.
-    fn send(&mut self, merging: [u8; 10], frame: &[u8]) -> bool {
-        let hex: String = merging.iter().chain(frame).map(|byte| format!("{byte:02x}")).collect();
-        writeln!(self.to, "{hex}").unwrap();
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "the injector has ended");
-        line == "sent\n"
-    }
-}
-
-impl Drop for Injector {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Whether the kernel sends the frame.
+fn inject(injector: &mut Script, merging: [u8; 10], frame: &[u8]) -> bool {
+    let hex: String = merging.iter().chain(frame).map(|byte| format!("{byte:02x}")).collect();
+    injector.ask(&hex) == "sent"
 }
 
 /// A frame under construction, with wrong values in its fields.
@@ -210,7 +177,7 @@ fn odd_frames_count_if_the_next_hop_accepts_them() {
         run("ip link add near0 mtu 65535 type veth peer name far0 mtu 65535");
         run("ip link set near0 up");
         run("ip link set far0 up");
-        let mut injector = Injector::start();
+        let mut injector = Script::start(INJECTOR, &[]);
         for (capture, threads) in [("ring", 1), ("pnet", 1), ("ring", 2)] {
             let daemon = Daemon::start(&format!(
                 "-i near0 --json --listen [::]:5252 --metrics off --threads {threads} --capture {capture}"
@@ -226,7 +193,7 @@ fn odd_frames_count_if_the_next_hop_accepts_them() {
                 let (mut counted, mut sent, mut held) = (Vec::new(), 0, 0);
                 for (token, (what, odd, counts)) in (2..).zip(oddities(destination.is_ipv6())) {
                     let (merging, frame) = odd.build(source, destination);
-                    if injector.send(merging, &frame) {
+                    if inject(&mut injector, merging, &frame) {
                         counted.extend(counts);
                         sent += 1;
                     } else {
@@ -254,14 +221,13 @@ fn the_datagrams_of_frames_merged_here_count_one_by_one() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
             // The proxy's end receives single datagrams, and merges them.
-            let (flow, control) = across_a_prepared_link(&[
+            let sockets = across_a_link(&[
                 "ethtool -K near0-peer tx-udp-segmentation off",
                 "ethtool -K near0 gro on rx-udp-gro-forwarding on",
             ]);
-            let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
             let daemon = Daemon::start(&format!("-i near0 --json --capture {capture}"));
-            control.connect("10.9.0.1:5252").unwrap();
-            let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+            let Session { flow, destination, peer, .. } =
+                Session::of(sockets, every_packets(1 << 15, 4));
             let mut sent = Vec::new();
             for (token, (len, last)) in
                 (2..).zip([(1200, 1200), (1200, 300), (8900, 8900), (1000, 40)])

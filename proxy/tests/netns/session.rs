@@ -1,9 +1,9 @@
 //! Sessions with the real daemon, over loopback and over a virtual Ethernet link.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use crate::common::link::{across_a_link, bind, connected, send};
+use crate::common::link::{Session, across_a_link, bind, connected, send};
 use crate::common::manager::Manager;
 use crate::common::{
     Daemon, PATIENCE, Peer, await_interface, datagram, every_packets, in_namespace, is_refused,
@@ -20,32 +20,22 @@ fn each_datagram_counts_once_on_loopback() {
     in_namespace(|| {
         // The proxy listens on every address. By default the kernel would not answer from this one.
         let daemon = Daemon::start("--interface lo --json");
-        for (host, any, proxy) in [
-            ("127.0.0.1", "127.0.0.1:0", "127.0.0.2:5252"),
-            ("127.0.0.9", "127.0.0.9:0", "127.0.0.1:5252"),
-        ] {
-            let (source, sink) = (bind(any), bind(any));
-            let destination = sink.local_addr().unwrap();
-            let port = source.local_addr().unwrap().port();
-            let peer = Peer::open(
-                connected(&format!("{host}:0"), proxy.parse().unwrap()),
-                port,
-                destination,
-                every_packets(30, 20),
-            );
+        for (host, proxy) in [("127.0.0.1", "127.0.0.2:5252"), ("127.0.0.9", "127.0.0.1:5252")] {
+            let session = Session::on_loopback(host, proxy.parse().unwrap(), every_packets(30, 20));
+            let Session { flow, destination, peer, .. } = &session;
             // Other flows, and datagrams whose form does not count.
-            send(&bind(any), destination, 900..910);
-            source.send_to(&[0xc0; 1200], destination).unwrap();
-            source.send_to(&[0x40; 24], destination).unwrap();
-            source.send_to(b"", destination).unwrap();
-            let first = send(&source, destination, 0..30);
+            send(&bind(&format!("{host}:0")), *destination, 900..910);
+            for other in [&[0xc0; 1200][..], &[0x40; 24], b""] {
+                flow.send_to(other, destination).unwrap();
+            }
+            let first = session.send(0..30);
             let report = peer.report(|_| true);
             assert_eq!((report.token, report.count), (0, 30));
             assert_eq!(report.sums, naive_sums(&first, 20));
             assert_eq!(report.first.to_be_bytes(), first[0][21..25]);
             assert_eq!(report.last.to_be_bytes(), first[29][21..25]);
 
-            let all = [first, send(&source, destination, 30..60)].concat();
+            let all = [first, session.send(30..60)].concat();
             let report = peer.report(|_| true);
             assert_eq!((report.count, report.sums), (60, naive_sums(&all, 20)));
             assert_eq!(peer.poll(77).count, 60);
@@ -69,21 +59,15 @@ fn each_datagram_counts_once_on_loopback() {
 fn a_poll_does_not_overtake_the_packets_before_it() {
     in_namespace(|| {
         let daemon = Daemon::start("--interface lo --json");
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let peer = Peer::open(
-            connected("127.0.0.1:0", "127.0.0.1:5252".parse().unwrap()),
-            source.local_addr().unwrap().port(),
-            destination,
-            every_packets(1 << 15, 20),
-        );
+        let proxy = daemon.address_on("127.0.0.1");
+        let session = Session::on_loopback("127.0.0.1", proxy, every_packets(1 << 15, 20));
         // From one processor, so that the kernel keeps the order.
         let mut one = CpuSet::new();
         one.set(sched_getcpu().unwrap()).unwrap();
         sched_setaffinity(Pid::from_raw(0), &one).unwrap();
         for burst in 1..=100 {
-            send(&source, destination, (burst - 1) * 100..burst * 100);
-            let report = peer.poll(u16::try_from(burst).unwrap());
+            session.send((burst - 1) * 100..burst * 100);
+            let report = session.peer.poll(u16::try_from(burst).unwrap());
             assert_eq!(report.count, burst * 100);
         }
         let summary = daemon.stop().summary();
@@ -95,36 +79,22 @@ fn a_poll_does_not_overtake_the_packets_before_it() {
 fn timed_quacks_need_no_poll_and_a_signal_sends_bye() {
     in_namespace(|| {
         let daemon = Daemon::start("--interface lo --listen [::]:5252 --json");
-        let (source, sink) = (bind("[::1]:0"), bind("[::1]:0"));
-        let destination = sink.local_addr().unwrap();
         let terms = Terms { every: Some(Duration::from_millis(5)), ..Terms::default() };
-        let peer = Peer::open(
-            connected("[::1]:0", "[::1]:5252".parse().unwrap()),
-            source.local_addr().unwrap().port(),
-            destination,
-            terms,
-        );
+        let v6 = Session::on_loopback("[::1]", daemon.address_on("::1"), terms);
         let mut sent = Vec::new();
         for number in 0..5 {
-            sent.extend(send(&source, destination, number..number + 1));
-            let report = peer.report(|report| report.count == number + 1);
+            sent.extend(v6.send(number..number + 1));
+            let report = v6.peer.report(|report| report.count == number + 1);
             assert_eq!((report.token, report.sums), (0, naive_sums(&sent, 20)));
         }
         // An IPv4 sender at the same IPv6 socket has an IPv4 flow.
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let v4 = Peer::open(
-            connected("127.0.0.1:0", "127.0.0.1:5252".parse().unwrap()),
-            source.local_addr().unwrap().port(),
-            destination,
-            terms,
-        );
-        let sent = send(&source, destination, 50..54);
-        assert_eq!(v4.report(|report| report.count == 4).sums, naive_sums(&sent, 20));
+        let v4 = Session::on_loopback("127.0.0.1", daemon.address_on("127.0.0.1"), terms);
+        let sent = v4.send(50..54);
+        assert_eq!(v4.peer.report(|report| report.count == 4).sums, naive_sums(&sent, 20));
 
         let ended = daemon.stop();
-        peer.wait_for_bye();
-        v4.wait_for_bye();
+        v6.peer.wait_for_bye();
+        v4.peer.wait_for_bye();
         assert_eq!(ended.summary()["counted"], 9, "{ended:?}");
     });
 }
@@ -198,22 +168,19 @@ fn a_changed_file_is_applied_without_losing_a_session() {
 #[test]
 fn the_datagrams_of_merged_frames_count_one_by_one() {
     in_namespace(|| {
-        let (flow, control) = across_a_link();
-        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        let (daemon, session) = Session::across_a_link("-v", every_packets(25, 20));
+        let Session { flow, destination, peer, .. } = &session;
         let sink = UdpSocket::bind(destination).unwrap();
-        let daemon = Daemon::start("--interface near0 --json -v");
-        control.connect("10.9.0.1:5252").unwrap();
-        let peer = Peer::open(control, 4000, destination, every_packets(25, 20));
 
         // Two trains of one frame each, the second with a shorter last datagram, and one datagram
         // alone.
-        setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
+        setsockopt(flow, sockopt::UdpGsoSegment, &1200).unwrap();
         let mut sent: Vec<Vec<u8>> = (0..24).map(|number| datagram(number, 1200)).collect();
         sent[23].truncate(100);
         flow.send_to(&sent[..12].concat(), destination).unwrap();
         flow.send_to(&sent[12..].concat(), destination).unwrap();
-        setsockopt(&flow, sockopt::UdpGsoSegment, &0).unwrap();
-        sent.extend(send(&flow, destination, 24..25));
+        setsockopt(flow, sockopt::UdpGsoSegment, &0).unwrap();
+        sent.extend(session.send(24..25));
 
         let report = peer.report(|_| true);
         assert_eq!((report.count, report.sums), (25, naive_sums(&sent, 20)));
@@ -237,22 +204,19 @@ fn the_datagrams_of_merged_frames_count_one_by_one() {
 #[test]
 fn counting_resumes_when_a_link_comes_up_again() {
     in_namespace(|| {
-        let (flow, control) = across_a_link();
-        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-        let daemon = Daemon::start("--interface near0 --json");
-        control.connect("10.9.0.1:5252").unwrap();
-        let peer = Peer::open(control, 4000, destination, every_packets(3, 4));
-        let mut sent = send(&flow, destination, 0..3);
+        let (daemon, session) = Session::across_a_link("", every_packets(3, 4));
+        let peer = &session.peer;
+        let mut sent = session.send(0..3);
         assert_eq!(peer.report(|_| true).count, 3);
         // The proxy notices that the link is down before it reads the last packet.
         daemon.hold();
-        sent.extend(send(&flow, destination, 3..4));
+        sent.extend(session.send(3..4));
         run("ip link set near0 down");
         daemon.signal(Signal::SIGCONT);
         await_interface(&daemon, "127.0.0.1:9252", false);
         run("ip link set near0 up");
         assert_eq!(peer.poll(2).count, 4);
-        sent.extend(send(&flow, destination, 4..7));
+        sent.extend(session.send(4..7));
         let report = peer.report(|report| report.token == 0);
         assert_eq!((report.count, report.sums), (7, naive_sums(&sent, 4)));
         let ended = daemon.stop();
@@ -268,22 +232,21 @@ fn counting_resumes_when_a_link_comes_up_again() {
 fn capture_resumes_when_an_interface_comes_back() {
     in_namespace(|| {
         for capture in ["ring", "pnet"] {
-            let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
+            let _sockets = across_a_link(&[]);
             let daemon =
                 Daemon::start(&format!("-i near0 -i lo --json -v --threads 2 --capture {capture}"));
             run("ip link delete near0");
-            let (flow, control) = across_a_link();
-            control.connect("10.9.0.1:5252").unwrap();
-            let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+            let session = Session::of(across_a_link(&[]), every_packets(1 << 15, 4));
+            let peer = &session.peer;
             let begun = Instant::now();
             let mut sent = Vec::new();
             while peer.poll(1).count == 0 {
                 assert!(begun.elapsed() < PATIENCE, "nothing was counted by {capture}");
                 let number = u32::try_from(sent.len()).unwrap();
-                sent.extend(send(&flow, destination, number..number + 1));
+                sent.extend(session.send(number..number + 1));
             }
             let number = u32::try_from(sent.len()).unwrap();
-            sent.extend(send(&flow, destination, number..number + 9));
+            sent.extend(session.send(number..number + 9));
             // From the first packet that was counted, all are. A poll can overtake packets in the
             // kernel, so that the latest are missing at first.
             let counted = loop {
@@ -296,7 +259,7 @@ fn capture_resumes_when_an_interface_comes_back() {
                 // An epoch may have begun that has few of these packets.
                 if report.count <= 9 {
                     let number = u32::try_from(sent.len()).unwrap();
-                    sent.extend(send(&flow, destination, number..number + 1));
+                    sent.extend(session.send(number..number + 1));
                 }
             };
             let ended = daemon.stop();
@@ -316,17 +279,14 @@ fn capture_resumes_when_an_interface_comes_back() {
 #[test]
 fn counting_goes_on_after_a_short_break_of_a_link() {
     in_namespace(|| {
-        let (flow, control) = across_a_link();
-        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-        let daemon = Daemon::start("--interface near0 --json");
-        control.connect("10.9.0.1:5252").unwrap();
-        let peer = Peer::open(control, 4000, destination, every_packets(3, 4));
+        let (daemon, session) = Session::across_a_link("", every_packets(3, 4));
+        let peer = &session.peer;
         daemon.hold();
         run("ip link set near0 down");
         run("ip link set near0 up");
         daemon.signal(Signal::SIGCONT);
         assert_eq!(peer.poll(2).count, 0);
-        let sent = send(&flow, destination, 0..3);
+        let sent = session.send(0..3);
         let report = peer.report(|report| report.token == 0);
         assert_eq!((report.count, report.sums), (3, naive_sums(&sent, 4)));
         let ended = daemon.stop();
@@ -342,13 +302,14 @@ fn threads_share_the_sources() {
             let line =
                 format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");
             let daemon = Daemon::start(&line);
-            let served = (1..=12).map(|last| {
-                let (host, proxy, sink) =
-                    (format!("127.0.1.{last}:0"), "127.0.0.1:5252", "127.0.0.1:9");
-                run_session(&host, proxy, sink)
-            });
-            assert_eq!(served.sum::<u32>(), 12 * 20);
-            assert_eq!(run_session("[::1]:0", "[::1]:5252", "[::1]:9"), 20);
+            let hosts = (1..=12).map(|last| (format!("127.0.1.{last}"), "127.0.0.1"));
+            for (host, proxy) in hosts.chain([("[::1]".to_owned(), "::1")]) {
+                let proxy = daemon.address_on(proxy);
+                let session = Session::on_loopback(&host, proxy, every_packets(20, 7));
+                let sent = session.send(0..20);
+                let report = session.peer.report(|_| true);
+                assert_eq!((report.count, report.sums), (20, naive_sums(&sent, 7)), "{host}");
+            }
             let ended = daemon.stop();
             assert_eq!(ended.summary()["counted"], 13 * 20, "{ended:?}");
             assert_eq!(ended.summary()["sessions"], 13, "{ended:?}");
@@ -363,16 +324,12 @@ fn threads_share_the_sources() {
 fn what_leaves_is_not_captured() {
     in_namespace(|| {
         for threads in [1, 2] {
-            let (flow, control) = across_a_link();
-            let daemon =
-                Daemon::start(&format!("-i near0 --json --threads {threads} --metrics off"));
-            control.connect("10.9.0.1:5252").unwrap();
-            let peer =
-                Peer::open(control, 4000, "10.9.0.1:9".parse().unwrap(), every_packets(1, 4));
+            let flags = format!("--threads {threads} --metrics off");
+            let (daemon, session) = Session::across_a_link(&flags, every_packets(1, 4));
             send(&bind("10.9.0.1:0"), "10.9.0.2:9".parse().unwrap(), 0..200);
             // The proxy captures what arrives after it, even the same datagram.
-            send(&flow, "10.9.0.1:9".parse().unwrap(), 0..1);
-            assert_eq!(peer.count(), 1);
+            session.send(0..1);
+            assert_eq!(session.peer.count(), 1);
             let ended = daemon.stop();
             let captured = ended.summary()["captured"].as_u64().unwrap();
             let told = ended.stderr.contains("also captures what leaves");
@@ -383,19 +340,4 @@ fn what_leaves_is_not_captured() {
             run("ip link delete near0");
         }
     });
-}
-
-/// Sends a flow of twenty packets, and returns how many of them the proxy has counted.
-fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
-    let (source, destination) = (bind(host), destination.parse().unwrap());
-    let control = connected(
-        &SocketAddr::new(source.local_addr().unwrap().ip(), 0).to_string(),
-        proxy.parse().unwrap(),
-    );
-    let peer =
-        Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(20, 7));
-    let sent = send(&source, destination, 0..20);
-    let report = peer.report(|_| true);
-    assert_eq!(report.sums, naive_sums(&sent, 7));
-    report.count
 }

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
+use crate::common::link::Session;
+use crate::common::manager::Manager;
 use crate::common::{
-    Daemon, PATIENCE, Peer, assert_sentence, datagram, every_packets, fails, in_namespace,
-    page_until, probe, proxy, run, without_ipv6,
+    Daemon, PATIENCE, assert_fails, every_packets, in_namespace, page_until, probe, proxy, run,
+    without_ipv6,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -48,9 +49,8 @@ fn a_line_for_the_journal_has_no_time() {
 #[test]
 fn an_error_about_an_unknown_interface_lists_those_that_exist() {
     in_namespace(|| {
-        let (status, stdout, stderr) = fails(&mut proxy("--interface nonesuch0"));
-        assert_eq!(status.code(), Some(1));
-        assert_sentence((&stdout, &stderr), &["no interface nonesuch0", "this machine has lo"]);
+        let parts = ["no interface nonesuch0", "this machine has lo"];
+        assert_fails(&mut proxy("--interface nonesuch0"), &parts);
     });
 }
 
@@ -76,10 +76,8 @@ fn a_missing_privilege_is_named_with_its_remedy() {
         let program = env!("CARGO_BIN_EXE_sidekick-proxy");
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--", program, "-i", "lo"]);
-        let (status, stdout, stderr) = fails(&mut command);
-        assert_eq!(status.code(), Some(1));
         let remedy = format!("setcap cap_net_raw+ep {program}");
-        assert_sentence((&stdout, &stderr), &["CAP_NET_RAW", "root", &remedy]);
+        assert_fails(&mut command, &["CAP_NET_RAW", "root", &remedy]);
     });
 }
 
@@ -87,9 +85,7 @@ fn a_missing_privilege_is_named_with_its_remedy() {
 fn a_port_in_use_is_named() {
     in_namespace(|| {
         let taken = UdpSocket::bind("127.0.0.1:5252").unwrap();
-        let (status, stdout, stderr) = fails(&mut proxy("--interface lo"));
-        assert_eq!(status.code(), Some(1));
-        assert_sentence((&stdout, &stderr), &["5252", "in use", "--listen"]);
+        assert_fails(&mut proxy("--interface lo"), &["5252", "in use", "--listen"]);
         drop(taken);
         Daemon::start("--interface lo").stop();
     });
@@ -124,19 +120,12 @@ fn each_terminating_signal_ends_the_proxy_in_order() {
 fn a_service_manager_is_notified() {
     in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("manager");
-        let manager = UnixDatagram::bind(&path).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        let hears = || {
-            let mut said = [0; 64];
-            let len = manager.recv(&mut said).unwrap();
-            String::from_utf8(said[..len].to_vec()).unwrap()
-        };
-        let mut daemon =
-            Daemon::begin(proxy("-i lo --listen 127.0.0.1:0").env("NOTIFY_SOCKET", &path));
-        assert_eq!(hears(), "READY=1\n");
+        let manager = Manager::new(directory.path());
+        let mut command = proxy("-i lo --listen 127.0.0.1:0");
+        let mut daemon = Daemon::begin(command.env("NOTIFY_SOCKET", &manager.path));
+        assert_eq!(manager.hears(), "READY=1\n");
         daemon.signal(Signal::SIGTERM);
-        assert_eq!(hears(), "STOPPING=1\n");
+        assert_eq!(manager.hears(), "STOPPING=1\n");
         assert_eq!(daemon.wait().status.code(), Some(0));
     });
 }
@@ -166,9 +155,8 @@ fn an_unusable_key_file_is_named() {
             (&open, remedy.as_str()),
             (&folder, "is a directory: add a file name for the key"),
         ] {
-            let (status, stdout, stderr) = fails(&mut proxy(&format!("-i lo --key {key}")));
-            assert_eq!(status.code(), Some(1));
-            assert_sentence((&stdout, &stderr), &[key, sentence]);
+            let command = format!("-i lo --key {key}");
+            let stderr = assert_fails(&mut proxy(&command), &[key, sentence]);
             let checked = check(key);
             assert_eq!(checked.status.code(), Some(1));
             assert_eq!(String::from_utf8(checked.stderr).unwrap(), stderr);
@@ -187,33 +175,20 @@ fn a_proxy_continues_when_its_output_cannot_be_written() {
     in_namespace(|| {
         let full = || File::options().write(true).open("/dev/full").unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("manager");
-        let manager = UnixDatagram::bind(&path).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let manager = Manager::new(directory.path());
         let mut command = proxy("-i lo --listen 127.0.0.1:5252 -vvv");
         let mut daemon = command
-            .env("NOTIFY_SOCKET", &path)
+            .env("NOTIFY_SOCKET", &manager.path)
             .stdout(full())
             .stderr(full())
             .spawn()
             .expect("a process");
-        let mut said = [0; 64];
-        assert_eq!(manager.recv(&mut said).unwrap(), "READY=1\n".len());
+        assert_eq!(manager.hears(), "READY=1\n");
 
-        let (source, control) =
-            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-        control.connect("127.0.0.1:5252").unwrap();
-        let destination = "127.0.0.1:9".parse().unwrap();
-        let peer = Peer::open(
-            control,
-            source.local_addr().unwrap().port(),
-            destination,
-            every_packets(9, 4),
-        );
-        for number in 0..9 {
-            source.send_to(&datagram(number, 1200), destination).unwrap();
-        }
-        assert_eq!(peer.report(|_| true).count, 9);
+        let proxy_address = "127.0.0.1:5252".parse().unwrap();
+        let session = Session::on_loopback("127.0.0.1", proxy_address, every_packets(9, 4));
+        session.send(0..9);
+        assert_eq!(session.peer.report(|_| true).count, 9);
         kill(Pid::from_raw(daemon.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
         assert_eq!(daemon.wait().unwrap().code(), Some(0));
         let status = proxy("-i nonesuch0").stdout(full()).stderr(full()).status().unwrap();
@@ -242,9 +217,8 @@ fn a_kernel_without_ipv6_gets_a_port_of_ipv4() {
         // The kernel chooses an agent's port, here of IPv4.
         let agent = env!("CARGO_BIN_EXE_sidekick-agent");
         Daemon::begin(&mut without_ipv6(agent, "-i lo --metrics off")).stop();
-        let (status, stdout, stderr) = fails(&mut command("-i lo --listen [::]:5252"));
-        assert_eq!(status.code(), Some(1));
-        assert_sentence((&stdout, &stderr), &["cannot listen on [::]:5252"]);
+        let parts = ["cannot listen on [::]:5252"];
+        assert_fails(&mut command("-i lo --listen [::]:5252"), &parts);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml");
         let checked = command(&format!("check {file}")).output().unwrap();
         let settings = String::from_utf8(checked.stdout).unwrap();

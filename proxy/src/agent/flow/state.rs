@@ -1,4 +1,4 @@
-//! What the operator reads about a flow: whether it is helped, and if not, why.
+//! Whether a flow is helped now, and if not, why; and what the operator reads about that.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,52 @@ use sidekick_protocol::{Assistance, Handling, Reason};
 use super::super::journal::{RESTS, Withheld};
 use super::HelpedFlow;
 
+/// A repair that is late by more than this part of the round trip is no help. Loss detection by
+/// time allows an eighth (RFC 9002, section 6.1.2). Senders allow more once they find losses
+/// spurious.
+const REPAIR_SHARE: u32 = 5;
+/// The longest near RTT for a flow that has not shown its round trip: a fifth of a path of 65 ms.
+const UNKNOWN_FAR: Duration = Duration::from_millis(13);
+/// The longest near RTT for a flow whose receiver waits for late packets.
+const WAITING_FAR: Duration = Duration::from_millis(80);
+
 impl HelpedFlow {
+    /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
+    pub(in super::super) fn withheld(&self, now: Instant) -> Option<Withheld> {
+        if self.is_unbelieved {
+            return Some(Withheld::Unbelieved);
+        }
+        if self.congested_until.is_some_and(|until| now < until) {
+            return Some(Withheld::Congested);
+        }
+        let Some(near) = self.near() else { return Some(Withheld::Unmeasured) };
+        (near > self.longest_near(near)).then_some(Withheld::Far)
+    }
+
+    /// The longest near RTT with which repairs are in time.
+    fn longest_near(&self, near: Duration) -> Duration {
+        match self.round_trip.get(near) {
+            _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
+            // Anyone can send what looks like an answer, and would end the help.
+            Some(rtt) if self.round_trip.certain(near).is_none() => {
+                UNKNOWN_FAR.max(rtt / REPAIR_SHARE)
+            }
+            Some(rtt) => rtt / REPAIR_SHARE,
+            None => UNKNOWN_FAR,
+        }
+    }
+
+    /// The near RTT without a queue: a queue is a reason of its own.
+    fn near(&self) -> Option<Duration> {
+        let queue = self.sender.near_queueing().unwrap_or_default();
+        Some(self.sender.near_rtt()?.saturating_sub(queue))
+    }
+
+    /// The whole path's round trip, if the flow showed it.
+    pub(in super::super) fn rtt(&self) -> Option<Duration> {
+        self.round_trip.get(self.near().unwrap_or_default())
+    }
+
     /// The longest near RTT with which repairs are in time, once the near RTT is measured.
     pub(in super::super) fn near_most(&self) -> Option<Duration> {
         self.near().map(|near| self.longest_near(near))

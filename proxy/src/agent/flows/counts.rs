@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::flow::HelpedFlow;
 use super::super::report::{FlowReport, Totals};
-use super::{Agent, Entry};
+use super::{Agent, Entry, Limits};
 
 /// How long the state of flows without a proxy mentions answers along other paths.
 const STRAYS: Duration = Duration::from_secs(300);
@@ -13,12 +13,17 @@ const STRAYS: Duration = Duration::from_secs(300);
 impl Agent {
     /// The totals now.
     pub(in super::super) fn totals(&self) -> Totals {
-        let mut totals = self.work.totals;
-        totals.unsent += self.work.outbox.refused;
+        let mut totals = self.common.totals;
+        totals.unsent += self.common.outbox.refused;
         for helped in self.helped() {
             totals.add(helped.sender.stats());
         }
         totals
+    }
+
+    /// The limits now.
+    pub(in super::super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub(super) fn helped(&self) -> impl Iterator<Item = &HelpedFlow> {

@@ -96,7 +96,7 @@ impl Agent {
             self.end(slowest, REPLACES, now);
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 helped.ask_again(now);
-                self.work.settle(helped, now);
+                self.common.settle(helped, now);
             }
         }
     }
@@ -104,7 +104,7 @@ impl Agent {
     /// Whether there is room for another flow with too few packets, perhaps because the agent
     /// forgets one of them. `arrives`: the flow begins with an arriving packet.
     pub(super) fn has_room(&mut self, arrives: bool, now: Instant) -> bool {
-        let Self { flows, unhelped, unhelped_arriving, work, .. } = self;
+        let Self { flows, unhelped, unhelped_arriving, common, .. } = self;
         let (list, most) =
             if arrives { (unhelped_arriving, CANDIDATES_ARRIVING) } else { (unhelped, CANDIDATES) };
         if list.len() < most {
@@ -136,7 +136,7 @@ impl Agent {
             if let Some(forgotten) = place.and_then(|place| oldest.remove(place)) {
                 let was = flows.remove(&forgotten);
                 let is_early = |was: &Entry| matches!(was, Entry::Candidate(it) if !it.was_left);
-                work.totals.forgotten += u64::from(was.as_ref().is_some_and(is_early));
+                common.totals.forgotten += u64::from(was.as_ref().is_some_and(is_early));
             }
         }
         let has_room = list.len() + oldest.len() < most;

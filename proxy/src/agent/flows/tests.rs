@@ -1,6 +1,8 @@
 //! The agent beside a proxy, in virtual time.
 
 mod arriving;
+mod handshake;
+mod messages;
 mod named;
 mod net;
 mod room;
@@ -13,6 +15,7 @@ use super::*;
 use crate::agent::journal::Withheld;
 use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
+use handshake::initial;
 use net::*;
 pub(in crate::agent) use net::{encrypted, random};
 
@@ -227,37 +230,6 @@ fn a_packet_shown_by_two_interfaces_counts_once() {
     }
 }
 
-#[test]
-fn without_loss_only_markers_and_messages_are_sent() {
-    let mut net = Net::new(limits(), MS, 0);
-    net.stream(flow(4000), 1000);
-    let totals = net.agent.totals();
-    assert_eq!((totals.lost, totals.resent), (0, 0));
-    assert!(totals.markers <= 6 && totals.messages < 40, "{totals:?}");
-}
-
-/// What passes each time.
-type Each<'a> = &'a dyn Fn(&mut Net, u16);
-
-#[test]
-fn one_loss_causes_no_polls_for_ever() {
-    let mut net = Net::new(limits(), MS, 0);
-    net.stream(flow(4000), 300);
-    net.loss_percent = 100;
-    net.send_next(flow(4000));
-    net.loss_percent = 0;
-    // The reports of the terms, and the polls, end some time after the loss.
-    let seconds = |net: &mut Net, count: usize| {
-        let before = net.agent.totals().messages + net.answers;
-        net.stream(flow(4000), count * 1000);
-        net.agent.totals().messages + net.answers - before
-    };
-    assert!(seconds(&mut net, 5) > 500);
-    seconds(&mut net, 15);
-    let quiet = seconds(&mut net, 10);
-    assert!(quiet <= 200, "{quiet}");
-}
-
 /// A stranger, or the destination, can send what looks like packets of any protocol.
 #[test]
 fn arrivals_do_not_make_a_plain_flow_one_that_bears_markers() {
@@ -271,198 +243,6 @@ fn arrivals_do_not_make_a_plain_flow_one_that_bears_markers() {
         }
         assert_eq!((net.agent.totals().markers, net.agent.counts().0), (0, 0));
     }
-}
-
-/// Messages of the agent and of the proxy in a minute without loss.
-fn messages_of(spacing: Duration, each: impl Fn(&mut Net, u16)) -> [u64; 2] {
-    let mut net = Net::call(flow(4000), limits(), |number| arriving::rtp(1, number));
-    let packets = u16::try_from(60_000 / spacing.as_millis()).unwrap();
-    let count = |net: &Net| {
-        let totals = net.agent.totals();
-        [totals.messages + totals.markers, net.answers]
-    };
-    let mut before = [0; 2];
-    for number in 0..packets + 100 {
-        each(&mut net, number);
-        net.run(spacing);
-        if number == 99 {
-            before = count(&net);
-        }
-    }
-    let [after_agent, after_proxy] = count(&net);
-    [after_agent - before[0], after_proxy - before[1]]
-}
-
-#[test]
-fn without_loss_few_messages_accompany_the_packets() {
-    let up = |net: &mut Net, number| net.send(flow(4000), &arriving::rtp(2, number));
-    let down = |net: &mut Net, number| net.send_here(flow(4000), &arriving::rtp(1, number));
-    let encrypted = |net: &mut Net, _: u16| drop(net.send_next(flow(4001)));
-    // Behind each tenth packet of a call comes one without a number.
-    let control = |net: &mut Net, number: u16| {
-        net.send_here(flow(4000), &arriving::rtp(1, number));
-        if number.is_multiple_of(10) {
-            let mut report = arriving::rtp(1, number);
-            report[1] = 200;
-            net.send_here(flow(4000), &report);
-        }
-    };
-    let kinds: [Each<'_>; 4] = [&up, &down, &encrypted, &control];
-    for (kind, each) in kinds.into_iter().enumerate() {
-        for spacing in [1, 3, 20, 50, 200] {
-            // Two in a hundred packets, or two in a second.
-            let most = if spacing <= 20 { 60_000 / spacing / 50 } else { 120 };
-            let [agent, proxy] = messages_of(Duration::from_millis(spacing), each);
-            // Where packets come in bursts, the proxy also reports the silences between them.
-            let proxy = if kind == 3 { 0 } else { proxy };
-            assert!(agent + proxy <= most, "{kind} {spacing}: {agent} + {proxy}");
-        }
-    }
-}
-
-#[test]
-fn losses_are_repaired_although_few_messages_come_before() {
-    for spacing in [1, 20] {
-        let mut net = Net::new(limits(), MS, 0);
-        let missing = |net: &mut Net, count: u32| {
-            let sent = (0..count).map(|_| {
-                let sent = net.send_next(flow(4000));
-                net.run(spacing * MS);
-                sent
-            });
-            let sent: Vec<_> = sent.collect();
-            sent.iter().filter(|payload| !net.passed.contains(*payload)).count()
-        };
-        assert_eq!(missing(&mut net, 2000), 0);
-        net.loss_percent = 1;
-        let missing = missing(&mut net, 4000);
-        // The first one is detected late.
-        assert!(missing <= 2, "{missing}: {:?}", net.agent.totals());
-    }
-}
-
-#[test]
-fn a_repair_that_would_be_late_is_not_sent() {
-    for (near, whole, repairs) in [(2, 100, true), (9, 100, true), (11, 100, false)] {
-        let mut net = Net::new(limits(), near * MS, 0);
-        net.send(flow(4000), &[&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1194]].concat());
-        net.run(whole * MS);
-        net.answer(flow(4000), &[0x40; 50]);
-        net.stream(flow(4000), 300);
-        let handshake = net.agent.totals().resent;
-        net.loss_percent = 5;
-        net.stream(flow(4000), 1000);
-        let totals = net.agent.totals();
-        assert!(totals.lost > 20, "{totals:?}");
-        assert_eq!(totals.resent > handshake, repairs, "{near} of {whole}: {totals:?}");
-        assert_eq!(totals.withheld_far > 0, !repairs, "{near} of {whole}: {totals:?}");
-    }
-}
-
-/// An Initial packet of QUIC (RFC 9000, section 17.2.2), with this end.
-fn initial(end: u8) -> Vec<u8> {
-    [&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1190], &[end; 4]].concat()
-}
-
-#[test]
-fn a_handshake_that_no_proxy_counted_is_sent_again() {
-    for lost in [0, 100] {
-        let mut net = Net::new(limits(), MS, 0);
-        for number in [1, 2] {
-            // The marker behind it arrives.
-            net.loss_percent = lost;
-            net.programs.insert(flow(4000));
-            net.leave(0, framed(0, flow(4000), &initial(number)));
-            net.loss_percent = 0;
-            net.drain();
-        }
-        // The marker, its answer, and the repair.
-        net.run(4 * MS);
-        assert!([1, 2].iter().all(|number| net.passed.contains(&initial(*number))), "{lost} %");
-        net.run(500 * MS);
-        assert_eq!(net.agent.totals().resent, 2, "once each, lost or not");
-    }
-    // Without a proxy the agent repeats no handshake.
-    let mut net = Net::new(limits(), MS, 100);
-    net.send(flow(4000), &initial(1));
-    net.run(500 * MS);
-    assert_eq!(net.agent.totals().resent, 0);
-}
-
-/// If the operator names the proxy, the agent asks it at once, and does not wait for its answer.
-#[test]
-fn few_packets_of_a_handshake_are_sent_again() {
-    let sender = SenderConfig::of(PROXY.parse().unwrap());
-    let mut net = Net::new(Limits { sender, ..limits() }, MS, 100);
-    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]), &HashSet::new());
-    for number in 1..=20 {
-        net.send(flow(4000), &initial(number));
-        let expected = u64::from(number).min(8);
-        assert_eq!(net.agent.totals().resent, expected, "after {number}");
-    }
-    net.run(500 * MS);
-    assert_eq!(net.agent.totals().resent, 8);
-}
-
-#[test]
-fn the_round_trip_is_measured_while_a_flow_is_helped() {
-    // Each case has the milliseconds from one Initial packet to the next, and from that to the
-    // answer. The proxy is too far away for a round trip of less than 48 ms.
-    for (apart, answer, repairs) in [
-        (0, 20, false),
-        (0, 60, true),
-        // The first one was lost.
-        (1000, 20, false),
-        (1000, 60, true),
-        // The first one was not lost: the answer to the second cannot arrive before the proxy's.
-        (300, 1, true),
-    ] {
-        let mut net = Net::new(limits(), 3 * MS, 0);
-        net.send(flow(4000), &initial(1));
-        net.run(apart * MS);
-        net.send(flow(4000), &initial(2));
-        assert_eq!(net.agent.counts().0, 1, "helped from its first packet on");
-        net.run(answer * MS);
-        net.answer(flow(4000), &[0x40; 50]);
-        net.stream(flow(4000), 300);
-        let handshake = net.agent.totals().resent;
-        net.loss_percent = 5;
-        net.stream(flow(4000), 500);
-        let totals = net.agent.totals();
-        let case = format!("{apart} {answer}: {totals:?}");
-        assert!(totals.lost > 10, "{case}");
-        let repaired = totals.resent > handshake;
-        assert_eq!((repaired, totals.withheld_far > 0), (repairs, !repairs), "{case}");
-    }
-}
-
-#[test]
-fn a_round_trip_shorter_than_the_proxy_s_is_rejected() {
-    let mut net = Net::new(limits(), 3 * MS, 0);
-    net.send(flow(4000), &initial(1));
-    net.run(MS);
-    net.answer(flow(4000), &[0x40; 50]);
-    net.stream(flow(4000), 300);
-    net.loss_percent = 5;
-    net.stream(flow(4000), 500);
-    let totals = net.agent.totals();
-    assert!(totals.resent > 10 && totals.withheld_far == 0, "{totals:?}");
-    let [report] = &net.agent.flows(9, |_| String::new(), net.now)[..] else { panic!() };
-    assert_eq!((report.near_rtt_ms, report.rtt_ms), (Some(6.0), None));
-}
-
-#[test]
-fn a_flow_that_began_before_the_agent_shows_no_round_trip() {
-    let mut net = Net::new(limits(), MS, 0);
-    // The next arrival may answer a packet that left long before.
-    net.send_next(flow(4000));
-    net.run(MS);
-    net.answer(flow(4000), &[0x40; 50]);
-    net.stream(flow(4000), 300);
-    net.loss_percent = 5;
-    net.stream(flow(4000), 500);
-    let totals = net.agent.totals();
-    assert!(totals.resent > 20 && totals.withheld_far == 0, "{totals:?}");
 }
 
 #[test]
@@ -564,21 +344,6 @@ fn an_unmeasured_near_rtt_is_not_called_too_far() {
     assert_eq!(withheld(&net), None);
 }
 
-#[test]
-fn a_handshake_without_memory_spends_no_repairs() {
-    let mut net = Net::new(Limits { memory: 0, ..limits() }, MS, 0);
-    for number in 1..=20 {
-        net.send(flow(4000), &initial(number));
-    }
-    // There is memory from here on. The packets that the agent kept can still leave again.
-    net.agent.limits.memory = 1 << 20;
-    for number in 21..=40 {
-        net.send(flow(4000), &initial(number));
-    }
-    net.run(100 * MS);
-    assert_eq!(net.agent.totals().resent, 8, "{:?}", net.agent.totals());
-}
-
 /// A marker of a program with its own sender.
 fn own_marker(flow: Flow, now: Instant) -> Vec<u8> {
     let mut sender = Sender::new(SenderConfig::default(), [3; 32]);
@@ -678,7 +443,7 @@ fn copies_of_all_flows_together_are_bounded() {
         if net.next == 4000 {
             net.send(flow(1), &own_marker(flow(1), net.now));
         }
-        assert_eq!(net.agent.work.memory as u64, net.agent.counts().2);
+        assert_eq!(net.agent.common.memory as u64, net.agent.counts().2);
     }
     assert!((20_000 - 200..20_000 + 200).contains(&most), "{most}");
     assert_eq!(net.agent.counts().1, 3, "one has its own sender");
@@ -692,9 +457,9 @@ fn a_flow_has_one_timer() {
             net.send_next(flow(port));
         }
         net.run(20 * MS);
-        assert!(net.agent.work.timers.len() <= 4);
+        assert!(net.agent.common.timers.len() <= 4);
     }
-    assert_eq!((net.agent.counts().1, net.agent.work.timers.len()), (4, 4));
+    assert_eq!((net.agent.counts().1, net.agent.common.timers.len()), (4, 4));
 }
 
 #[test]
@@ -744,7 +509,7 @@ fn flows_without_room_are_counted() {
     for number in 0..5000_u16 {
         let about = (0, flow(4000).source.ip());
         let message = number.to_be_bytes();
-        net.agent.work.outbox.push_message(PROXY.parse().unwrap(), about, &message);
+        net.agent.common.outbox.push_message(PROXY.parse().unwrap(), about, &message);
     }
     assert_eq!(net.agent.totals().unsent, 5000 - 4096);
     while let Some((_, buffer)) = net.agent.pop() {
@@ -764,7 +529,7 @@ proptest! {
         let mut net = Net::new(limits(), MS, 0);
         net.stream(flow(4000), 40);
         let mut message = message;
-        if let (true, Some(known)) = (number, net.agent.work.numbers.keys().next()) {
+        if let (true, Some(known)) = (number, net.agent.common.numbers.keys().next()) {
             let header: Vec<u8> = [0x13].into_iter().chain(known.to_be_bytes()).collect();
             message.splice(..0, header);
         }

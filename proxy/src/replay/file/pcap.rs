@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail, ensure};
 use pcap_parser::parse_pcap_header;
 
-use super::input::{CAPACITY, Input};
-use super::record::{Entry, Order, Problem, Record};
+use super::record::{Entry, Input, Order, Record};
 
 const FILE_HEADER_LEN: usize = 24;
 const PACKET_HEADER_LEN: usize = 16;
@@ -32,62 +32,46 @@ pub(super) fn is_one(magic: [u8; 4]) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Pcap {
     order: Order,
-    nanoseconds: bool,
-    modified: bool,
-    link: u32,
+    /// The unit of the fraction of a second.
+    unit: Duration,
+    header_len: usize,
+    /// The link type of all packets.
+    pub(super) link: u32,
 }
 
 impl Pcap {
     /// Reads the file's header.
-    pub(super) fn header(&mut self, input: &mut Input) -> Result<Record, Problem> {
-        let Some(bytes) = input.peek(FILE_HEADER_LEN)? else { return Ok(Record::Truncated) };
-        let Ok((_, header)) = parse_pcap_header(bytes) else {
-            return Err(Problem::Broken("the header is invalid"));
-        };
-        if header.version_major != VERSION {
-            return Err(Problem::Broken("the version is not 2"));
+    pub(super) fn header(&mut self, input: &mut Input) -> Result<Record> {
+        if !input.fill(FILE_HEADER_LEN)? {
+            return Ok(input.end());
         }
+        let Ok((_, header)) = parse_pcap_header(&input.record) else {
+            bail!("the header is invalid");
+        };
+        ensure!(header.version_major == VERSION, "the version is not 2");
+        let is_fine = header.is_nanosecond_precision();
+        let is_modified = header.is_modified_format();
         *self = Self {
             order: if header.is_bigendian() { Order::Big } else { Order::Little },
-            nanoseconds: header.is_nanosecond_precision(),
-            modified: header.is_modified_format(),
+            unit: if is_fine { Duration::from_nanos(1) } else { Duration::from_micros(1) },
+            header_len: if is_modified { MODIFIED_PACKET_HEADER_LEN } else { PACKET_HEADER_LEN },
             link: header.network.0.cast_unsigned() & LINK_MASK,
         };
-        input.consume(FILE_HEADER_LEN);
         Ok(Record::Other)
     }
 
-    /// The link type of all packets.
-    pub(super) fn link(&self) -> u32 {
-        self.link
-    }
-
-    /// Finds the next packet, and does not consume it.
-    pub(super) fn record(&self, input: &mut Input) -> Result<Record, Problem> {
-        let header_len = if self.modified { MODIFIED_PACKET_HEADER_LEN } else { PACKET_HEADER_LEN };
-        let header = input.peek(header_len)?.and_then(|bytes| self.order.fields(bytes));
-        let Some([seconds, fraction, kept, len]) = header else {
-            return Ok(if input.is_empty() { Record::End } else { Record::Truncated });
-        };
-        let record = usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(header_len);
-        if record > CAPACITY {
-            return Err(Problem::TooLong { len: record as u64, limit: CAPACITY });
+    /// Reads the next packet.
+    pub(super) fn record(&self, input: &mut Input) -> Result<Record> {
+        let is_whole = input.fill(self.header_len)?;
+        let header = self.order.fields(&input.record).filter(|_| is_whole);
+        let Some([seconds, fraction, kept, len]) = header else { return Ok(input.end()) };
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        let end = kept.saturating_add(self.header_len);
+        if !input.fill(end)? {
+            return Ok(input.end());
         }
-        if input.peek(record)?.is_none() {
-            return Ok(Record::Truncated);
-        }
-        let fraction = if self.nanoseconds {
-            Duration::from_nanos(fraction.into())
-        } else {
-            Duration::from_micros(fraction.into())
-        };
-        Ok(Record::Packet(Entry {
-            interface: 0,
-            link: self.link,
-            time: Some(Duration::from_secs(seconds.into()) + fraction),
-            record,
-            bytes: header_len..record,
-            len,
-        }))
+        let time = Duration::from_secs(seconds.into()) + self.unit * fraction;
+        let bytes = self.header_len..end;
+        Ok(Record::Packet(Entry { interface: 0, link: self.link, time: Some(time), bytes, len }))
     }
 }

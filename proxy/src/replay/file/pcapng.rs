@@ -3,17 +3,16 @@
 //! Names of fields and section numbers are those of
 //! <https://datatracker.ietf.org/doc/html/draft-ietf-opsawg-pcapng>.
 
-use std::ops::Range;
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail, ensure};
 use pcap_parser::{
     EPB_MAGIC, IDB_MAGIC, InterfaceDescriptionBlock, OptionCode, SHB_MAGIC, SPB_MAGIC,
     parse_interfacedescriptionblock_be, parse_interfacedescriptionblock_le,
     parse_sectionheaderblock,
 };
 
-use super::input::{CAPACITY, Input};
-use super::record::{Entry, Order, Problem, Record};
+use super::record::{Entry, Input, Order, Record};
 
 /// The type of a Section Header Block, the same in both byte orders.
 pub(super) const MAGIC: [u8; 4] = SHB_MAGIC.to_be_bytes();
@@ -29,9 +28,6 @@ const VERSION: u16 = 1;
 const HEAD_LEN: usize = 8;
 /// Bytes of the repeated length, which comes last.
 const TAIL_LEN: usize = 4;
-/// Longest block that the reader skips. Wireshark writes no longer ones. The reader parses blocks
-/// of at most [`CAPACITY`] bytes.
-const LONGEST_SKIPPED: usize = 16 << 20;
 /// Most interfaces of a section: an obsolete Packet Block can name no more.
 const MAX_INTERFACES: usize = 1 << 16;
 
@@ -82,16 +78,15 @@ fn units_per_second(resolution: u8) -> Option<u64> {
     }
 }
 
-fn broken<T>(what: &'static str) -> Result<T, Problem> {
-    Err(Problem::Broken(what))
-}
+/// Why a packet is too short for the fixed fields of its block.
+const NO_HEADER: &str = "a packet without its header";
 
 impl Pcapng {
-    /// Finds the next packet, and does not consume it. Or processes or skips another block.
-    pub(super) fn record(&mut self, input: &mut Input) -> Result<Record, Problem> {
-        let Some(&[a, b, c, d, e, f, g, h, i, j, k, l, ..]) = input.peek(HEAD_LEN + TAIL_LEN)?
-        else {
-            return Ok(if input.is_empty() { Record::End } else { Record::Truncated });
+    /// Reads the next block: a packet, or another one, which it processes or skips.
+    pub(super) fn record(&mut self, input: &mut Input) -> Result<Record> {
+        input.fill(HEAD_LEN + TAIL_LEN)?;
+        let Some(&[a, b, c, d, e, f, g, h, i, j, k, l]) = input.record.first_chunk() else {
+            return Ok(input.end());
         };
         let kind = [a, b, c, d];
         if kind == MAGIC {
@@ -99,85 +94,51 @@ impl Pcapng {
             self.order = match [i, j, k, l] {
                 LITTLE => Order::Little,
                 BIG => Order::Big,
-                _ => return broken("a section of unknown byte order"),
+                _ => bail!("a section of unknown byte order"),
             };
         }
-        let kind = self.order.u32(kind);
         let len = usize::try_from(self.order.u32([e, f, g, h])).unwrap_or(usize::MAX);
-        if len < HEAD_LEN + TAIL_LEN || len % 4 != 0 {
-            return broken("a block of impossible length");
+        ensure!(len >= HEAD_LEN + TAIL_LEN && len % 4 == 0, "a block of impossible length");
+        if !input.fill(len)? {
+            return Ok(input.end());
         }
-        let known = matches!(kind, SHB_MAGIC | IDB_MAGIC | EPB_MAGIC | PB_MAGIC | SPB_MAGIC);
-        let limit = if known { CAPACITY } else { LONGEST_SKIPPED };
-        if len > limit {
-            return Err(Problem::TooLong { len: len as u64, limit });
-        }
-        if !known {
-            return self.skip(input, len);
-        }
-        let Some(block) = input.peek(len)?.and_then(|bytes| bytes.get(..len)) else {
-            return Ok(Record::Truncated);
-        };
-        let (body, tail) = block.split_at(len - TAIL_LEN);
-        self.check_tail(tail, len)?;
-        // The block is at least as long as its head and tail.
+        let block = &input.record[..];
+        let (body, tail) = block.split_last_chunk().unwrap_or((block, &[0; TAIL_LEN]));
+        ensure!(*tail == [e, f, g, h], "a block with different lengths at its beginning and end");
         let body = body.get(HEAD_LEN..).unwrap_or_default();
-        match kind {
-            SHB_MAGIC => self.section(block)?,
-            IDB_MAGIC => self.interface(block)?,
-            EPB_MAGIC => return self.enhanced(body, len),
-            PB_MAGIC => return self.obsolete(body, len),
-            _ => return self.simple(body, len),
-        }
-        input.consume(len);
-        Ok(Record::Other)
-    }
-
-    /// Skips a block, which may be longer than the input's buffer.
-    fn skip(&self, input: &mut Input, len: usize) -> Result<Record, Problem> {
-        if !input.skip(len - TAIL_LEN)? {
-            return Ok(Record::Truncated);
-        }
-        let Some(tail) = input.peek(TAIL_LEN)? else { return Ok(Record::Truncated) };
-        self.check_tail(tail, len)?;
-        input.consume(TAIL_LEN);
-        Ok(Record::Other)
-    }
-
-    fn check_tail(&self, tail: &[u8], len: usize) -> Result<(), Problem> {
-        match self.order.fields(tail) {
-            Some([again]) if usize::try_from(again) == Ok(len) => Ok(()),
-            _ => broken("a block with different lengths at its beginning and end"),
-        }
+        let packet = match self.order.u32(kind) {
+            EPB_MAGIC => self.enhanced(body)?,
+            PB_MAGIC => self.obsolete(body)?,
+            SPB_MAGIC => self.simple(body)?,
+            SHB_MAGIC => return self.section(block),
+            IDB_MAGIC => return self.interface(block),
+            _ => return Ok(Record::Other),
+        };
+        Ok(Record::Packet(packet))
     }
 
     /// Section Header Block (section 4.1). Earlier interfaces belong to the previous section.
-    fn section(&mut self, block: &[u8]) -> Result<(), Problem> {
+    fn section(&mut self, block: &[u8]) -> Result<Record> {
         let Ok((_, header)) = parse_sectionheaderblock(block) else {
-            return broken("a section with an invalid header");
+            bail!("a section with an invalid header");
         };
-        if header.major_version != VERSION {
-            return broken("a section whose version is not 1");
-        }
+        ensure!(header.major_version == VERSION, "a section whose version is not 1");
         self.interfaces.clear();
-        Ok(())
+        Ok(Record::Other)
     }
 
     /// Interface Description Block (section 4.2).
-    fn interface(&mut self, block: &[u8]) -> Result<(), Problem> {
+    fn interface(&mut self, block: &[u8]) -> Result<Record> {
         let parsed = match self.order {
             Order::Little => parse_interfacedescriptionblock_le(block),
             Order::Big => parse_interfacedescriptionblock_be(block),
         };
         let Ok((_, description)) = parsed else {
-            return broken("an interface with an invalid description");
+            bail!("an interface with an invalid description");
         };
-        let Some(units_per_second) = units_per_second(description.if_tsresol) else {
-            return broken("an interface with a too short unit of time");
-        };
-        if self.interfaces.len() == MAX_INTERFACES {
-            return broken("more than 65536 interfaces");
-        }
+        let units_per_second = units_per_second(description.if_tsresol)
+            .context("an interface with a too short unit of time")?;
+        ensure!(self.interfaces.len() < MAX_INTERFACES, "more than 65536 interfaces");
         self.interfaces.push(Interface {
             // The field has 16 bits.
             link: description.linktype.0.cast_unsigned(),
@@ -185,7 +146,7 @@ impl Pcapng {
             units_per_second,
             offset: self.time_offset(&description),
         });
-        Ok(())
+        Ok(Record::Other)
     }
 
     /// if_tsoffset. Pcap-parser reads it in one byte order only.
@@ -193,65 +154,56 @@ impl Pcapng {
         let option =
             description.options.iter().find(|option| option.code == OptionCode::IfTsoffset);
         let bytes = option.and_then(|option| option.value.first_chunk());
-        bytes.map_or(0, |bytes| self.order.i64(*bytes))
+        bytes.map_or(0, |bytes| match self.order {
+            Order::Little => i64::from_le_bytes(*bytes),
+            Order::Big => i64::from_be_bytes(*bytes),
+        })
     }
 
     /// Enhanced Packet Block (section 4.3).
-    fn enhanced(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
-        let Some([interface, high, low, kept, len]) = self.order.fields(body) else {
-            return broken("a packet without its header");
-        };
-        self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
+    fn enhanced(&self, body: &[u8]) -> Result<Entry> {
+        let [interface, high, low, kept, len] = self.order.fields(body).context(NO_HEADER)?;
+        self.packet(interface, Some([high, low]), (20, kept), len, body)
     }
 
     /// The obsolete Packet Block: its interface has 16 bits, and the number of dropped packets
     /// follows.
-    fn obsolete(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
-        let (Some([_, high, low, kept, len]), Some(interface)) =
-            (self.order.fields(body), body.first_chunk())
-        else {
-            return broken("a packet without its header");
+    fn obsolete(&self, body: &[u8]) -> Result<Entry> {
+        let [both, high, low, kept, len] = self.order.fields(body).context(NO_HEADER)?;
+        let interface = match self.order {
+            Order::Little => both & 0xffff,
+            Order::Big => both >> 16,
         };
-        let interface = self.order.u16(*interface).into();
-        self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
+        self.packet(interface, Some([high, low]), (20, kept), len, body)
     }
 
     /// Simple Packet Block (section 4.4). It belongs to the first interface, whose description
     /// limits the kept bytes.
-    fn simple(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
-        let Some([len]) = self.order.fields(body) else {
-            return broken("a packet without its header");
-        };
+    fn simple(&self, body: &[u8]) -> Result<Entry> {
+        let [len] = self.order.fields(body).context(NO_HEADER)?;
         let kept = match self.interfaces.first() {
             Some(&Interface { snap_len: limit @ 1.., .. }) => len.min(limit),
             _ => len,
         };
-        self.packet(0, None, bytes_of(body, 4, kept)?, len, record)
+        self.packet(0, None, (4, kept), len, body)
     }
 
+    /// The packet whose `kept` bytes begin `header` bytes after the beginning of a block's body.
     fn packet(
         &self,
         interface: u32,
         time: Option<[u32; 2]>,
-        bytes: Range<usize>,
+        (header, kept): (usize, u32),
         len: u32,
-        record: usize,
-    ) -> Result<Record, Problem> {
+        body: &[u8],
+    ) -> Result<Entry> {
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        let has_them = body.get(header..).is_some_and(|bytes| kept <= bytes.len());
+        ensure!(has_them, "a packet that is longer than its block");
         let known = usize::try_from(interface).ok().and_then(|number| self.interfaces.get(number));
-        let Some(description) = known else {
-            return broken("a packet of an interface without description");
-        };
+        let description = known.context("a packet of an interface without description")?;
         let time = time.map(|[high, low]| description.time(high, low));
-        Ok(Record::Packet(Entry { interface, link: description.link, time, record, bytes, len }))
-    }
-}
-
-/// The place of a packet's `kept` bytes in the block, `header` bytes after the beginning of its
-/// body.
-fn bytes_of(body: &[u8], header: usize, kept: u32) -> Result<Range<usize>, Problem> {
-    let kept = usize::try_from(kept).unwrap_or(usize::MAX);
-    match body.get(header..).is_some_and(|bytes| kept <= bytes.len()) {
-        true => Ok(HEAD_LEN + header..HEAD_LEN + header + kept),
-        false => broken("a packet that is longer than its block"),
+        let begin = HEAD_LEN + header;
+        Ok(Entry { interface, link: description.link, time, bytes: begin..begin + kept, len })
     }
 }

@@ -13,12 +13,12 @@ use write::{Pcapng, pcap, udp_packet};
 /// An owned copy of a [`Frame`].
 type Kept = (u32, Option<Link>, Option<Duration>, Vec<u8>, usize);
 
-fn open(bytes: &[u8]) -> Result<CaptureFile, FileError> {
+fn open(bytes: &[u8]) -> Result<CaptureFile> {
     CaptureFile::read("it".to_owned(), Box::new(Cursor::new(bytes.to_vec())))
 }
 
 /// All packets of a file, and how the file ended.
-fn all(mut file: CaptureFile) -> (Vec<Kept>, Result<bool, FileError>) {
+fn all(mut file: CaptureFile) -> (Vec<Kept>, Result<bool>) {
     let mut packets = Vec::new();
     loop {
         match file.next() {

@@ -1,5 +1,7 @@
 //! Arriving packets of flows.
 
+use std::collections::BTreeSet;
+
 use sidekick_protocol::{Fate, Position};
 
 use super::*;

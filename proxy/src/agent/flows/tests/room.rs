@@ -26,13 +26,13 @@ fn a_million_flows_are_bounded() {
         net.programs.insert(flow);
         net.drain();
         assert!(net.agent.flows.len() <= CANDIDATES + 4);
-        assert!(net.agent.work.timers.len() <= 4);
+        assert!(net.agent.common.timers.len() <= 4);
         net.now += MS / 10;
     }
     assert_eq!(net.agent.counts().0, 4);
     net.run(Duration::from_secs(40));
     assert_eq!(net.agent.flows.len(), 0, "all were idle");
-    assert!(net.agent.work.numbers.is_empty());
+    assert!(net.agent.common.numbers.is_empty());
     net.run(Duration::from_secs(40));
     assert_eq!(net.agent.poll_timeout(), None, "no timer is left");
 }
