@@ -9,7 +9,7 @@
 //! | `topic.rs`, `name.rs`, `outbox.rs` | topics, names, and a publisher's unacknowledged messages |
 //! | `frame.rs` | the bodies of HTTP/3 |
 //! | `mqtt.rs`, `mqtt/` | MQTT 5 at both ends |
-//! | `broker.rs`, `broker/` | the broker's connections and its table of topics |
+//! | `broker.rs`, `broker/` | the connections of the broker, and its topics |
 //! | `client.rs`, `client/` | the publisher and the subscriber |
 //!
 //! `topic.rs`, `frame.rs`, `outbox.rs` and `mqtt/` do no I/O.
@@ -37,15 +37,17 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Broker(broker) => broker::run(broker),
-        Command::Publish(publish) => {
+        Command::Publish(cli) => {
             program::log();
-            let publish = publish.plan()?;
-            program::run(PROGRAM, async |stop| client::publish::run(publish, stop).await)
+            let (client, source) = cli.plan()?;
+            program::run(PROGRAM, async |stop| client::publish::run(client, source, stop).await)
         }
-        Command::Subscribe(subscribe) => {
+        Command::Subscribe(cli) => {
             program::log();
-            let subscribe = subscribe.plan()?;
-            program::run(PROGRAM, async |stop| client::subscribe::run(subscribe, stop).await)
+            let (client, from, count) = (cli.client.plan()?, cli.from, cli.count);
+            program::run(PROGRAM, async |stop| {
+                client::subscribe::run(client, from, count, stop).await
+            })
         }
     }
 }

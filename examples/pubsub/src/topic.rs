@@ -19,7 +19,8 @@ pub(crate) const OVERHEAD: usize = 96;
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Its number in the topic, from 1.
+    /// Its number in the topic, or on the way to the broker the publisher's own: from 1, or 0 if
+    /// there is none.
     pub(crate) sequence: u64,
     /// When it was published, in microseconds since 1970, by the publisher's clock; 0 if unknown.
     pub(crate) time: u64,
