@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::name::PublisherName;
-use publishers::{JoinError, NumberError, Owner, Publishers};
+use publishers::{NumberError, Publishers};
 
 pub(crate) mod publishers;
 #[cfg(test)]
@@ -83,7 +83,7 @@ pub(crate) struct Topic {
     history: VecDeque<Message>,
     bytes: usize,
     last: Option<Message>,
-    publishers: Publishers,
+    pub(crate) publishers: Publishers,
 }
 
 impl Topic {
@@ -103,17 +103,7 @@ impl Topic {
         self.next == 1
     }
 
-    /// Adds a publisher; see [`Publishers::join`].
-    pub(crate) fn join(&mut self, name: &PublisherName, owner: Owner) -> Result<(), JoinError> {
-        self.publishers.join(name, owner)
-    }
-
-    /// Notes that a publisher leaves.
-    pub(crate) fn leave(&mut self, name: &PublisherName) {
-        self.publishers.leave(name);
-    }
-
-    /// Adds a message. `from` is a publisher that was added before, and the publisher's own number
+    /// Adds a message. `from` is a publisher that joined, and the publisher's own number
     /// of the message. Returns whether the message is new; see [`Publishers::note`].
     ///
     /// A `retained` message becomes the topic's last value. An empty one removes that.

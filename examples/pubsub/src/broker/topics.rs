@@ -142,7 +142,7 @@ impl Publisher {
     /// Takes a name, by which the topic recognises repeated messages. A second one has no effect.
     pub(crate) fn take_name(&mut self, name: PublisherName, owner: Owner) -> Result<(), JoinError> {
         if self.name.is_none() {
-            self.topic.topic().join(&name, owner)?;
+            self.topic.topic().publishers.join(&name, owner)?;
             self.name = Some(name);
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            self.topic.topic().leave(name);
+            self.topic.topic().publishers.leave(name);
         }
     }
 }

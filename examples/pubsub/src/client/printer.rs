@@ -6,11 +6,12 @@ use std::io::{self, BufWriter, Write};
 use anyhow::{Context as _, anyhow};
 use h3_client::words::harmless;
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// Messages that wait for the thread.
 const WAITING: usize = 16;
-const DIED: &str = "the thread that prints messages failed";
+const FAILED: &str = "cannot write to standard output";
 
 /// The content of a line, as the fields of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,19 +61,15 @@ impl Line {
 #[derive(Debug)]
 pub(crate) struct Printer {
     pub(crate) lines: mpsc::Sender<Line>,
-    /// Resolves when the thread has printed all lines, or failed; `None` after that.
-    done: Option<oneshot::Receiver<anyhow::Result<()>>>,
+    /// Ends when the thread has printed all lines, or failed; `None` after that.
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Printer {
     /// Starts the thread. It prints messages, or JSON.
-    ///
-    /// # Errors
-    /// The thread cannot start.
-    pub(crate) fn start(topic: String, json: bool) -> anyhow::Result<Self> {
+    pub(crate) fn start(topic: String, json: bool) -> Self {
         let (lines, mut waiting) = mpsc::channel::<Line>(WAITING);
-        let (result, done) = oneshot::channel();
-        let mut print = move || -> io::Result<()> {
+        let thread = spawn_blocking(move || {
             let mut out = BufWriter::new(io::stdout().lock());
             while let Some(line) = waiting.blocking_recv() {
                 line.print(&mut out, &topic, json)?;
@@ -81,25 +78,19 @@ impl Printer {
                 }
             }
             out.flush()
-        };
-        std::thread::Builder::new()
-            .name("print".to_owned())
-            .spawn(move || {
-                let _ = result.send(print().context("cannot write to standard output"));
-            })
-            .context("cannot start a thread to print messages")?;
-        Ok(Self { lines, done: Some(done) })
+        });
+        Self { lines, thread: Some(thread) }
     }
 
     /// Waits until the thread fails. Cancel safe.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
-        let ended = match &mut self.done {
-            Some(done) => done.await,
+        let ended = match &mut self.thread {
+            Some(thread) => result(thread.await),
             None => std::future::pending().await,
         };
-        self.done = None;
+        self.thread = None;
         // The thread does not end while there may be more lines.
-        ended.context(DIED).flatten().err().unwrap_or_else(|| anyhow!(DIED))
+        ended.err().unwrap_or_else(|| anyhow!(FAILED))
     }
 
     /// Waits until all lines are printed.
@@ -107,13 +98,17 @@ impl Printer {
     /// # Errors
     /// The thread failed, and [`failed`](Self::failed) did not report it.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
-        let Self { lines, done } = self;
+        let Self { lines, thread } = self;
         drop(lines);
-        match done {
-            Some(done) => done.await.context(DIED)?,
+        match thread {
+            Some(thread) => result(thread.await),
             None => Ok(()),
         }
     }
+}
+
+fn result(ended: Result<io::Result<()>, JoinError>) -> anyhow::Result<()> {
+    ended.map_err(io::Error::from).flatten().context(FAILED)
 }
 
 #[cfg(test)]

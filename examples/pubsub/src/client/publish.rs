@@ -47,7 +47,7 @@ pub(crate) async fn run(
     let mut publisher = Publisher {
         client: &client,
         secret: Secret::random()?,
-        messages: source.begin()?,
+        messages: source.begin(),
         more: true,
         outbox: Outbox::new(),
         latencies: Latencies::new()?,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::event::LONGEST_MESSAGE;
@@ -27,28 +28,19 @@ pub(crate) type Next = anyhow::Result<Bytes>;
 
 impl Source {
     /// Begins to read. The receiver ends with the messages.
-    ///
-    /// # Errors
-    /// The thread that reads cannot start.
-    pub(crate) fn begin(self) -> anyhow::Result<mpsc::Receiver<Next>> {
+    pub(crate) fn begin(self) -> mpsc::Receiver<Next> {
         let (to, messages) = mpsc::channel(AHEAD);
         match self {
-            // Reading blocks.
-            Self::Lines => {
-                std::thread::Builder::new()
-                    .name("read-lines".to_owned())
-                    .spawn(move || {
-                        if let Err(error) = lines(&to) {
-                            let _ = to.blocking_send(Err(error));
-                        }
-                    })
-                    .context("cannot start a thread to read standard input")?;
-            }
+            Self::Lines => drop(spawn_blocking(move || {
+                if let Err(error) = lines(&to) {
+                    let _ = to.blocking_send(Err(error));
+                }
+            })),
             Self::Repeated { message, count, every } => {
                 tokio::spawn(repeat(to, message, count, every));
             }
         }
-        Ok(messages)
+        messages
     }
 }
 

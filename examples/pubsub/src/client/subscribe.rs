@@ -52,7 +52,7 @@ pub(crate) async fn run(
     let mut subscriber = Subscriber {
         client: &client,
         count,
-        printer: Printer::start(client.topic.to_string(), client.plan.json)?,
+        printer: Printer::start(client.topic.to_string(), client.plan.json),
         began: None,
         place: Place { from, instance: None },
         received: 0,

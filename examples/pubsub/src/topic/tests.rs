@@ -1,5 +1,6 @@
 //! A topic against a model that forgets nothing.
 
+use super::publishers::{JoinError, Owner};
 use super::*;
 use h3_server::quota::Client;
 use proptest::prelude::*;
@@ -82,7 +83,7 @@ proptest! {
         let mut topic = Topic::new(BOUNDS);
         let names = [name("one"), name("other")];
         for name in &names {
-            topic.join(name, owner()).unwrap();
+            topic.publishers.join(name, owner()).unwrap();
         }
         let mut published: Vec<Message> = Vec::new();
         let mut last = None;
@@ -141,47 +142,23 @@ proptest! {
 }
 
 #[test]
-fn a_late_subscriber_learns_how_many_messages_are_gone() {
-    let mut topic = Topic::new(BOUNDS);
-    let mut cursor = topic.cursor(Start::Next);
-    for n in 0..8_u8 {
-        topic.publish(None, 0, Bytes::from(vec![n]), true).unwrap();
-    }
-    let items = all(&topic, &mut cursor);
-    assert_eq!(items.first(), Some(&Item::Missed(3)));
-    assert_eq!(items.len(), 6);
-    assert_eq!(topic.read(&mut cursor), None);
-}
-
-#[test]
-fn an_empty_message_removes_the_last_value() {
-    let mut topic = Topic::new(BOUNDS);
-    topic.publish(None, 0, Bytes::from_static(b"on"), true).unwrap();
-    topic.publish(None, 0, Bytes::from_static(b"not retained"), false).unwrap();
-    let kept = topic.cursor(Start::Last).value.unwrap();
-    assert_eq!((kept.sequence, &kept.payload[..]), (1, &b"on"[..]));
-    topic.publish(None, 0, Bytes::new(), true).unwrap();
-    assert!(topic.cursor(Start::Last).value.is_none());
-}
-
-#[test]
 fn a_connected_publisher_is_never_forgotten() {
     let mut topic = Topic::new(BOUNDS);
     let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
     let publish =
         |topic: &mut Topic, own| topic.publish(Some((&stays, own)), 0, Bytes::new(), true);
-    topic.join(&stays, owner()).unwrap();
-    topic.join(&leaves, owner()).unwrap();
+    topic.publishers.join(&stays, owner()).unwrap();
+    topic.publishers.join(&leaves, owner()).unwrap();
     assert_eq!(publish(&mut topic, 9), Ok(true));
-    assert_eq!(topic.join(&comes, owner()), Err(JoinError::Full(2)));
-    topic.leave(&leaves);
-    topic.join(&comes, owner()).unwrap();
-    topic.leave(&comes);
-    topic.join(&leaves, owner()).unwrap();
+    assert_eq!(topic.publishers.join(&comes, owner()), Err(JoinError::Full(2)));
+    topic.publishers.leave(&leaves);
+    topic.publishers.join(&comes, owner()).unwrap();
+    topic.publishers.leave(&comes);
+    topic.publishers.join(&leaves, owner()).unwrap();
     assert_eq!(publish(&mut topic, 9), Ok(false), "a repetition");
     assert_eq!(publish(&mut topic, 10), Ok(true));
     // It left and came while there was room.
-    topic.leave(&stays);
-    topic.join(&stays, owner()).unwrap();
+    topic.publishers.leave(&stays);
+    topic.publishers.join(&stays, owner()).unwrap();
     assert_eq!(publish(&mut topic, 10), Ok(false));
 }
