@@ -260,15 +260,4 @@ pub(crate) mod tests {
         assert!(matches!(subscriber.read(), Some(Item::Last(_))));
         assert!(broker.open(&name("waits")).is_ok(), "the new one had no message");
     }
-
-    #[tokio::test]
-    async fn a_message_wakes_a_subscriber_that_came_before_it() {
-        let broker = broker(&[]);
-        let mut subscriber = broker.subscriber(client(1), &name("t"), Start::Last).unwrap();
-        let publisher = broker.publisher(client(1), &name("t")).unwrap();
-        publisher.publish(None, 0, Bytes::from_static(b"x"), true).unwrap();
-        subscriber.wait().await;
-        assert!(matches!(subscriber.read(), Some(Item::Message(_))));
-        assert_eq!(subscriber.read(), None);
-    }
 }
