@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use h3_server::quota::{Client, Place, Quota};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::limits::Limits;
@@ -34,17 +35,6 @@ struct Shared {
     topic: Mutex<Topic>,
     /// Marked as changed after each message.
     news: watch::Sender<()>,
-}
-
-impl Shared {
-    fn topic(&self) -> MutexGuard<'_, Topic> {
-        lock(&self.topic)
-    }
-}
-
-/// No code panics while it holds these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Broker {
@@ -87,11 +77,12 @@ impl Broker {
 
     /// The topic of this name, which may be new.
     fn open(&self, name: &TopicName) -> Result<Arc<Shared>, TooManyTopics> {
-        let mut topics = lock(&self.topics);
+        let mut topics = self.topics.lock();
         let most = self.limits.max_topics;
         if topics.len() >= most as usize && !topics.contains_key(name) {
             // A topic without messages, for which only subscribers waited.
-            topics.retain(|_, topic| Arc::strong_count(topic) > 1 || !topic.topic().is_unused());
+            topics
+                .retain(|_, topic| Arc::strong_count(topic) > 1 || !topic.topic.lock().is_unused());
         }
         let full = topics.len() >= most as usize;
         match topics.entry(name.clone()) {
@@ -125,7 +116,7 @@ impl Broker {
         let topic = self.open(topic)?;
         // Before the cursor, so that no message is between them.
         let news = topic.news.subscribe();
-        let cursor = topic.topic().cursor(start);
+        let cursor = topic.topic.lock().cursor(start);
         Ok(Subscriber { topic, cursor, news, _place: place })
     }
 }
@@ -142,7 +133,7 @@ impl Publisher {
     /// Takes a name, by which the topic recognises repeated messages. A second one has no effect.
     pub(crate) fn take_name(&mut self, name: PublisherName, owner: Owner) -> Result<(), JoinError> {
         if self.name.is_none() {
-            self.topic.topic().publishers.join(&name, owner)?;
+            self.topic.topic.lock().publishers.join(&name, owner)?;
             self.name = Some(name);
         }
         Ok(())
@@ -157,7 +148,7 @@ impl Publisher {
         retained: bool,
     ) -> Result<(), NumberError> {
         let from = self.name.as_ref().zip(own);
-        if self.topic.topic().publish(from, time, payload, retained)? {
+        if self.topic.topic.lock().publish(from, time, payload, retained)? {
             self.topic.news.send_replace(());
         }
         Ok(())
@@ -167,7 +158,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            self.topic.topic().publishers.leave(name);
+            self.topic.topic.lock().publishers.leave(name);
         }
     }
 }
@@ -189,12 +180,12 @@ impl Subscriber {
 
     /// Subscribes again; see [`Topic::again`].
     pub(crate) fn again(&mut self, start: Start) {
-        self.topic.topic().again(&mut self.cursor, start);
+        self.topic.topic.lock().again(&mut self.cursor, start);
     }
 
     /// The next item that it receives, if there is one.
     pub(crate) fn read(&mut self) -> Option<Item> {
-        self.topic.topic().read(&mut self.cursor)
+        self.topic.topic.lock().read(&mut self.cursor)
     }
 
     /// Waits for the next message after [`read`](Self::read) returned `None`.
