@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use h3_client::options::{Options, Plan, Trust};
 use h3_client::target::{Target, parse_url};
 use h3_server::identity;
+use serde::Serialize;
 use url::Url;
 
 use crate::broker::Limits;
@@ -120,7 +121,7 @@ pub(crate) struct SubscribeCli {
 )]
 pub(crate) struct ClientCli {
     /// The topic, such as house/kitchen/temperature
-    #[arg(value_parser = parse_topic)]
+    #[arg(value_parser = TopicName::new)]
     topic: TopicName,
     /// The broker
     #[arg(long, value_name = "URL", default_value = "https://localhost:4433/", value_parser = parse_url)]
@@ -136,21 +137,13 @@ pub(crate) struct ClientCli {
 }
 
 /// The protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
     /// HTTP/3
     Http3,
     /// MQTT 5 over a QUIC stream
     Mqtt,
-}
-
-impl Protocol {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http3 => "http3",
-            Self::Mqtt => "mqtt",
-        }
-    }
 }
 
 /// A checked command line of a client.
@@ -196,10 +189,6 @@ impl ClientCli {
         let reconnect = Duration::from_secs(self.reconnect.into());
         Ok(Client { topic: self.topic, protocol: self.protocol, reconnect, plan })
     }
-}
-
-fn parse_topic(text: &str) -> Result<TopicName, String> {
-    TopicName::new(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::cli::Client;
+use crate::cli::{Client, Protocol};
 use crate::name::PublisherName;
 use connection::Connection;
 use event::Role;
@@ -97,7 +97,7 @@ async fn run(
 #[derive(Debug, Serialize)]
 struct Report<'a, T> {
     topic: &'a str,
-    protocol: &'a str,
+    protocol: Protocol,
     #[serde(flatten)]
     own: T,
     reconnections: u64,
@@ -113,7 +113,7 @@ fn show(client: &Client, done: &Done, own: impl Serialize, summary: &str) -> any
         Some(_) => format!("\n{}{}", common.packets(), common.help()),
         None => String::new(),
     };
-    let (topic, protocol) = (client.topic.as_str(), client.protocol.name());
+    let (topic, protocol) = (client.topic.as_str(), client.protocol);
     let report = Report { topic, protocol, own, reconnections: done.reconnections, common };
     report::show(&client.plan, &report, &format!("{summary}{details}"))
 }

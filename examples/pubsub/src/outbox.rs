@@ -19,13 +19,12 @@ pub(crate) struct Outbox {
     waiting: VecDeque<(Message, Instant)>,
     sent: usize,
     bytes: usize,
-    next: u64,
     acknowledged: u64,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { waiting: VecDeque::new(), sent: 0, bytes: 0, next: 1, acknowledged: 0 }
+        Self { waiting: VecDeque::new(), sent: 0, bytes: 0, acknowledged: 0 }
     }
 
     /// Whether there is room for another message.
@@ -36,8 +35,8 @@ impl Outbox {
     /// Adds a message that was published at `time`, which is `now`.
     pub(crate) fn push(&mut self, payload: Bytes, time: u64, now: Instant) {
         self.bytes += payload.len();
-        self.waiting.push_back((Message { sequence: self.next, time, payload }, now));
-        self.next += 1;
+        let sequence = self.acknowledged + self.waiting.len() as u64 + 1;
+        self.waiting.push_back((Message { sequence, time, payload }, now));
     }
 
     /// The next message to send on this connection.

@@ -281,19 +281,19 @@ mod tests {
     #[test]
     fn numbers_do_not_jump() {
         let greatest = (1 << 62) - 1;
-        let mut publishers = joined(&["p", "q"]);
-        let (p, q) = (name("p"), name("q"));
-        assert_eq!(publishers.note(&p, 1, 0, b""), Ok(true));
-        assert_eq!(publishers.note(&p, greatest, 0, b""), Err(NumberError::TooFar(greatest, 1)));
         let far = 1 + u64::from(LONGEST_STEP);
-        assert_eq!(publishers.note(&p, far, 0, b""), Ok(true));
-        assert_eq!(publishers.note(&p, 2 * far, 0, b""), Err(NumberError::TooFar(2 * far, far)));
-        assert_eq!(
-            publishers.note(&q, greatest, 0, b""),
-            Ok(true),
-            "the first may have any number"
-        );
-        assert_eq!(publishers.note(&q, greatest, 0, b""), Ok(false));
+        let mut publishers = joined(&["p", "q"]);
+        for (name_of, own, noted) in [
+            ("p", 1, Ok(true)),
+            ("p", greatest, Err(NumberError::TooFar(greatest, 1))),
+            ("p", far, Ok(true)),
+            ("p", 2 * far, Err(NumberError::TooFar(2 * far, far))),
+            // The first may have any number.
+            ("q", greatest, Ok(true)),
+            ("q", greatest, Ok(false)),
+        ] {
+            assert_eq!(publishers.note(&name(name_of), own, 0, b""), noted, "{name_of} {own}");
+        }
     }
 
     #[test]
@@ -323,6 +323,26 @@ mod tests {
         for known in publishers.table.values() {
             assert!(known.had.capacity() <= 4 * known.had.len() + 4);
         }
+    }
+
+    #[test]
+    fn a_connected_publisher_is_never_forgotten() {
+        let [stays, leaves, comes] = ["stays", "leaves", "comes"].map(name);
+        let mut publishers = Publishers::new(Most { all: 2, of_client: 2 });
+        for joins in [&stays, &leaves] {
+            publishers.join(joins, owner(1, None)).unwrap();
+        }
+        publishers.note(&stays, 9, 0, b"").unwrap();
+        assert_eq!(publishers.join(&comes, owner(1, None)), Err(JoinError::Full(2)));
+        for (left, joins) in [(&leaves, &comes), (&comes, &leaves), (&leaves, &comes)] {
+            publishers.leave(left);
+            publishers.join(joins, owner(1, None)).unwrap();
+        }
+        assert_eq!(publishers.note(&stays, 9, 0, b""), Ok(false), "a repetition");
+        // It leaves and comes while there is room.
+        publishers.leave(&stays);
+        publishers.join(&stays, owner(1, None)).unwrap();
+        assert_eq!(publishers.note(&stays, 9, 0, b""), Ok(false));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A topic against a model that forgets nothing.
 
-use super::publishers::{JoinError, Owner};
+use super::publishers::Owner;
 use super::*;
 use h3_server::quota::Client;
 use proptest::prelude::*;
@@ -10,14 +10,6 @@ const BOUNDS: Bounds = Bounds {
     bytes: 5 * OVERHEAD + 40,
     publishers: publishers::Most { all: 2, of_client: 2 },
 };
-
-fn name(text: &str) -> PublisherName {
-    PublisherName::new(text).unwrap()
-}
-
-fn owner() -> Owner {
-    Owner { client: Client::of([192, 0, 2, 1].into()), secret: None }
-}
 
 /// All that a subscriber can read now.
 fn all(topic: &Topic, cursor: &mut Cursor) -> Vec<Item> {
@@ -81,9 +73,10 @@ proptest! {
         acts in proptest::collection::vec(act(), 0..120)
     ) {
         let mut topic = Topic::new(BOUNDS);
-        let names = [name("one"), name("other")];
+        let names = ["one", "other"].map(|name| PublisherName::new(name).unwrap());
+        let owner = Owner { client: Client::of([192, 0, 2, 1].into()), secret: None };
         for name in &names {
-            topic.publishers.join(name, owner()).unwrap();
+            topic.publishers.join(name, owner).unwrap();
         }
         let mut published: Vec<Message> = Vec::new();
         let mut last = None;
@@ -139,26 +132,4 @@ proptest! {
             prop_assert_eq!(reached, follower.begin.max(published.len() as u64 + 1));
         }
     }
-}
-
-#[test]
-fn a_connected_publisher_is_never_forgotten() {
-    let mut topic = Topic::new(BOUNDS);
-    let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
-    let publish =
-        |topic: &mut Topic, own| topic.publish(Some((&stays, own)), 0, Bytes::new(), true);
-    topic.publishers.join(&stays, owner()).unwrap();
-    topic.publishers.join(&leaves, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 9), Ok(true));
-    assert_eq!(topic.publishers.join(&comes, owner()), Err(JoinError::Full(2)));
-    topic.publishers.leave(&leaves);
-    topic.publishers.join(&comes, owner()).unwrap();
-    topic.publishers.leave(&comes);
-    topic.publishers.join(&leaves, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 9), Ok(false), "a repetition");
-    assert_eq!(publish(&mut topic, 10), Ok(true));
-    // It left and came while there was room.
-    topic.publishers.leave(&stays);
-    topic.publishers.join(&stays, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 10), Ok(false));
 }
