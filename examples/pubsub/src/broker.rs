@@ -1,7 +1,6 @@
 //! The broker: topics in memory, and their publishers and subscribers over HTTP/3 and MQTT.
 
 pub(crate) mod http;
-mod limits;
 mod mqtt;
 pub(crate) mod refusal;
 pub(crate) mod topics;
@@ -16,8 +15,6 @@ use h3_server::quota::{Client, Place, Quota};
 use h3_server::{endpoint, identity};
 use quinn::crypto::rustls::HandshakeData;
 use tracing::debug;
-
-pub(crate) use limits::Limits;
 
 use crate::cli::BrokerCli;
 use crate::mqtt::ALPN as MQTT;

@@ -12,9 +12,9 @@ use h3_server::identity;
 use serde::Serialize;
 use url::Url;
 
-use crate::broker::Limits;
 use crate::client::event::LONGEST_MESSAGE;
 use crate::client::source::Source;
+use crate::limits::Limits;
 use crate::name::TopicName;
 
 /// The program's name, for its messages.

@@ -5,7 +5,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `cli.rs` | the command line |
+//! | `cli.rs`, `limits.rs` | the command line, and the broker's limits |
 //! | `topic.rs`, `name.rs`, `outbox.rs` | topics, names, and a publisher's unacknowledged messages |
 //! | `frame.rs` | the bodies of HTTP/3 |
 //! | `mqtt.rs`, `mqtt/` | MQTT 5 at both ends |
@@ -18,6 +18,7 @@ mod broker;
 mod cli;
 mod client;
 mod frame;
+mod limits;
 mod mqtt;
 mod name;
 mod outbox;

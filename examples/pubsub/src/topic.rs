@@ -5,16 +5,13 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::limits::{Limits, OVERHEAD};
 use crate::name::PublisherName;
 use publishers::{NumberError, Publishers};
 
 pub(crate) mod publishers;
 #[cfg(test)]
 mod tests;
-
-/// The bytes that each message counts in the history beside its payload. It takes about as many:
-/// `measure --instructions` measures that.
-pub(crate) const OVERHEAD: usize = 96;
 
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,17 +22,6 @@ pub(crate) struct Message {
     /// When it was published, in microseconds since 1970, by the publisher's clock; 0 if unknown.
     pub(crate) time: u64,
     pub(crate) payload: Bytes,
-}
-
-/// The bounds of a topic.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Messages of history.
-    pub(crate) messages: usize,
-    /// Bytes of history, with [`OVERHEAD`] for each message. The latest message always stays.
-    pub(crate) bytes: usize,
-    /// Publishers with a name, which the topic recognises.
-    pub(crate) publishers: publishers::Most,
 }
 
 /// Where a subscriber begins.
@@ -77,7 +63,7 @@ pub(crate) enum Item {
 /// A topic.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    bounds: Bounds,
+    limits: Limits,
     /// The number of the next message.
     next: u64,
     history: VecDeque<Message>,
@@ -87,14 +73,14 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            bounds,
+            limits,
             next: 1,
             history: VecDeque::new(),
             bytes: 0,
             last: None,
-            publishers: Publishers::new(bounds.publishers),
+            publishers: Publishers::new(limits),
         }
     }
 
@@ -126,8 +112,11 @@ impl Topic {
         }
         self.bytes += cost(&message);
         self.history.push_back(message);
+        let Limits { history_messages, history_bytes, .. } = self.limits;
+        // The latest message always stays.
         while self.history.len() > 1
-            && (self.history.len() > self.bounds.messages || self.bytes > self.bounds.bytes)
+            && (self.history.len() > history_messages as usize
+                || self.bytes > history_bytes as usize)
         {
             self.bytes -= self.history.pop_front().as_ref().map_or(0, cost);
         }

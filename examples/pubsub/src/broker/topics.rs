@@ -10,8 +10,8 @@ use h3_server::quota::{Client, Place, Quota};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::limits::Limits;
 use super::refusal::{Refusal, TooManyTopics};
+use crate::limits::Limits;
 use crate::name::{PublisherName, TopicName};
 use crate::topic::publishers::{JoinError, NumberError, Owner};
 use crate::topic::{Cursor, Item, Start, Topic};
@@ -89,7 +89,7 @@ impl Broker {
             Entry::Occupied(known) => Ok(Arc::clone(known.get())),
             Entry::Vacant(_) if full => Err(TooManyTopics(most)),
             Entry::Vacant(place) => Ok(Arc::clone(place.insert(Arc::new(Shared {
-                topic: Mutex::new(Topic::new(self.limits.bounds())),
+                topic: Mutex::new(Topic::new(self.limits)),
                 news: watch::Sender::new(()),
             })))),
         }
@@ -198,19 +198,12 @@ impl Subscriber {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::limits::tests::limits;
     use h3_server::quota::Full;
-
-    #[derive(Debug, Parser)]
-    struct Only {
-        #[command(flatten)]
-        limits: Limits,
-    }
 
     /// A broker with these options.
     pub(crate) fn broker(options: &[&str]) -> Broker {
-        let only = Only::parse_from(["broker"].iter().chain(options));
-        Broker::new(only.limits).unwrap()
+        Broker::new(limits(options)).unwrap()
     }
 
     /// The client with address 127.0.0.`number`.

@@ -19,7 +19,7 @@ use crate::broker::http::{FIRST, INSTANCE, SECRET};
 use crate::cli::{Client, Protocol};
 use crate::frame::{self, Frame};
 use crate::mqtt::{ALPN, client::Client as Mqtt};
-use crate::name::{PublisherName, TopicName};
+use crate::name::PublisherName;
 use crate::topic::Message;
 
 /// The most unsent bytes to which the client still adds a message.
@@ -64,7 +64,7 @@ impl Connection {
         Ok(match protocol {
             Protocol::Http3 => {
                 let (link, http) = connect::connect_http3(plan, needs(HTTP3)).await?.split();
-                let headers = headers(plan, topic, name, role);
+                let headers = headers(plan, name, role);
                 let to = http.request(headers, matches!(role, Role::Publisher(_)))?;
                 let codec = Codec::Http(BytesMut::new());
                 Self { link, http: Some(http), to, from: None, codec, out, role }
@@ -220,9 +220,9 @@ fn broker_refused(reason: &str) -> String {
     format!("the broker refused: {}", sentence(reason))
 }
 
-fn headers(plan: &Plan, topic: &TopicName, name: &PublisherName, role: Role) -> Vec<Header> {
+fn headers(plan: &Plan, name: &PublisherName, role: Role) -> Vec<Header> {
+    // Its path is already that of the topic.
     let mut plan = plan.clone();
-    plan.target.path = topic.path();
     let (method, fields) = match role {
         Role::Publisher(_) => ("POST", vec![("publisher", name.as_str().to_owned())]),
         Role::Subscriber(place) => {

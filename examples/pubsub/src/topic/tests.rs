@@ -2,14 +2,12 @@
 
 use super::publishers::Owner;
 use super::*;
+use crate::limits::tests::limits;
 use h3_server::quota::Client;
 use proptest::prelude::*;
 
-const BOUNDS: Bounds = Bounds {
-    messages: 5,
-    bytes: 5 * OVERHEAD + 40,
-    publishers: publishers::Most { all: 2, of_client: 2 },
-};
+const MESSAGES: usize = 5;
+const BYTES: usize = MESSAGES * OVERHEAD + 40;
 
 /// All that a subscriber can read now.
 fn all(topic: &Topic, cursor: &mut Cursor) -> Vec<Item> {
@@ -72,7 +70,9 @@ proptest! {
     fn no_subscriber_receives_less_than_the_topic_has(
         acts in proptest::collection::vec(act(), 0..120)
     ) {
-        let mut topic = Topic::new(BOUNDS);
+        let (messages, bytes) = (MESSAGES.to_string(), BYTES.to_string());
+        let options = ["--history-messages", &messages, "--history-bytes", &bytes];
+        let mut topic = Topic::new(limits(&options));
         let names = ["one", "other"].map(|name| PublisherName::new(name).unwrap());
         let owner = Owner { client: Client::of([192, 0, 2, 1].into()), secret: None };
         for name in &names {
@@ -115,13 +115,13 @@ proptest! {
                 }
             }
             let kept = topic.history.len();
-            prop_assert!(kept <= BOUNDS.messages);
+            prop_assert!(kept <= MESSAGES);
             prop_assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
-            prop_assert!(topic.bytes <= BOUNDS.bytes || kept == 1);
+            prop_assert!(topic.bytes <= BYTES || kept == 1);
             // The topic keeps every message that fits.
             if let Some(gone) = published.len().checked_sub(kept + 1) {
                 let would = topic.bytes + cost(&published[gone]);
-                prop_assert!(kept == BOUNDS.messages || would > BOUNDS.bytes);
+                prop_assert!(kept == MESSAGES || would > BYTES);
             }
         }
         for follower in &mut followers {
