@@ -5,7 +5,11 @@
 
 use bytes::BytesMut;
 use mqtt5_protocol::packet::MqttPacket;
-use mqtt5_protocol::{FixedHeader, MqttError, Packet, Properties};
+use mqtt5_protocol::packet::publish::PublishPacket;
+use mqtt5_protocol::{FixedHeader, MqttError, Packet, Properties, QoS};
+
+use crate::name::TopicName;
+use crate::topic::Message;
 
 pub(crate) mod client;
 pub(crate) mod session;
@@ -73,6 +77,13 @@ pub(crate) fn write(packet: &impl MqttPacket, out: &mut BytesMut) {
     }
 }
 
+/// A message as a packet.
+pub(crate) fn packet(topic: &TopicName, message: &Message, qos: QoS) -> PublishPacket {
+    PublishPacket::new(topic.as_str(), message.payload.clone(), qos)
+        .with_user_property(SEQUENCE.to_owned(), message.sequence.to_string())
+        .with_user_property(TIME.to_owned(), message.time.to_string())
+}
+
 /// The first user property of this name, if it is a number.
 pub(crate) fn number(properties: &Properties, name: &str) -> Option<u64> {
     properties.get_user_property_value(name)?.parse().ok()
@@ -81,8 +92,6 @@ pub(crate) fn number(properties: &Properties, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mqtt5_protocol::QoS;
-    use mqtt5_protocol::packet::publish::PublishPacket;
     use proptest::prelude::*;
 
     #[test]

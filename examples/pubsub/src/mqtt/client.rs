@@ -13,7 +13,7 @@ use mqtt5_protocol::{
     ConnectOptions, Packet, Properties, PropertyId, PropertyValue, QoS, ReasonCode,
 };
 
-use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, write};
+use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
 use crate::client::event::{Event, LONGEST_MESSAGE, Place, Refused, Role};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::Message;
@@ -74,13 +74,8 @@ impl Client {
     pub(crate) fn publish(&mut self, message: &Message, out: &mut BytesMut) {
         // Fewer packets wait than there are identifiers.
         self.latest_id = self.latest_id.checked_add(1).unwrap_or(1);
-        let packet =
-            PublishPacket::new(self.topic.as_str(), message.payload.clone(), QoS::AtLeastOnce)
-                .with_packet_id(self.latest_id)
-                .with_retain(true)
-                .with_user_property(SEQUENCE.to_owned(), message.sequence.to_string())
-                .with_user_property(TIME.to_owned(), message.time.to_string());
-        write(&packet, out);
+        let packet = packet(&self.topic, message, QoS::AtLeastOnce);
+        write(&packet.with_packet_id(self.latest_id).with_retain(true), out);
         self.in_flight.push_back((self.latest_id, message.sequence));
     }
 

@@ -22,7 +22,7 @@ use mqtt5_protocol::packet::unsuback::{UnsubAckPacket, UnsubAckReasonCode};
 use mqtt5_protocol::packet::unsubscribe::UnsubscribePacket;
 use mqtt5_protocol::{MqttError, Packet, QoS, ReasonCode};
 
-use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, write};
+use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
 use crate::broker::refusal::Refusal;
 use crate::broker::topics::{Broker, Publisher, Subscriber};
 use crate::name::{PublisherName, TopicName};
@@ -393,11 +393,7 @@ impl<'a> Session<'a> {
         else {
             return;
         };
-        let Message { sequence, time, payload } = message;
-        let mut packet = PublishPacket::new(subscription.topic.as_str(), payload, subscription.qos)
-            .with_retain(last)
-            .with_user_property(SEQUENCE.to_owned(), sequence.to_string())
-            .with_user_property(TIME.to_owned(), time.to_string());
+        let mut packet = packet(&subscription.topic, &message, subscription.qos).with_retain(last);
         if subscription.missed > 0 {
             packet = packet.with_user_property(MISSED.to_owned(), subscription.missed.to_string());
         }

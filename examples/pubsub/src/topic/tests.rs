@@ -65,6 +65,18 @@ impl Follower {
     }
 }
 
+/// Checks that the topic keeps every message that fits, and no other.
+fn check_history(topic: &Topic, published: &[Message]) {
+    let kept = topic.history.len();
+    assert!(kept <= MESSAGES);
+    assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
+    assert!(topic.bytes <= BYTES || kept == 1);
+    if let Some(gone) = published.len().checked_sub(kept + 1) {
+        let would = topic.bytes + cost(&published[gone]);
+        assert!(kept == MESSAGES || would > BYTES);
+    }
+}
+
 proptest! {
     #[test]
     fn no_subscriber_receives_less_than_the_topic_has(
@@ -114,15 +126,7 @@ proptest! {
                     }
                 }
             }
-            let kept = topic.history.len();
-            prop_assert!(kept <= MESSAGES);
-            prop_assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
-            prop_assert!(topic.bytes <= BYTES || kept == 1);
-            // The topic keeps every message that fits.
-            if let Some(gone) = published.len().checked_sub(kept + 1) {
-                let would = topic.bytes + cost(&published[gone]);
-                prop_assert!(kept == MESSAGES || would > BYTES);
-            }
+            check_history(&topic, &published);
         }
         for follower in &mut followers {
             follower.received.extend(all(&topic, &mut follower.cursor));
