@@ -120,7 +120,8 @@ impl Publisher {
         self.lines.write_all(format!("{message}\n").as_bytes()).unwrap();
     }
 
-    /// Ends the messages, and waits for the program, which must succeed. Returns its standard error.
+    /// Ends the messages, and waits for the program, which must succeed. Returns what it wrote to
+    /// standard error.
     pub(crate) fn succeed(self) -> String {
         drop(self.lines);
         let output = self.child.wait_with_output().unwrap();

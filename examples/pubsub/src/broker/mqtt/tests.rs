@@ -30,8 +30,8 @@ fn connect(keep_alive: u64) -> Bytes {
 }
 
 /// How the broker's end of the connection ends, in words, and after how many seconds. The client
-/// sends each part of `script` after a pause in seconds, and reads nothing. There is room for `room`
-/// bytes on their way to it. `None` if the connection does not end.
+/// sends each part of `script` after a pause in seconds, and reads nothing. There is room for
+/// `room` bytes on their way to it. `None` if the connection does not end.
 async fn ending(
     room: usize,
     script: Vec<(u64, Bytes)>,
