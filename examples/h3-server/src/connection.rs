@@ -1,6 +1,7 @@
 //! One HTTP/3 connection, from its settings to the end of its last request.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,25 +54,22 @@ pub async fn serve_requests<F>(
     serve: impl Fn(Request<()>, Stream) -> F + Clone + Send + 'static,
 ) -> JoinSet<Ended>
 where
-    F: Future<Output = ()> + Send,
+    F: Future<Output = ()> + Send + 'static,
 {
     let peer = quic.remote_address();
+    let excess = |reason: &str| quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason.as_bytes());
     let mut requests = JoinSet::new();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(LONGEST_KEPT.into());
-    let settings_sent =
-        timeout(patience, builder.build(transport::Connection::new(quic.clone()))).await;
-    let mut http: h3::server::Connection<_, Bytes> = match settings_sent {
+    let built = builder.build(transport::Connection::new(quic.clone()));
+    let mut http: h3::server::Connection<_, Bytes> = match timeout(patience, built).await {
         Ok(Ok(http)) => http,
         Ok(Err(error)) => {
             debug!(%peer, %error, "the connection does not use HTTP/3");
             return requests;
         }
         Err(_) => {
-            quic.close(
-                wire(Code::H3_EXCESSIVE_LOAD),
-                b"the client allowed no stream for the settings",
-            );
+            excess("the client allowed no stream for the settings");
             return requests;
         }
     };
@@ -81,25 +79,7 @@ where
         tokio::select! {
             accepted = http.accept() => match accepted {
                 Ok(Some(resolver)) => {
-                    let serve = serve.clone();
-                    requests.spawn(async move {
-                        match resolve(resolver, patience).await {
-                            Ok((request, stream)) => {
-                                debug!(
-                                    %peer,
-                                    method = %request.method(),
-                                    path = request.uri().path(),
-                                    "request"
-                                );
-                                serve(request, stream).await;
-                                Ended::Answered
-                            }
-                            Err(ended) => {
-                                debug!(%peer, ?ended, "a stream without a request");
-                                ended
-                            }
-                        }
-                    });
+                    requests.spawn(answer(resolver, peer, patience, serve.clone()));
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -110,14 +90,8 @@ where
             Some(ended) = requests.join_next() => match ended {
                 Ok(Ended::Answered) => {}
                 Ok(Ended::Broken) if broken < MOST_BROKEN => broken += 1,
-                Ok(Ended::Broken) => {
-                    let reason = b"too many streams ended without a request";
-                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
-                }
-                Ok(Ended::Endless) => {
-                    let reason = b"the headers of a request did not end in time";
-                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
-                }
+                Ok(Ended::Broken) => excess("too many streams ended without a request"),
+                Ok(Ended::Endless) => excess("the headers of a request did not end in time"),
                 Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
@@ -134,12 +108,22 @@ where
     requests
 }
 
-async fn resolve(
+/// Lets `serve` answer the request of a stream.
+async fn answer<F: Future<Output = ()>>(
     resolver: RequestResolver<transport::Connection, Bytes>,
+    peer: SocketAddr,
     patience: Duration,
-) -> Result<(Request<()>, Stream), Ended> {
-    match timeout(patience, resolver.resolve_request()).await {
-        Ok(resolved) => resolved.map_err(|_| Ended::Broken),
-        Err(_) => Err(Ended::Endless),
-    }
+    serve: impl Fn(Request<()>, Stream) -> F,
+) -> Ended {
+    let ended = match timeout(patience, resolver.resolve_request()).await {
+        Ok(Ok((request, stream))) => {
+            debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
+            serve(request, stream).await;
+            return Ended::Answered;
+        }
+        Ok(Err(_)) => Ended::Broken,
+        Err(_) => Ended::Endless,
+    };
+    debug!(%peer, ?ended, "a stream without a request");
+    ended
 }

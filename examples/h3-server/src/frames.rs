@@ -11,6 +11,7 @@
 use std::mem;
 
 use bytes::{Buf as _, Bytes};
+use octets::Octets;
 
 /// The longest frame other than DATA, and the announced limit of a header section (RFC 9114,
 /// section 4.2.2), in bytes.
@@ -30,17 +31,14 @@ pub(crate) struct Frames {
     at: At,
     /// The received part of a frame's type and length, or of a stream's type: 16 bytes at most.
     header: Vec<u8>,
-    integer: Integer,
 }
 
 #[derive(Debug)]
 enum At {
     /// The type of a unidirectional stream.
     StreamType,
-    FrameType,
-    Length {
-        data: bool,
-    },
+    /// The type and length of a frame.
+    Header,
     Payload {
         left: u64,
     },
@@ -51,18 +49,14 @@ enum At {
 }
 
 impl Frames {
-    fn new(at: At) -> Self {
-        Self { at, header: Vec::new(), integer: Integer::default() }
-    }
-
     /// The frames of a request stream.
     pub(crate) fn of_request() -> Self {
-        Self::new(At::FrameType)
+        Self { at: At::Header, header: Vec::new() }
     }
 
     /// The frames of a unidirectional stream.
     pub(crate) fn of_unidirectional() -> Self {
-        Self::new(At::StreamType)
+        Self { at: At::StreamType, header: Vec::new() }
     }
 
     /// Removes from `read` the next piece for h3: a header, or the present part of a payload.
@@ -73,14 +67,15 @@ impl Frames {
                 At::Payload { left } => {
                     let piece = read.split_to(take(left, read.len()));
                     if *left == 0 {
-                        self.at = At::FrameType;
+                        self.at = At::Header;
                     }
                     return Ok(Some(piece));
                 }
                 At::Unframed { left: 0 } => return Err(TooLong),
                 At::Unframed { left } => return Ok(Some(read.split_to(take(left, read.len())))),
-                At::StreamType | At::FrameType | At::Length { .. } => {
-                    if let Some(header) = self.header_byte(read.get_u8())? {
+                At::StreamType | At::Header => {
+                    self.header.push(read.get_u8());
+                    if let Some(header) = self.header()? {
                         return Ok(Some(header));
                     }
                 }
@@ -89,33 +84,32 @@ impl Frames {
         Ok(None)
     }
 
-    /// Adds a byte. Returns the header once it is complete.
-    fn header_byte(&mut self, byte: u8) -> Result<Option<Bytes>, TooLong> {
-        self.header.push(byte);
-        let Some(value) = self.integer.push(byte) else { return Ok(None) };
+    /// Removes the header once it is complete, unless h3 must not see it.
+    fn header(&mut self) -> Result<Option<Bytes>, TooLong> {
+        let mut header = Octets::with_slice(&self.header);
+        let Ok(kind) = header.get_varint() else { return Ok(None) };
         self.at = match self.at {
-            At::StreamType if value == CONTROL => At::FrameType,
+            At::StreamType if kind == CONTROL => At::Header,
             At::StreamType => At::Unframed { left: LONGEST_KEPT.into() },
-            At::Length { data: false } if value > LONGEST_KEPT.into() => return Err(TooLong),
-            At::Length { data: true } if value == 0 => {
-                self.header.clear();
-                At::FrameType
-            }
-            At::Length { .. } if value == 0 => At::FrameType,
-            At::Length { .. } => At::Payload { left: value },
-            At::FrameType | At::Payload { .. } | At::Unframed { .. } => {
-                At::Length { data: value == DATA }
-            }
+            At::Header | At::Payload { .. } | At::Unframed { .. } => match header.get_varint() {
+                Err(_) => return Ok(None),
+                Ok(left) if kind != DATA && left > LONGEST_KEPT.into() => return Err(TooLong),
+                Ok(0) if kind == DATA => {
+                    self.header.clear();
+                    return Ok(None);
+                }
+                Ok(0) => At::Header,
+                Ok(left) => At::Payload { left },
+            },
         };
-        let whole = !matches!(self.at, At::Length { .. }) && !self.header.is_empty();
-        Ok(whole.then(|| mem::take(&mut self.header).into()))
+        Ok(Some(mem::take(&mut self.header).into()))
     }
 
     /// Whether a stream may end here (RFC 9114, section 7.1).
     pub(crate) fn may_end(&self) -> bool {
         match self.at {
-            At::FrameType => self.header.is_empty(),
-            At::Length { .. } | At::Payload { .. } => false,
+            At::Header => self.header.is_empty(),
+            At::Payload { .. } => false,
             At::StreamType | At::Unframed { .. } => true,
         }
     }
@@ -126,27 +120,6 @@ fn take(left: &mut u64, most: usize) -> usize {
     let len = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
     *left -= len as u64;
     len
-}
-
-/// Decodes a variable-length integer byte by byte (RFC 9000, section 16).
-#[derive(Debug, Default)]
-struct Integer {
-    value: u64,
-    missing: usize,
-}
-
-impl Integer {
-    /// Adds a byte. Returns the integer once it is complete.
-    fn push(&mut self, byte: u8) -> Option<u64> {
-        if self.missing == 0 {
-            self.missing = 1 << (byte >> 6);
-            self.value = (byte & 0x3f).into();
-        } else {
-            self.value = self.value << 8 | u64::from(byte);
-        }
-        self.missing -= 1;
-        (self.missing == 0).then_some(self.value)
-    }
 }
 
 #[cfg(test)]

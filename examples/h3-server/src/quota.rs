@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 /// A client, for the limits per client.
@@ -55,17 +56,12 @@ impl Quota {
         Arc::new(Self { what, total, each, taken: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Counting does not panic.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Occupies a place, until it is dropped.
     ///
     /// # Errors
     /// All of them are occupied, or as many as one client may have.
     pub fn take(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let own = taken.by.get(&client).copied().unwrap_or(0);
         if own >= self.each {
             return Err(Full::Client(self.each, self.what));
@@ -81,7 +77,7 @@ impl Quota {
     /// Whether half the places are occupied, of all or of this client's.
     #[must_use]
     pub fn is_busy(&self, client: Client) -> bool {
-        let taken = self.taken();
+        let taken = self.taken.lock();
         let own = taken.by.get(&client).copied().unwrap_or(0);
         taken.total >= self.total.div_ceil(2) || own >= self.each.div_ceil(2)
     }
@@ -96,7 +92,7 @@ pub struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.quota.taken();
+        let mut taken = self.quota.taken.lock();
         taken.total -= 1;
         match taken.by.get_mut(&self.client) {
             Some(own) if *own > 1 => *own -= 1,
@@ -137,7 +133,7 @@ mod tests {
         drop(first);
         drop(quota.take(third).unwrap());
         drop(second);
-        assert_eq!(quota.taken().by.len(), 1, "only clients with a place have an entry");
-        assert_eq!(quota.taken().total, 1);
+        assert_eq!(quota.taken.lock().by.len(), 1, "only clients with a place have an entry");
+        assert_eq!(quota.taken.lock().total, 1);
     }
 }

@@ -89,8 +89,7 @@ impl quic::OpenStreams<Bytes> for Connection {
         _: &mut Context<'_>,
     ) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
         // HTTP/3 does not use server-initiated bidirectional streams (RFC 9114, section 6.1).
-        let error = ConnectionErrorIncoming::InternalError("a server opens no requests".to_owned());
-        Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error }))
+        Poll::Ready(Err(misused("a server opens no requests")))
     }
 
     fn poll_open_send(
@@ -99,13 +98,8 @@ impl quic::OpenStreams<Bytes> for Connection {
     ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
         let quic = self.quic.clone();
         let begin = || Box::pin(async move { quic.open_uni().await }) as _;
-        let opened = ready!(poll_in(&mut self.opening, begin, cx));
-        Poll::Ready(match opened {
-            Ok(stream) => Ok(SendStream { stream, writing: None }),
-            Err(connection_error) => {
-                Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error })
-            }
-        })
+        let opened = ready!(poll_in(&mut self.opening, begin, cx)).map_err(lost);
+        Poll::Ready(opened.map(|stream| SendStream { stream, writing: None }))
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
@@ -188,9 +182,7 @@ impl RecvStream {
     /// Closes the connection with an error.
     fn refuse(&self, code: Code, reason: &str) -> StreamErrorIncoming {
         self.quic.close(wire(code), reason.as_bytes());
-        let connection_error =
-            ConnectionErrorIncoming::ApplicationClose { error_code: code.value() };
-        StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
+        lost(ConnectionErrorIncoming::ApplicationClose { error_code: code.value() })
     }
 }
 
@@ -206,17 +198,13 @@ impl quic::RecvStream for RecvStream {
                 Ok(Some(piece)) => {
                     // Copies a short piece, which would otherwise keep the whole buffer in memory.
                     let short = piece.len() < CHUNK / 16 && !self.read.is_empty();
-                    return Poll::Ready(Ok(Some(if short {
-                        Bytes::copy_from_slice(&piece)
-                    } else {
-                        piece
-                    })));
+                    let copy = || Bytes::copy_from_slice(&piece);
+                    return Poll::Ready(Ok(Some(if short { copy() } else { piece })));
                 }
                 Ok(None) => {}
                 Err(TooLong) => {
-                    return Poll::Ready(Err(
-                        self.refuse(Code::H3_EXCESSIVE_LOAD, "a frame is too long")
-                    ));
+                    let error = self.refuse(Code::H3_EXCESSIVE_LOAD, "a frame is too long");
+                    return Poll::Ready(Err(error));
                 }
             }
             // Copies the bytes, because a part of a datagram would keep all of it in memory.
@@ -226,9 +214,8 @@ impl quic::RecvStream for RecvStream {
             match buffer.filled() {
                 [] if self.frames.may_end() => return Poll::Ready(Ok(None)),
                 [] => {
-                    return Poll::Ready(Err(
-                        self.refuse(Code::H3_FRAME_ERROR, "a stream ended within a frame")
-                    ));
+                    let error = self.refuse(Code::H3_FRAME_ERROR, "a stream ended within a frame");
+                    return Poll::Ready(Err(error));
                 }
                 read => self.read = Bytes::copy_from_slice(read),
             }
@@ -272,10 +259,7 @@ impl quic::SendStream<Bytes> for SendStream {
 
     fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
         if self.writing.is_some() {
-            let error = ConnectionErrorIncoming::InternalError(
-                "a write before the end of the previous one".to_owned(),
-            );
-            return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error });
+            return Err(misused("a write before the end of the previous one"));
         }
         self.writing = Some(data.into());
         Ok(())
@@ -318,26 +302,32 @@ fn connection_error(error: quinn::ConnectionError) -> ConnectionErrorIncoming {
     }
 }
 
+/// The error of a stream whose connection has ended.
+fn lost(connection_error: ConnectionErrorIncoming) -> StreamErrorIncoming {
+    StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
+}
+
+/// The error of a call that h3 does not make.
+fn misused(reason: &str) -> StreamErrorIncoming {
+    lost(ConnectionErrorIncoming::InternalError(reason.to_owned()))
+}
+
 fn read_error(error: quinn::ReadError) -> StreamErrorIncoming {
     match error {
-        quinn::ReadError::Reset(code) => {
-            StreamErrorIncoming::StreamTerminated { error_code: code.into() }
-        }
-        quinn::ReadError::ConnectionLost(error) => StreamErrorIncoming::ConnectionErrorIncoming {
-            connection_error: connection_error(error),
-        },
+        quinn::ReadError::Reset(code) => terminated(code),
+        quinn::ReadError::ConnectionLost(error) => lost(connection_error(error)),
         other => StreamErrorIncoming::Unknown(other.into()),
     }
 }
 
 fn write_error(error: quinn::WriteError) -> StreamErrorIncoming {
     match error {
-        quinn::WriteError::Stopped(code) => {
-            StreamErrorIncoming::StreamTerminated { error_code: code.into() }
-        }
-        quinn::WriteError::ConnectionLost(error) => StreamErrorIncoming::ConnectionErrorIncoming {
-            connection_error: connection_error(error),
-        },
+        quinn::WriteError::Stopped(code) => terminated(code),
+        quinn::WriteError::ConnectionLost(error) => lost(connection_error(error)),
         other => StreamErrorIncoming::Unknown(other.into()),
     }
+}
+
+fn terminated(code: VarInt) -> StreamErrorIncoming {
+    StreamErrorIncoming::StreamTerminated { error_code: code.into() }
 }

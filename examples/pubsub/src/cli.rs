@@ -9,11 +9,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use h3_client::options::{Options, Plan, Trust};
 use h3_client::target::{Target, parse_url};
 use h3_server::identity;
+use serde::Serialize;
 use url::Url;
 
-use crate::broker::Limits;
-use crate::client::codec::LONGEST_MESSAGE;
+use crate::client::event::LONGEST_MESSAGE;
 use crate::client::source::Source;
+use crate::limits::Limits;
 use crate::name::TopicName;
 
 /// The program's name, for its messages.
@@ -74,9 +75,8 @@ pub(crate) struct BrokerCli {
 /// already has.
 #[derive(Debug, Args)]
 pub(crate) struct PublishCli {
-    /// The topic, such as house/kitchen/temperature
-    #[arg(value_parser = parse_topic)]
-    topic: TopicName,
+    #[command(flatten)]
+    client: ClientCli,
     /// The message [default: each line of standard input is a message]
     #[arg(conflicts_with = "count")]
     message: Option<String>,
@@ -89,8 +89,6 @@ pub(crate) struct PublishCli {
     /// The size of a generated message
     #[arg(long, value_name = "BYTES", default_value_t = 100, requires = "count")]
     size: usize,
-    #[command(flatten)]
-    client: ClientCli,
 }
 
 /// Print the messages of a topic as they arrive
@@ -100,18 +98,15 @@ pub(crate) struct PublishCli {
 /// no longer has some messages, the subscriber reports how many.
 #[derive(Debug, Args)]
 pub(crate) struct SubscribeCli {
-    /// The topic
-    #[arg(value_parser = parse_topic)]
-    topic: TopicName,
+    #[command(flatten)]
+    pub(crate) client: ClientCli,
     /// Begin with the message of this number, or the oldest after it that the broker has [default:
     /// with the last value]
     #[arg(long, value_name = "SEQUENCE")]
-    from: Option<u64>,
+    pub(crate) from: Option<u64>,
     /// End after N messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    #[command(flatten)]
-    client: ClientCli,
+    pub(crate) count: Option<u64>,
 }
 
 /// The options of both kinds of client. It replaces the help of some options that it shares with
@@ -124,7 +119,10 @@ pub(crate) struct SubscribeCli {
     mut_arg("qlog", |arg| arg.help(QLOG)),
     mut_arg("stall_timeout", |arg| arg.help(STALL_TIMEOUT))
 )]
-struct ClientCli {
+pub(crate) struct ClientCli {
+    /// The topic, such as house/kitchen/temperature
+    #[arg(value_parser = TopicName::new)]
+    topic: TopicName,
     /// The broker
     #[arg(long, value_name = "URL", default_value = "https://localhost:4433/", value_parser = parse_url)]
     broker: Url,
@@ -139,21 +137,13 @@ struct ClientCli {
 }
 
 /// The protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
     /// HTTP/3
     Http3,
     /// MQTT 5 over a QUIC stream
     Mqtt,
-}
-
-impl Protocol {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http3 => "http3",
-            Self::Mqtt => "mqtt",
-        }
-    }
 }
 
 /// A checked command line of a client.
@@ -165,87 +155,66 @@ pub(crate) struct Client {
     pub(crate) plan: Plan,
 }
 
-/// A checked `pubsub publish`.
-#[derive(Debug)]
-pub(crate) struct Publish {
-    pub(crate) source: Source,
-    pub(crate) client: Client,
-}
-
-/// A checked `pubsub subscribe`.
-#[derive(Debug)]
-pub(crate) struct Subscribe {
-    pub(crate) from: Option<u64>,
-    pub(crate) count: Option<u64>,
-    pub(crate) client: Client,
-}
-
 impl PublishCli {
     /// Checks the command line.
-    pub(crate) fn plan(self) -> anyhow::Result<Publish> {
+    pub(crate) fn plan(self) -> anyhow::Result<(Client, Source)> {
+        let repeated = |message, count, every| Source::Repeated { message, count, every };
         let source = match (self.message, self.count) {
-            (Some(message), _) => Source::One(Bytes::from(message)),
+            (Some(message), _) => repeated(Bytes::from(message), 1, Duration::ZERO),
             (None, Some(count)) => {
                 ensure!(
                     self.size <= LONGEST_MESSAGE,
                     "--size is {LONGEST_MESSAGE} at most: no broker accepts more"
                 );
-                let interval = Duration::from_millis(self.interval.into());
-                Source::Generated { count, interval, size: self.size }
+                // Digits, so that a subscriber's output is readable.
+                let digits: Vec<_> =
+                    b"0123456789".iter().copied().cycle().take(self.size).collect();
+                repeated(digits.into(), count, Duration::from_millis(self.interval.into()))
             }
             (None, None) => Source::Lines,
         };
-        Ok(Publish { source, client: self.client.plan(self.topic)? })
-    }
-}
-
-impl SubscribeCli {
-    /// Checks the command line.
-    pub(crate) fn plan(self) -> anyhow::Result<Subscribe> {
-        let client = self.client.plan(self.topic)?;
-        Ok(Subscribe { from: self.from, count: self.count, client })
+        Ok((self.client.plan()?, source))
     }
 }
 
 impl ClientCli {
-    fn plan(self, topic: TopicName) -> anyhow::Result<Client> {
-        let plan = self.options.plan(PROGRAM, Target::new(&self.broker, topic.path())?)?;
+    /// Checks the command line.
+    pub(crate) fn plan(self) -> anyhow::Result<Client> {
+        let plan = self.options.plan(PROGRAM, Target::new(&self.broker, self.topic.path())?)?;
         ensure!(
             plan.trust != Trust::Any,
             "pubsub always checks the broker's certificate: name its root with --ca FILE instead \
              of --insecure"
         );
         let reconnect = Duration::from_secs(self.reconnect.into());
-        Ok(Client { topic, protocol: self.protocol, reconnect, plan })
+        Ok(Client { topic: self.topic, protocol: self.protocol, reconnect, plan })
     }
-}
-
-fn parse_topic(text: &str) -> Result<TopicName, String> {
-    TopicName::new(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn publish(arguments: &[&str]) -> anyhow::Result<Publish> {
+    fn publish(arguments: &[&str]) -> anyhow::Result<Source> {
         let cli = Cli::try_parse_from(["pubsub", "publish"].iter().chain(arguments))?;
         let Command::Publish(publish) = cli.command else { panic!("{cli:?}") };
-        publish.plan()
+        Ok(publish.plan()?.1)
     }
 
     #[test]
     fn a_message_comes_from_one_place() {
-        let source = |arguments: &[&str]| publish(arguments).map(|publish| publish.source);
-        assert_eq!(source(&["a", "21.5"]).unwrap(), Source::One(Bytes::from_static(b"21.5")));
-        assert_eq!(source(&["a"]).unwrap(), Source::Lines);
-        let generated = Source::Generated { count: 3, interval: Duration::ZERO, size: 9 };
-        let arguments = ["a", "--count", "3", "--interval", "0", "--size", "9"];
-        assert_eq!(source(&arguments).unwrap(), generated);
-        assert!(source(&["a", "21.5", "--count", "3"]).is_err());
-        assert!(source(&["a", "--size", "3"]).is_err());
-        assert!(source(&["a", "--count", "1", "--size", "99999999"]).is_err());
-        assert!(source(&["a/#"]).unwrap_err().to_string().contains("wildcard"));
+        let repeated = |message: &'static str, count| {
+            let message = Bytes::from_static(message.as_bytes());
+            Source::Repeated { message, count, every: Duration::ZERO }
+        };
+        assert_eq!(publish(&["a", "21.5"]).unwrap(), repeated("21.5", 1));
+        assert_eq!(publish(&["a"]).unwrap(), Source::Lines);
+        let arguments = ["a", "--count", "3", "--interval", "0", "--size", "12"];
+        assert_eq!(publish(&arguments).unwrap(), repeated("012345678901", 3));
+        assert!(publish(&["a", "21.5", "--count", "3"]).is_err());
+        assert!(publish(&["a", "--size", "3"]).is_err());
+        assert!(publish(&["a", "--count", "1", "--size", "99999999"]).is_err());
+        assert!(publish(&["a/#"]).unwrap_err().to_string().contains("wildcard"));
     }
 
     #[test]

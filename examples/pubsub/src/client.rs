@@ -1,9 +1,8 @@
 //! The clients: a publisher and a subscriber, over HTTP/3 or MQTT.
 
-pub(crate) mod codec;
 mod connection;
+pub(crate) mod event;
 mod patience;
-mod pipe;
 mod printer;
 pub(crate) mod publish;
 pub(crate) mod source;
@@ -12,8 +11,16 @@ pub(crate) mod subscribe;
 
 use std::time::SystemTime;
 
+use h3_client::report::{self, Common, Measured};
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::cli::{Client, Protocol};
+use crate::name::PublisherName;
+use connection::Connection;
+use event::Role;
+use patience::Patience;
 
 /// The present time, in microseconds since 1970.
 #[allow(clippy::disallowed_methods, reason = "a program's edge: it reads the real clock")]
@@ -26,6 +33,98 @@ fn wall_clock() -> u64 {
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 struct Stopped;
+
+/// The result of `future`, or [`Stopped`] if `stop` fires first.
+async fn unless<T>(
+    stop: &mut oneshot::Receiver<()>,
+    future: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    tokio::select! {
+        result = future => result,
+        _ = stop => Err(Stopped.into()),
+    }
+}
+
+/// A client's part that depends on its role.
+trait Task {
+    /// Its role on the next connection.
+    fn role(&mut self) -> Role;
+
+    /// Uses one connection until all is done. An error is the end of the connection.
+    async fn exchange(
+        &mut self,
+        connection: &mut Connection,
+        patience: &mut Patience,
+    ) -> anyhow::Result<()>;
+}
+
+/// The last connection of a client that is done.
+#[derive(Debug)]
+struct Done {
+    measured: Measured,
+    /// Connections after the first.
+    reconnections: u64,
+}
+
+/// Lets `task` use one connection after another until it is done. When `stop` fires, it closes the
+/// connection and returns an error.
+async fn run(
+    client: &Client,
+    task: &mut impl Task,
+    stop: &mut oneshot::Receiver<()>,
+) -> anyhow::Result<Done> {
+    let name = PublisherName::random()?;
+    let mut patience = Patience::new(client.reconnect, client.plan.quiet);
+    let mut reconnections = 0;
+    loop {
+        let attempt = async {
+            // Before the handshake there is no connection to close.
+            let mut connection = unless(stop, Connection::open(client, &name, task.role())).await?;
+            patience.found();
+            let ended = unless(stop, task.exchange(&mut connection, &mut patience)).await;
+            connection.close(ended).await
+        };
+        match attempt.await {
+            Ok(measured) => return Ok(Done { measured, reconnections }),
+            Err(error) if error.is::<Stopped>() => return Err(error),
+            Err(error) => unless(stop, patience.pause(error)).await?,
+        }
+        reconnections += 1;
+    }
+}
+
+/// The report of a client.
+#[derive(Debug, Serialize)]
+struct Report<'a, T> {
+    topic: &'a str,
+    protocol: Protocol,
+    #[serde(flatten)]
+    own: T,
+    reconnections: u64,
+    #[serde(flatten)]
+    common: Common,
+}
+
+/// Shows the report of a client that is done, or its summary.
+fn show(client: &Client, done: &Done, own: impl Serialize, summary: &str) -> anyhow::Result<()> {
+    let common = Common::new(&client.plan, &done.measured);
+    // Lines about the connection, if the user asked for help with it.
+    let details = match client.plan.assistance {
+        Some(_) => format!("\n{}{}", common.packets(), common.help()),
+        None => String::new(),
+    };
+    let (topic, protocol) = (client.topic.as_str(), client.protocol);
+    let report = Report { topic, protocol, own, reconnections: done.reconnections, common };
+    report::show(&client.plan, &report, &format!("{summary}{details}"))
+}
+
+/// A number of messages.
+fn messages(count: u64) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        _ => format!("{count} messages"),
+    }
+}
 
 /// The longest latency, in microseconds: a day. Longer ones count as this.
 const LONGEST_LATENCY: u64 = 86_400_000_000;
@@ -52,22 +151,14 @@ impl Latencies {
         self.0.saturating_record(microseconds);
     }
 
-    /// `None` without a latency.
-    fn percentiles(&self) -> Option<Percentiles> {
+    /// `None` without a latency. Also returns the same in words.
+    fn report(&self) -> (Option<Percentiles>, String) {
+        if self.0.is_empty() {
+            return (None, "an unknown time".to_owned());
+        }
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e3;
-        let all = Percentiles { p50: at(0.5), p99: at(0.99), max: self.0.max() as f64 / 1e3 };
-        (!self.0.is_empty()).then_some(all)
-    }
-}
-
-/// Latencies in words.
-fn latency(percentiles: Option<Percentiles>) -> String {
-    percentiles.map_or_else(|| "an unknown time".to_owned(), |known| known.to_string())
-}
-
-impl std::fmt::Display for Percentiles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { p50, p99, max } = self;
-        write!(f, "{p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms at most")
+        let [p50, p99, max] = [at(0.5), at(0.99), self.0.max() as f64 / 1e3];
+        let words = format!("{p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms at most");
+        (Some(Percentiles { p50, p99, max }), words)
     }
 }

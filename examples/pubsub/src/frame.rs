@@ -8,6 +8,8 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use octets::Octets;
 use thiserror::Error;
 
+use crate::topic::Message;
+
 const MESSAGE: u64 = 0;
 const MISSED: u64 = 1;
 const ACKNOWLEDGED: u64 = 2;
@@ -18,8 +20,6 @@ const ADDED: usize = 16;
 /// The longest sentence of a refusal, in bytes, and in characters of up to four bytes each.
 const LONGEST_REFUSAL: usize = 1024;
 const REFUSAL_CHARACTERS: usize = LONGEST_REFUSAL / 4;
-/// The longest type and length of a frame, in bytes.
-const LONGEST_HEADER: usize = 16;
 /// The greatest variable-length integer.
 const GREATEST: u64 = (1 << 62) - 1;
 
@@ -28,7 +28,7 @@ const GREATEST: u64 = (1 << 62) - 1;
 pub(crate) enum Frame {
     /// A message. To the broker it has the publisher's own number, and from the broker that of the
     /// topic.
-    Message { sequence: u64, time: u64, payload: Bytes },
+    Message(Message),
     /// The broker no longer has this many messages before the next one.
     Missed(u64),
     /// The broker has all messages up to this number of the publisher's.
@@ -50,7 +50,7 @@ impl Frame {
     /// Appends the frame to `out`.
     pub(crate) fn write(&self, out: &mut BytesMut) {
         match self {
-            Self::Message { sequence, time, payload } => {
+            Self::Message(Message { sequence, time, payload }) => {
                 put_integer(MESSAGE, out);
                 put_integer((integer_len(*sequence) + 8 + payload.len()) as u64, out);
                 put_integer(*sequence, out);
@@ -78,7 +78,7 @@ impl Frame {
                 let time = rest.get_u64().map_err(malformed)?;
                 // A copy, because a part of a buffer would keep all of it in memory.
                 let payload = Bytes::copy_from_slice(rest.buf().get(rest.off()..).unwrap_or(&[]));
-                return Ok(Some(Self::Message { sequence, time, payload }));
+                return Ok(Some(Self::Message(Message { sequence, time, payload })));
             }
             MISSED => Self::Missed(rest.get_varint().map_err(malformed)?),
             ACKNOWLEDGED => Self::Acknowledged(rest.get_varint().map_err(malformed)?),
@@ -93,55 +93,31 @@ impl Frame {
     }
 }
 
-/// Splits a body into frames. It buffers at most one frame.
-#[derive(Debug)]
-pub(crate) struct Frames {
-    buffer: BytesMut,
-    longest_message: usize,
-}
-
-impl Frames {
-    /// The frames of a body whose messages have at most this many bytes.
-    pub(crate) fn new(longest_message: usize) -> Self {
-        Self { buffer: BytesMut::new(), longest_message }
-    }
-
-    /// Adds bytes of the body. Call [`next`](Self::next) until it returns `None` after it.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Whether the body may end here.
-    pub(crate) fn may_end(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
-    /// The next frame; `None` if it is incomplete. It skips frames of unknown types.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Fault> {
-        loop {
-            let mut header = Octets::with_slice(&self.buffer);
-            let (Ok(kind), Ok(len)) = (header.get_varint(), header.get_varint()) else {
-                debug_assert!(self.buffer.len() < LONGEST_HEADER, "a header has 16 bytes at most");
-                return Ok(None);
-            };
-            let begin = header.off();
-            let longest = self.longest_message.saturating_add(ADDED).max(LONGEST_REFUSAL);
-            let len = usize::try_from(len)
-                .ok()
-                .filter(|&len| len <= longest)
-                .ok_or(Fault::TooLong(len.saturating_sub(ADDED as u64), self.longest_message))?;
-            if self.buffer.len() < begin + len {
-                return Ok(None);
+/// Removes the next frame from the received bytes of a body; `None` if it is incomplete. Skips
+/// frames of unknown types. So a receiver buffers at most one frame, whose message has at most
+/// `longest_message` bytes. A body may end where `buffer` is empty.
+pub(crate) fn next(buffer: &mut BytesMut, longest_message: usize) -> Result<Option<Frame>, Fault> {
+    let longest = longest_message.saturating_add(ADDED).max(LONGEST_REFUSAL);
+    loop {
+        let mut header = Octets::with_slice(buffer);
+        let (Ok(kind), Ok(len)) = (header.get_varint(), header.get_varint()) else {
+            return Ok(None);
+        };
+        let begin = header.off();
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|&len| len <= longest)
+            .ok_or(Fault::TooLong(len.saturating_sub(ADDED as u64), longest_message))?;
+        if buffer.len() < begin + len {
+            return Ok(None);
+        }
+        buffer.advance(begin);
+        match Frame::read(kind, &buffer.split_to(len))? {
+            Some(Frame::Message(message)) if message.payload.len() > longest_message => {
+                return Err(Fault::TooLong(message.payload.len() as u64, longest_message));
             }
-            self.buffer.advance(begin);
-            let content = self.buffer.split_to(len);
-            match Frame::read(kind, &content)? {
-                Some(Frame::Message { payload, .. }) if payload.len() > self.longest_message => {
-                    return Err(Fault::TooLong(payload.len() as u64, self.longest_message));
-                }
-                Some(frame) => return Ok(Some(frame)),
-                None => {}
-            }
+            Some(frame) => return Ok(Some(frame)),
+            None => {}
         }
     }
 }
@@ -174,14 +150,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn frame() -> impl Strategy<Value = Frame> {
+        let message = (0..=GREATEST, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..100));
         prop_oneof![
-            (0..=GREATEST, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..100)).prop_map(
-                |(sequence, time, payload)| Frame::Message {
-                    sequence,
-                    time,
-                    payload: payload.into()
-                }
-            ),
+            message.prop_map(|(sequence, time, payload)| {
+                Frame::Message(Message { sequence, time, payload: payload.into() })
+            }),
             (0..=GREATEST).prop_map(Frame::Missed),
             (0..=GREATEST).prop_map(Frame::Acknowledged),
             "[a-zä€]{0,40}".prop_map(Frame::Refused),
@@ -200,48 +173,39 @@ mod tests {
                 // An unknown frame in between.
                 body.extend_from_slice(b"\x21\x02xx");
             }
-            let mut frames = Frames::new(100);
-            let mut received = Vec::new();
+            let (mut buffer, mut received) = (BytesMut::new(), Vec::new());
             for piece in body.chunks(at_once) {
-                frames.push(piece);
-                while let Some(frame) = frames.next().unwrap() {
+                buffer.extend_from_slice(piece);
+                while let Some(frame) = next(&mut buffer, 100).unwrap() {
                     received.push(frame);
                 }
             }
-            prop_assert!(frames.may_end());
+            prop_assert!(buffer.is_empty());
             prop_assert_eq!(received, sent);
         }
 
         #[test]
         fn any_bytes_are_frames_or_a_fault(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut frames = Frames::new(50);
-            frames.push(&bytes);
-            while let Ok(Some(frame)) = frames.next() {
-                let Frame::Message { payload, .. } = frame else { continue };
-                prop_assert!(payload.len() <= 50);
+            let mut buffer = BytesMut::from(&bytes[..]);
+            while let Ok(Some(frame)) = next(&mut buffer, 50) {
+                let Frame::Message(message) = frame else { continue };
+                prop_assert!(message.payload.len() <= 50);
             }
         }
     }
 
     #[test]
-    fn a_long_frame_is_refused_by_its_header() {
-        let mut frames = Frames::new(2000);
-        frames.push(b"\x00\x80\x00\x07\xe1");
-        assert_eq!(frames.next(), Err(Fault::TooLong(2001, 2000)));
-        let mut frames = Frames::new(2000);
-        frames.push(&[0; 1]);
-        frames.push(&[0xff; 8]);
-        assert_eq!(frames.next(), Err(Fault::TooLong(GREATEST - 16, 2000)));
-    }
-
-    #[test]
-    fn content_that_does_not_fit_its_type_is_malformed() {
-        for body in
-            [&b"\x01\x02\x05\x05"[..], b"\x01\x00", b"\x02\x01\x40", b"\x00\x03\x01\x02\x03"]
-        {
-            let mut frames = Frames::new(100);
-            frames.push(body);
-            assert_eq!(frames.next(), Err(Fault::Malformed), "{body:?}");
+    fn a_frame_that_is_too_long_or_does_not_fit_its_type_is_a_fault() {
+        for (body, fault) in [
+            // These have only their headers yet.
+            (&b"\x00\x80\x00\x07\xe1"[..], Fault::TooLong(2001, 2000)),
+            (b"\x00\xff\xff\xff\xff\xff\xff\xff\xff", Fault::TooLong(GREATEST - 16, 2000)),
+            (b"\x01\x02\x05\x05", Fault::Malformed),
+            (b"\x01\x00", Fault::Malformed),
+            (b"\x02\x01\x40", Fault::Malformed),
+            (b"\x00\x03\x01\x02\x03", Fault::Malformed),
+        ] {
+            assert_eq!(next(&mut BytesMut::from(body), 2000), Err(fault), "{body:?}");
         }
     }
 
@@ -249,7 +213,8 @@ mod tests {
     fn the_wire_is_as_documented() {
         let mut out = BytesMut::new();
         let payload = Bytes::from_static(b"21.5");
-        Frame::Message { sequence: 70, time: 0x0102_0304_0506_0708, payload }.write(&mut out);
+        let message = Message { sequence: 70, time: 0x0102_0304_0506_0708, payload };
+        Frame::Message(message).write(&mut out);
         assert_eq!(&out[..], b"\x00\x0e\x40\x46\x01\x02\x03\x04\x05\x06\x07\x0821.5");
     }
 }

@@ -5,11 +5,11 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `cli.rs` | the command line |
+//! | `cli.rs`, `limits.rs` | the command line, and the broker's limits |
 //! | `topic.rs`, `name.rs`, `outbox.rs` | topics, names, and a publisher's unacknowledged messages |
 //! | `frame.rs` | the bodies of HTTP/3 |
 //! | `mqtt.rs`, `mqtt/` | MQTT 5 at both ends |
-//! | `broker.rs`, `broker/` | the broker's connections and its table of topics |
+//! | `broker.rs`, `broker/` | the connections of the broker, and its topics |
 //! | `client.rs`, `client/` | the publisher and the subscriber |
 //!
 //! `topic.rs`, `frame.rs`, `outbox.rs` and `mqtt/` do no I/O.
@@ -18,6 +18,7 @@ mod broker;
 mod cli;
 mod client;
 mod frame;
+mod limits;
 mod mqtt;
 mod name;
 mod outbox;
@@ -37,15 +38,17 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Broker(broker) => broker::run(broker),
-        Command::Publish(publish) => {
+        Command::Publish(cli) => {
             program::log();
-            let publish = publish.plan()?;
-            program::run(PROGRAM, async |stop| client::publish::run(publish, stop).await)
+            let (client, source) = cli.plan()?;
+            program::run(PROGRAM, async |stop| client::publish::run(client, source, stop).await)
         }
-        Command::Subscribe(subscribe) => {
+        Command::Subscribe(cli) => {
             program::log();
-            let subscribe = subscribe.plan()?;
-            program::run(PROGRAM, async |stop| client::subscribe::run(subscribe, stop).await)
+            let (client, from, count) = (cli.client.plan()?, cli.from, cli.count);
+            program::run(PROGRAM, async |stop| {
+                client::subscribe::run(client, from, count, stop).await
+            })
         }
     }
 }

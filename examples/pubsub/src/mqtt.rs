@@ -5,7 +5,11 @@
 
 use bytes::BytesMut;
 use mqtt5_protocol::packet::MqttPacket;
-use mqtt5_protocol::{FixedHeader, MqttError, Packet, Properties};
+use mqtt5_protocol::packet::publish::PublishPacket;
+use mqtt5_protocol::{FixedHeader, MqttError, Packet, Properties, QoS};
+
+use crate::name::TopicName;
+use crate::topic::Message;
 
 pub(crate) mod client;
 pub(crate) mod session;
@@ -32,56 +36,34 @@ pub(crate) const INSTANCE: &str = "instance";
 /// The longest fixed header, in bytes.
 const LONGEST_HEADER: usize = 5;
 
-/// The bytes of a stream, as packets.
-#[derive(Debug)]
-pub(crate) struct Packets {
-    buffer: BytesMut,
-    longest: usize,
-}
-
-impl Packets {
-    /// The packets of a stream, which have at most `longest` bytes.
-    pub(crate) fn new(longest: usize) -> Self {
-        Self { buffer: BytesMut::new(), longest }
+/// Removes the next packet from the received bytes of a stream; `None` if it is incomplete. So a
+/// receiver buffers at most one packet, of at most `longest` bytes. A stream may end where `buffer`
+/// is empty.
+pub(crate) fn next(buffer: &mut BytesMut, longest: usize) -> Result<Option<Packet>, MqttError> {
+    let head = buffer.get(..buffer.len().min(LONGEST_HEADER)).unwrap_or(&[]);
+    // The last byte of the length is below 128.
+    let ends = head.iter().skip(1).any(|byte| byte & 0x80 == 0);
+    if !ends && head.len() < LONGEST_HEADER {
+        return Ok(None);
     }
-
-    /// Adds bytes of the stream. Call [`next`](Self::next) until it returns `None` after it.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+    let mut rest = head;
+    let header = FixedHeader::decode(&mut rest)?;
+    let begin = head.len() - rest.len();
+    let size = begin + header.remaining_length as usize;
+    if size > longest {
+        return Err(MqttError::PacketTooLarge { size, max: longest });
     }
-
-    /// Whether the stream may end here.
-    pub(crate) fn may_end(&self) -> bool {
-        self.buffer.is_empty()
+    if buffer.len() < size {
+        return Ok(None);
     }
-
-    /// The next packet; `None` if it is incomplete.
-    pub(crate) fn next(&mut self) -> Result<Option<Packet>, MqttError> {
-        let head = self.buffer.get(..self.buffer.len().min(LONGEST_HEADER)).unwrap_or(&[]);
-        // The last byte of the length is below 128.
-        let ends = head.iter().skip(1).any(|byte| byte & 0x80 == 0);
-        if !ends && head.len() < LONGEST_HEADER {
-            return Ok(None);
-        }
-        let mut rest = head;
-        let header = FixedHeader::decode(&mut rest)?;
-        let begin = head.len() - rest.len();
-        let size = begin + header.remaining_length as usize;
-        if size > self.longest {
-            return Err(MqttError::PacketTooLarge { size, max: self.longest });
-        }
-        if self.buffer.len() < size {
-            return Ok(None);
-        }
-        let packet = self.buffer.split_to(size);
-        // The decoder copies the payload from a slice. A part of a buffer would keep the whole
-        // buffer in memory, and properties may be far longer than the payload.
-        let mut body = packet.get(begin..).unwrap_or(&[]);
-        let packet = Packet::decode_from_body(header.packet_type, &header, &mut body)?;
-        match body.is_empty() {
-            true => Ok(Some(packet)),
-            false => Err(MqttError::MalformedPacket("bytes after its content".to_owned())),
-        }
+    let packet = buffer.split_to(size);
+    // The decoder copies the payload from a slice. A part of a buffer would keep the whole buffer
+    // in memory, and properties may be far longer than the payload.
+    let mut body = packet.get(begin..).unwrap_or(&[]);
+    let packet = Packet::decode_from_body(header.packet_type, &header, &mut body)?;
+    match body.is_empty() {
+        true => Ok(Some(packet)),
+        false => Err(MqttError::MalformedPacket("bytes after its content".to_owned())),
     }
 }
 
@@ -95,6 +77,13 @@ pub(crate) fn write(packet: &impl MqttPacket, out: &mut BytesMut) {
     }
 }
 
+/// A message as a packet.
+pub(crate) fn packet(topic: &TopicName, message: &Message, qos: QoS) -> PublishPacket {
+    PublishPacket::new(topic.as_str(), message.payload.clone(), qos)
+        .with_user_property(SEQUENCE.to_owned(), message.sequence.to_string())
+        .with_user_property(TIME.to_owned(), message.time.to_string())
+}
+
 /// The first user property of this name, if it is a number.
 pub(crate) fn number(properties: &Properties, name: &str) -> Option<u64> {
     properties.get_user_property_value(name)?.parse().ok()
@@ -103,8 +92,6 @@ pub(crate) fn number(properties: &Properties, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mqtt5_protocol::QoS;
-    use mqtt5_protocol::packet::publish::PublishPacket;
     use proptest::prelude::*;
 
     #[test]
@@ -116,32 +103,24 @@ mod tests {
             write(&packet, &mut stream);
         }
         for at_once in 1..40 {
-            let mut packets = Packets::new(1000);
-            let mut lens = Vec::new();
+            let (mut buffer, mut lens) = (BytesMut::new(), Vec::new());
             for piece in stream.chunks(at_once) {
-                packets.push(piece);
-                while let Some(Packet::Publish(packet)) = packets.next().unwrap() {
+                buffer.extend_from_slice(piece);
+                while let Some(Packet::Publish(packet)) = next(&mut buffer, 1000).unwrap() {
                     lens.push(packet.payload.len());
                 }
             }
-            assert!(packets.may_end());
+            assert!(buffer.is_empty());
             assert_eq!(lens, (0..20).map(|n| n * 10).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn a_long_packet_is_refused_by_its_header() {
-        let mut packets = Packets::new(1000);
-        packets.push(b"\x32\xe6\x07");
-        let error = packets.next().unwrap_err();
+    fn a_packet_is_refused_by_its_header() {
+        let error = next(&mut BytesMut::from(&b"\x32\xe6\x07"[..]), 1000).unwrap_err();
         assert!(matches!(error, MqttError::PacketTooLarge { size: 1001, max: 1000 }), "{error}");
-    }
-
-    #[test]
-    fn a_length_of_five_bytes_is_malformed() {
-        let mut packets = Packets::new(1000);
-        packets.push(b"\x32\xff\xff\xff\xff\x7f");
-        assert!(packets.next().is_err());
+        // A length of five bytes.
+        next(&mut BytesMut::from(&b"\x32\xff\xff\xff\xff\x7f"[..]), 1000).unwrap_err();
     }
 
     #[test]
@@ -150,10 +129,8 @@ mod tests {
             .with_user_property("long".to_owned(), "x".repeat(60_000));
         let mut stream = BytesMut::new();
         write(&packet, &mut stream);
-        let mut packets = Packets::new(100_000);
-        packets.push(&stream);
-        let Some(Packet::Publish(packet)) = packets.next().unwrap() else { panic!("no packet") };
-        drop(packets);
+        let Some(Packet::Publish(packet)) = next(&mut stream, 100_000).unwrap() else { panic!() };
+        drop(stream);
         let mut payload = packet.payload.try_into_mut().unwrap();
         assert_eq!(&payload[..], b"x");
         assert!(!payload.try_reclaim(1000), "the buffer has more than the payload");
@@ -162,9 +139,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_packets_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let mut packets = Packets::new(200);
-            packets.push(&bytes);
-            while let Ok(Some(_)) = packets.next() {}
+            let mut buffer = BytesMut::from(&bytes[..]);
+            while let Ok(Some(_)) = next(&mut buffer, 200) {}
         }
     }
 }

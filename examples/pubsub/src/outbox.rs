@@ -5,36 +5,26 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::topic::Message;
 use crate::topic::publishers::MOST_REPEATED;
 
 /// The most messages that wait for their acknowledgement, and their bytes.
 const MESSAGES: usize = MOST_REPEATED;
 const BYTES: usize = 4 << 20;
 
-/// A message on its way to the broker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outgoing {
-    /// The publisher's own number of the message, from 1.
-    pub(crate) own: u64,
-    /// When it was published, in microseconds since 1970.
-    pub(crate) time: u64,
-    pub(crate) payload: Bytes,
-    taken: Instant,
-}
-
 /// The messages in their order: those sent on the present connection, and then the others.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    waiting: VecDeque<Outgoing>,
+    /// With the publisher's own numbers, from 1, and the times of their publication.
+    waiting: VecDeque<(Message, Instant)>,
     sent: usize,
     bytes: usize,
-    next: u64,
     acknowledged: u64,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { waiting: VecDeque::new(), sent: 0, bytes: 0, next: 1, acknowledged: 0 }
+        Self { waiting: VecDeque::new(), sent: 0, bytes: 0, acknowledged: 0 }
     }
 
     /// Whether there is room for another message.
@@ -45,13 +35,13 @@ impl Outbox {
     /// Adds a message that was published at `time`, which is `now`.
     pub(crate) fn push(&mut self, payload: Bytes, time: u64, now: Instant) {
         self.bytes += payload.len();
-        self.waiting.push_back(Outgoing { own: self.next, time, payload, taken: now });
-        self.next += 1;
+        let sequence = self.acknowledged + self.waiting.len() as u64 + 1;
+        self.waiting.push_back((Message { sequence, time, payload }, now));
     }
 
     /// The next message to send on this connection.
-    pub(crate) fn send(&mut self) -> Option<&Outgoing> {
-        let next = self.waiting.get(self.sent)?;
+    pub(crate) fn send(&mut self) -> Option<&Message> {
+        let (next, _) = self.waiting.get(self.sent)?;
         self.sent += 1;
         Some(next)
     }
@@ -67,9 +57,9 @@ impl Outbox {
         }
         self.sent -= count;
         self.acknowledged += count as u64;
-        let took = self.waiting.drain(..count).map(|message| {
+        let took = self.waiting.drain(..count).map(|(message, published)| {
             self.bytes -= message.payload.len();
-            now.saturating_duration_since(message.taken)
+            now.saturating_duration_since(published)
         });
         Some(took.collect())
     }
@@ -101,12 +91,13 @@ mod tests {
         for n in 0..5_u8 {
             outbox.push(Bytes::from(vec![n]), 0, now);
         }
-        let first: Vec<u64> = (0..4).map(|_| outbox.send().unwrap().own).collect();
+        let first: Vec<u64> = (0..4).map(|_| outbox.send().unwrap().sequence).collect();
         assert_eq!(first, [1, 2, 3, 4]);
         assert_eq!(outbox.acknowledge(2, now).unwrap().len(), 2);
         assert_eq!(outbox.acknowledge(2, now).unwrap().len(), 0, "a repeated acknowledgement");
         outbox.reconnected();
-        let again: Vec<u64> = std::iter::from_fn(|| outbox.send().map(|next| next.own)).collect();
+        let again: Vec<u64> =
+            std::iter::from_fn(|| outbox.send().map(|next| next.sequence)).collect();
         assert_eq!(again, [3, 4, 5]);
         assert!(outbox.send().is_none());
         assert_eq!(outbox.acknowledge(5, now).unwrap().len(), 3);

@@ -5,36 +5,23 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::limits::{Limits, OVERHEAD};
 use crate::name::PublisherName;
-use publishers::{JoinError, NumberError, Owner, Publishers};
+use publishers::{NumberError, Publishers};
 
 pub(crate) mod publishers;
 #[cfg(test)]
 mod tests;
 
-/// The bytes that each message counts in the history beside its payload. It takes about as many:
-/// `measure --instructions` measures that.
-pub(crate) const OVERHEAD: usize = 96;
-
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Its number in the topic, from 1.
+    /// Its number in the topic, or on the way to the broker the publisher's own: from 1, or 0 if
+    /// there is none.
     pub(crate) sequence: u64,
     /// When it was published, in microseconds since 1970, by the publisher's clock; 0 if unknown.
     pub(crate) time: u64,
     pub(crate) payload: Bytes,
-}
-
-/// The bounds of a topic.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Messages of history.
-    pub(crate) messages: usize,
-    /// Bytes of history, with [`OVERHEAD`] for each message. The latest message always stays.
-    pub(crate) bytes: usize,
-    /// Publishers with a name, which the topic recognises.
-    pub(crate) publishers: publishers::Most,
 }
 
 /// Where a subscriber begins.
@@ -76,24 +63,24 @@ pub(crate) enum Item {
 /// A topic.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    bounds: Bounds,
+    limits: Limits,
     /// The number of the next message.
     next: u64,
     history: VecDeque<Message>,
     bytes: usize,
     last: Option<Message>,
-    publishers: Publishers,
+    pub(crate) publishers: Publishers,
 }
 
 impl Topic {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            bounds,
+            limits,
             next: 1,
             history: VecDeque::new(),
             bytes: 0,
             last: None,
-            publishers: Publishers::new(bounds.publishers),
+            publishers: Publishers::new(limits),
         }
     }
 
@@ -102,17 +89,7 @@ impl Topic {
         self.next == 1
     }
 
-    /// Adds a publisher; see [`Publishers::join`].
-    pub(crate) fn join(&mut self, name: &PublisherName, owner: Owner) -> Result<(), JoinError> {
-        self.publishers.join(name, owner)
-    }
-
-    /// Notes that a publisher leaves.
-    pub(crate) fn leave(&mut self, name: &PublisherName) {
-        self.publishers.leave(name);
-    }
-
-    /// Adds a message. `from` is a publisher that was added before, and the publisher's own number
+    /// Adds a message. `from` is a publisher that joined, and the publisher's own number
     /// of the message. Returns whether the message is new; see [`Publishers::note`].
     ///
     /// A `retained` message becomes the topic's last value. An empty one removes that.
@@ -135,8 +112,11 @@ impl Topic {
         }
         self.bytes += cost(&message);
         self.history.push_back(message);
+        let Limits { history_messages, history_bytes, .. } = self.limits;
+        // The latest message always stays.
         while self.history.len() > 1
-            && (self.history.len() > self.bounds.messages || self.bytes > self.bounds.bytes)
+            && (self.history.len() > history_messages as usize
+                || self.bytes > history_bytes as usize)
         {
             self.bytes -= self.history.pop_front().as_ref().map_or(0, cost);
         }

@@ -1,9 +1,10 @@
 //! The requests of HTTP/3: POST publishes, GET subscribes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Method, Request, Response, StatusCode};
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use h3::error::{Code, StreamError};
 use h3_server::connection::Stream;
 use h3_server::quota::Client;
@@ -12,12 +13,12 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 use url::form_urlencoded;
 
-use super::topics::{Publisher, Subscriber};
-use super::{Broker, PATIENCE, Refusal, start};
-use crate::frame::{Frame, Frames};
+use super::PATIENCE;
+use super::refusal::Refusal;
+use super::topics::{Broker, Publisher, Subscriber};
+use crate::frame::{self, Frame};
 use crate::name::{PublisherName, TopicName};
-use crate::topic::Item;
-use crate::topic::publishers::Owner;
+use crate::topic::{Item, Message};
 
 /// The header of an answer with the broker's life, to which the numbers of messages belong.
 pub(crate) const INSTANCE: &str = "pubsub-instance";
@@ -31,6 +32,13 @@ const CHUNK: usize = 16 * 1024;
 const EMPTY: &[u8] = &[0x21, 0];
 const USAGE: &str = "pubsub broker: POST /topics/NAME publishes, GET /topics/NAME subscribes\n";
 
+/// What an accepted request asks for.
+enum Accepted {
+    Usage,
+    Publish(Publisher),
+    Subscribe(Subscriber),
+}
+
 /// Serves one request.
 pub(crate) async fn serve(
     request: Request<()>,
@@ -38,92 +46,54 @@ pub(crate) async fn serve(
     broker: Arc<Broker>,
     client: Client,
 ) {
-    let uri = request.uri();
-    let query = Query::parse(uri.query().unwrap_or_default());
-    let topic = TopicName::of_path(uri.path());
-    let done = match (request.method(), topic, query) {
-        (&Method::GET, None, _) if uri.path() == "/" => {
+    let path = request.uri().path();
+    let ended = match accept(&request, &broker, client) {
+        Ok(Accepted::Usage) => {
             return Reply::text(StatusCode::OK, USAGE.to_owned()).send(&mut stream, PATIENCE).await;
         }
-        (_, None, _) => Err(Refusal::Path),
-        (_, Some(Err(name)), _) => Err(name.into()),
-        (&Method::POST, Some(Ok(topic)), Ok(query)) => {
-            let secret = request.headers().get(SECRET).map(HeaderValue::as_bytes);
-            let owner = broker.topics.owner(client, secret);
-            publisher(&broker, client, &topic, query.publisher.zip(Some(owner))).map(Ok)
-        }
-        (&Method::GET, Some(Ok(topic)), Ok(query)) => {
-            subscriber(&broker, client, &topic, &query).map(Err)
-        }
-        (&Method::POST | &Method::GET, Some(Ok(_)), Err(refusal)) => Err(refusal),
-        (_, Some(Ok(_)), _) => Err(Refusal::Method),
-    };
-    let ended = match done {
-        Ok(Ok(publisher)) => publish(&mut stream, &broker, publisher).await,
-        Ok(Err(subscriber)) => subscribe(&mut stream, &broker, subscriber).await,
+        Ok(Accepted::Publish(publisher)) => publish(&mut stream, &broker, publisher).await,
+        Ok(Accepted::Subscribe(subscriber)) => subscribe(&mut stream, &broker, subscriber).await,
         Err(refusal) => {
-            warn!(path = uri.path(), %refusal, "refused");
-            let reply =
-                Reply::refusal(refusal.status(), &refusal.to_string(), "GET, POST", PATIENCE);
+            warn!(path, %refusal, "refused");
+            let (status, reason) = (refusal.status(), refusal.to_string());
+            let reply = Reply::refusal(status, &reason, "GET, POST", PATIENCE);
             return reply.send(&mut stream, PATIENCE).await;
         }
     };
     if let Err(error) = ended {
-        debug!(path = uri.path(), %error, "a stream ended early");
+        debug!(path, %error, "a stream ended early");
     }
 }
 
-/// The query of a request.
-#[derive(Debug, Default)]
-struct Query {
-    publisher: Option<PublisherName>,
-    from: Option<u64>,
-    instance: Option<u64>,
-}
-
-impl Query {
-    fn parse(text: &str) -> Result<Self, Refusal> {
-        let mut query = Self::default();
-        for (name, value) in form_urlencoded::parse(text.as_bytes()) {
-            match &*name {
-                "publisher" => query.publisher = Some(PublisherName::new(&value)?),
-                "from" => {
-                    query.from = Some(value.parse().map_err(|_| Refusal::Number("from"))?);
-                }
-                "instance" => {
-                    query.instance = Some(value.parse().map_err(|_| Refusal::Number("instance"))?);
-                }
-                // For extensions.
-                _ => {}
+fn accept(request: &Request<()>, broker: &Broker, client: Client) -> Result<Accepted, Refusal> {
+    let uri = request.uri();
+    if request.method() == Method::GET && uri.path() == "/" {
+        return Ok(Accepted::Usage);
+    }
+    let topic = TopicName::of_path(uri.path()).ok_or(Refusal::Path)??;
+    // Other names are for extensions.
+    let query: HashMap<_, _> =
+        form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect();
+    let number = |name| {
+        let number = query.get(name).map(|value| value.parse());
+        number.transpose().map_err(|_| Refusal::Number(name))
+    };
+    match *request.method() {
+        Method::POST => {
+            let mut publisher = broker.publisher(client, &topic)?;
+            if let Some(name) = query.get("publisher") {
+                let secret = request.headers().get(SECRET).map(HeaderValue::as_bytes);
+                let owner = broker.owner(client, secret);
+                publisher.take_name(PublisherName::new(name)?, owner)?;
             }
+            Ok(Accepted::Publish(publisher))
         }
-        Ok(query)
+        Method::GET => {
+            let start = broker.start(number("from")?, number("instance")?);
+            Ok(Accepted::Subscribe(broker.subscriber(client, &topic, start)?))
+        }
+        _ => Err(Refusal::Method),
     }
-}
-
-fn publisher(
-    broker: &Broker,
-    client: Client,
-    topic: &TopicName,
-    name: Option<(PublisherName, Owner)>,
-) -> Result<Publisher, Refusal> {
-    let place = broker.publishers.take(client)?;
-    let mut publisher = broker.topics.publisher(topic, place)?;
-    if let Some((name, owner)) = name {
-        publisher.take_name(name, owner)?;
-    }
-    Ok(publisher)
-}
-
-fn subscriber(
-    broker: &Broker,
-    client: Client,
-    topic: &TopicName,
-    query: &Query,
-) -> Result<Subscriber, Refusal> {
-    let place = broker.subscribers.take(client)?;
-    let start = start(&broker.topics, query.from, query.instance);
-    Ok(broker.topics.subscriber(topic, start, place)?)
 }
 
 async fn answer(
@@ -133,7 +103,7 @@ async fn answer(
 ) -> Result<(), StreamError> {
     let mut response = Response::new(());
     let headers = response.headers_mut();
-    headers.insert(INSTANCE, HeaderValue::from(broker.topics.instance()));
+    headers.insert(INSTANCE, HeaderValue::from(broker.instance()));
     if let Some(first) = first {
         headers.insert(FIRST, HeaderValue::from(first));
     }
@@ -147,49 +117,45 @@ async fn publish(
     publisher: Publisher,
 ) -> Result<(), StreamError> {
     answer(stream, broker, None).await?;
-    let mut frames = Frames::new(broker.limits.max_message as usize);
-    let mut out = BytesMut::new();
-    while let Some(mut data) = stream.recv_data().await? {
-        while data.has_remaining() {
-            let chunk = data.chunk();
-            frames.push(chunk);
-            let len = chunk.len();
-            data.advance(len);
-        }
-        let (latest, fault) = take(&mut frames, &publisher);
+    let (mut received, mut out) = (BytesMut::new(), BytesMut::new());
+    while let Some(data) = stream.recv_data().await? {
+        received.put(data);
+        let mut latest = None;
+        let taken = take(&mut received, broker, &publisher, &mut latest);
         if let Some(latest) = latest {
             Frame::Acknowledged(latest).write(&mut out);
         }
-        if let Some(reason) = fault {
+        if let Err(reason) = taken {
             return refuse(stream, out, reason).await;
         }
         if !out.is_empty() {
             stream.send_data(out.split().freeze()).await?;
         }
     }
-    if !frames.may_end() {
+    if !received.is_empty() {
         return refuse(stream, out, "the body ends within a message".to_owned()).await;
     }
     stream.finish().await
 }
 
-/// Publishes the messages that have arrived. Returns the number of the last one, and the error
-/// after it, if there is one.
-fn take(frames: &mut Frames, publisher: &Publisher) -> (Option<u64>, Option<String>) {
-    let mut latest = None;
-    loop {
-        match frames.next() {
-            Ok(Some(Frame::Message { sequence, time, payload })) => {
-                if let Err(error) = publisher.publish(Some(sequence), time, payload, true) {
-                    return (latest, Some(error.to_string()));
-                }
-                latest = Some(sequence);
-            }
-            Ok(Some(_)) => return (latest, Some("a publisher only sends messages".to_owned())),
-            Ok(None) => return (latest, None),
-            Err(fault) => return (latest, Some(fault.to_string())),
-        }
+/// Publishes the messages that have arrived, and notes the number of the latest. An error is a
+/// sentence about the bytes behind them.
+fn take(
+    received: &mut BytesMut,
+    broker: &Broker,
+    publisher: &Publisher,
+    latest: &mut Option<u64>,
+) -> Result<(), String> {
+    let longest = broker.limits.max_message as usize;
+    while let Some(frame) = frame::next(received, longest).map_err(|fault| fault.to_string())? {
+        let Frame::Message(Message { sequence, time, payload }) = frame else {
+            return Err("a publisher only sends messages".to_owned());
+        };
+        let published = publisher.publish(Some(sequence), time, payload, true);
+        published.map_err(|error| error.to_string())?;
+        *latest = Some(sequence);
     }
+    Ok(())
 }
 
 /// Ends an answer that has begun, because of an error of the client.
@@ -217,9 +183,7 @@ async fn subscribe(
         {
             match item {
                 Item::Last(message) | Item::Message(message) => {
-                    let (sequence, time, payload) =
-                        (message.sequence, message.time, message.payload);
-                    Frame::Message { sequence, time, payload }.write(&mut out);
+                    Frame::Message(message).write(&mut out);
                 }
                 Item::Missed(count) => Frame::Missed(count).write(&mut out),
             }

@@ -1,54 +1,31 @@
 //! A connection of MQTT: moves bytes between its stream and the session.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use anyhow::{bail, ensure};
+use bytes::{Buf as _, BytesMut};
 use h3_server::quota::Client;
-use quinn::{Connection, ReadError, RecvStream, VarInt};
-use thiserror::Error;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use quinn::{Connection, VarInt};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::{Broker, PATIENCE};
-use crate::mqtt::ADDED;
+use super::PATIENCE;
+use super::topics::Broker;
 use crate::mqtt::session::{End, Session};
 
 #[cfg(test)]
 mod tests;
 
-/// The most bytes of a read, and of unwritten packets before the broker adds no further message.
+/// The most bytes of unwritten packets before the broker adds no further message.
 const CHUNK: usize = 16 * 1024;
+/// The most bytes of a read. Each connection keeps as many.
+const READ: usize = 4 * 1024;
 /// The longest wait until the client has received the last packet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Error)]
-enum Broken {
-    #[error("{0}")]
-    Read(#[from] ReadError),
-    #[error("{0}")]
-    Write(#[from] io::Error),
-    #[error("the stream ended within a packet")]
-    Cut,
-    #[error("the client was silent for too long")]
-    Silent,
-}
-
-/// The bytes of a client: a stream, or those of a test.
-trait Arrivals: Send {
-    /// The next bytes; `None` at the end. Cancel safe.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, ReadError>> + Send;
-}
-
-impl Arrivals for RecvStream {
-    async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.read_chunk(CHUNK, true).await?.map(|chunk| chunk.bytes))
-    }
-}
 
 /// Serves the one stream of a connection.
 pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
@@ -59,8 +36,7 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
         Err(_) => return quic.close(VarInt::from_u32(0), b"no stream for too long"),
     };
     let mut session = Session::new(broker, client);
-    let longest = broker.limits.max_message as usize + ADDED;
-    match converse(&mut session, longest, &mut send, &mut receive).await {
+    match converse(&mut session, &mut send, &mut receive).await {
         Ok(end) => {
             if let End::Refused(reason) = end {
                 warn!(%peer, reason, "refused");
@@ -75,14 +51,13 @@ pub(crate) async fn serve(quic: &Connection, broker: &Broker, client: Client) {
 }
 
 /// Reads, writes and waits for messages at the same time. So a client that reads slowly can still
-/// acknowledge. The longest packet has `longest` bytes.
+/// acknowledge.
 async fn converse(
     session: &mut Session<'_>,
-    longest: usize,
     send: &mut (impl AsyncWrite + Unpin),
-    receive: &mut impl Arrivals,
-) -> Result<End, Broken> {
-    let mut out = BytesMut::new();
+    receive: &mut (impl AsyncRead + Unpin),
+) -> anyhow::Result<End> {
+    let (mut out, mut arrived) = (BytesMut::new(), BytesMut::with_capacity(READ));
     let mut silence = pin!(sleep(PATIENCE));
     loop {
         session.deliver(&mut out, CHUNK);
@@ -90,18 +65,20 @@ async fn converse(
         let room = out.len() < CHUNK;
         // A backlog of messages fills `out` at most this far. It must not delay the client's
         // packets. The answers to these packets may.
-        let reads = out.len() < 2 * CHUNK + longest;
+        let reads = out.len() < 2 * CHUNK + session.longest();
         tokio::select! {
             written = send.write(&out), if !out.is_empty() => out.advance(written?),
-            arrived = receive.next(), if reads => {
-                let Some(bytes) = arrived? else {
-                    return if session.may_end() { Ok(End::Left) } else { Err(Broken::Cut) };
-                };
-                if let Err(end) = session.receive(&bytes, &mut out) {
+            read = receive.read_buf(&mut arrived), if reads => {
+                if read? == 0 {
+                    ensure!(session.may_end(), "the stream ended within a packet");
+                    return Ok(End::Left);
+                }
+                if let Err(end) = session.receive(&arrived, &mut out) {
                     // The client may have stopped reading.
                     let _ = timeout(CLOSE_TIMEOUT, send.write_all(&out)).await;
                     return Ok(end);
                 }
+                arrived.clear();
                 // The time limit is for the whole of CONNECT, however many pieces it has.
                 if session.is_connected() {
                     let patience = session.patience().unwrap_or(PATIENCE);
@@ -109,7 +86,9 @@ async fn converse(
                 }
             }
             () = news(session), if room && session.may_deliver() => {}
-            () = silence.as_mut(), if waits_for_silence => return Err(Broken::Silent),
+            () = silence.as_mut(), if waits_for_silence => {
+                bail!("the client was silent for too long");
+            }
         }
     }
 }

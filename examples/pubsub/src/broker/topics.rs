@@ -1,33 +1,31 @@
-//! The topics of a broker, and the handles of their publishers and subscribers.
+//! The state of a broker: its topics, and the handles of their publishers and subscribers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use h3_server::quota::{Client, Place};
-use thiserror::Error;
+use h3_server::quota::{Client, Place, Quota};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::refusal::{Refusal, TooManyTopics};
+use crate::limits::Limits;
 use crate::name::{PublisherName, TopicName};
 use crate::topic::publishers::{JoinError, NumberError, Owner};
-use crate::topic::{Bounds, Cursor, Item, Start, Topic};
+use crate::topic::{Cursor, Item, Start, Topic};
 
-/// The broker has as many topics as it may.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the broker already has {0} topics: use one of them, or raise its --max-topics")]
-pub(crate) struct TooManyTopics(usize);
-
-/// All topics.
+/// The state that all connections share.
 #[derive(Debug)]
-pub(crate) struct Topics {
-    bounds: Bounds,
-    most: usize,
+pub(crate) struct Broker {
+    pub(crate) limits: Limits,
     instance: u64,
     /// Of the hashes of secrets.
     key: RandomState,
-    table: Mutex<HashMap<TopicName, Arc<Shared>>>,
+    topics: Mutex<HashMap<TopicName, Arc<Shared>>>,
+    publishers: Arc<Quota>,
+    subscribers: Arc<Quota>,
 }
 
 /// A topic that publishers and subscribers share. A subscriber reads at its own pace, so it never
@@ -39,25 +37,20 @@ struct Shared {
     news: watch::Sender<()>,
 }
 
-impl Shared {
-    fn topic(&self) -> MutexGuard<'_, Topic> {
-        lock(&self.topic)
-    }
-}
-
-/// No code panics while it holds these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Topics {
-    /// An empty table of at most `most` topics, each of which keeps what `bounds` allows.
-    pub(crate) fn new(bounds: Bounds, most: u32) -> anyhow::Result<Self> {
+impl Broker {
+    /// A broker without topics.
+    pub(crate) fn new(limits: Limits) -> anyhow::Result<Self> {
         let mut instance = [0; 4];
         getrandom::fill(&mut instance)?;
-        let instance = u32::from_be_bytes(instance).into();
-        let (most, key) = (most as usize, RandomState::new());
-        Ok(Self { bounds, most, instance, key, table: Mutex::default() })
+        let quota = |what, total: u32| Quota::new(what, total, total.min(limits.max_per_client));
+        Ok(Self {
+            instance: u32::from_be_bytes(instance).into(),
+            key: RandomState::new(),
+            topics: Mutex::default(),
+            publishers: quota("publishers", limits.max_publishers),
+            subscribers: quota("subscribers", limits.max_subscribers),
+            limits,
+        })
     }
 
     /// A random number of this broker's life. The next life numbers messages from 1 again.
@@ -71,19 +64,32 @@ impl Topics {
         Owner { client, secret: secret.map(|secret| self.key.hash_one(secret)) }
     }
 
+    /// Where a subscriber begins that resumes `from` a number. The number belongs to the life
+    /// `instance`, or without one to this life.
+    pub(crate) fn start(&self, from: Option<u64>, instance: Option<u64>) -> Start {
+        match from {
+            None => Start::Last,
+            // All messages of this life are new to a subscriber of another.
+            Some(_) if instance.is_some_and(|other| other != self.instance) => Start::From(1),
+            Some(from) => Start::From(from),
+        }
+    }
+
     /// The topic of this name, which may be new.
     fn open(&self, name: &TopicName) -> Result<Arc<Shared>, TooManyTopics> {
-        let mut table = lock(&self.table);
-        if table.len() >= self.most && !table.contains_key(name) {
+        let mut topics = self.topics.lock();
+        let most = self.limits.max_topics;
+        if topics.len() >= most as usize && !topics.contains_key(name) {
             // A topic without messages, for which only subscribers waited.
-            table.retain(|_, topic| Arc::strong_count(topic) > 1 || !topic.topic().is_unused());
+            topics
+                .retain(|_, topic| Arc::strong_count(topic) > 1 || !topic.topic.lock().is_unused());
         }
-        let full = table.len() >= self.most;
-        match table.entry(name.clone()) {
+        let full = topics.len() >= most as usize;
+        match topics.entry(name.clone()) {
             Entry::Occupied(known) => Ok(Arc::clone(known.get())),
-            Entry::Vacant(_) if full => Err(TooManyTopics(self.most)),
+            Entry::Vacant(_) if full => Err(TooManyTopics(most)),
             Entry::Vacant(place) => Ok(Arc::clone(place.insert(Arc::new(Shared {
-                topic: Mutex::new(Topic::new(self.bounds)),
+                topic: Mutex::new(Topic::new(self.limits)),
                 news: watch::Sender::new(()),
             })))),
         }
@@ -92,23 +98,25 @@ impl Topics {
     /// A publisher of a topic, without a name.
     pub(crate) fn publisher(
         &self,
+        client: Client,
         topic: &TopicName,
-        place: Place,
-    ) -> Result<Publisher, TooManyTopics> {
+    ) -> Result<Publisher, Refusal> {
+        let place = self.publishers.take(client)?;
         Ok(Publisher { topic: self.open(topic)?, name: None, _place: place })
     }
 
     /// A subscriber of a topic.
     pub(crate) fn subscriber(
         &self,
+        client: Client,
         topic: &TopicName,
         start: Start,
-        place: Place,
-    ) -> Result<Subscriber, TooManyTopics> {
+    ) -> Result<Subscriber, Refusal> {
+        let place = self.subscribers.take(client)?;
         let topic = self.open(topic)?;
         // Before the cursor, so that no message is between them.
         let news = topic.news.subscribe();
-        let cursor = topic.topic().cursor(start);
+        let cursor = topic.topic.lock().cursor(start);
         Ok(Subscriber { topic, cursor, news, _place: place })
     }
 }
@@ -125,7 +133,7 @@ impl Publisher {
     /// Takes a name, by which the topic recognises repeated messages. A second one has no effect.
     pub(crate) fn take_name(&mut self, name: PublisherName, owner: Owner) -> Result<(), JoinError> {
         if self.name.is_none() {
-            self.topic.topic().join(&name, owner)?;
+            self.topic.topic.lock().publishers.join(&name, owner)?;
             self.name = Some(name);
         }
         Ok(())
@@ -140,7 +148,7 @@ impl Publisher {
         retained: bool,
     ) -> Result<(), NumberError> {
         let from = self.name.as_ref().zip(own);
-        if self.topic.topic().publish(from, time, payload, retained)? {
+        if self.topic.topic.lock().publish(from, time, payload, retained)? {
             self.topic.news.send_replace(());
         }
         Ok(())
@@ -150,7 +158,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            self.topic.topic().leave(name);
+            self.topic.topic.lock().publishers.leave(name);
         }
     }
 }
@@ -172,12 +180,12 @@ impl Subscriber {
 
     /// Subscribes again; see [`Topic::again`].
     pub(crate) fn again(&mut self, start: Start) {
-        self.topic.topic().again(&mut self.cursor, start);
+        self.topic.topic.lock().again(&mut self.cursor, start);
     }
 
     /// The next item that it receives, if there is one.
     pub(crate) fn read(&mut self) -> Option<Item> {
-        self.topic.topic().read(&mut self.cursor)
+        self.topic.topic.lock().read(&mut self.cursor)
     }
 
     /// Waits for the next message after [`read`](Self::read) returned `None`.
@@ -188,44 +196,52 @@ impl Subscriber {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::topic::publishers::Most;
-    use h3_server::quota::Quota;
+    use crate::limits::tests::limits;
+    use h3_server::quota::Full;
 
-    const BOUNDS: Bounds =
-        Bounds { messages: 10, bytes: 10_000, publishers: Most { all: 10, of_client: 10 } };
+    /// A broker with these options.
+    pub(crate) fn broker(options: &[&str]) -> Broker {
+        Broker::new(limits(options)).unwrap()
+    }
 
-    fn place() -> Place {
-        Quota::new("places", 1, 1).take(Client::of([127, 0, 0, 1].into())).unwrap()
+    /// The client with address 127.0.0.`number`.
+    pub(crate) fn client(number: u8) -> Client {
+        Client::of([127, 0, 0, number].into())
+    }
+
+    fn name(text: &str) -> TopicName {
+        TopicName::new(text).unwrap()
+    }
+
+    #[test]
+    fn one_client_leaves_room_for_other_publishers_of_a_topic() {
+        let broker = broker(&[]);
+        let join = |client| {
+            let mut publisher = broker.publisher(client, &name("t"))?;
+            publisher.take_name(PublisherName::random().unwrap(), broker.owner(client, None))?;
+            Ok::<_, Refusal>(publisher)
+        };
+        let greedy: Vec<_> = std::iter::from_fn(|| join(client(1)).ok()).collect();
+        assert!(matches!(join(client(1)), Err(Refusal::Full(Full::Client(..)))));
+        let others: Vec<_> = greedy.iter().map(|_| join(client(2)).unwrap()).collect();
+        assert_eq!(others.len(), 500);
     }
 
     #[test]
     fn only_an_unused_topic_makes_room() {
-        let topics = Topics::new(BOUNDS, 2).unwrap();
-        let name = |text| TopicName::new(text).unwrap();
-        let waits = topics.subscriber(&name("waits"), Start::Last, place()).unwrap();
-        let publisher = topics.publisher(&name("used"), place()).unwrap();
+        let broker = broker(&["--max-topics", "2"]);
+        let waits = broker.subscriber(client(1), &name("waits"), Start::Last).unwrap();
+        let publisher = broker.publisher(client(1), &name("used")).unwrap();
         publisher.publish(None, 0, Bytes::from_static(b"x"), true).unwrap();
         drop(publisher);
-        assert_eq!(topics.open(&name("new")).unwrap_err(), TooManyTopics(2));
+        assert_eq!(broker.open(&name("new")).unwrap_err(), TooManyTopics(2));
         drop(waits);
-        topics.open(&name("new")).unwrap();
+        broker.open(&name("new")).unwrap();
         // The last value of a topic stays without publishers and subscribers, too.
-        let mut subscriber = topics.subscriber(&name("used"), Start::Last, place()).unwrap();
+        let mut subscriber = broker.subscriber(client(1), &name("used"), Start::Last).unwrap();
         assert!(matches!(subscriber.read(), Some(Item::Last(_))));
-        assert!(topics.open(&name("waits")).is_ok(), "the new one had no message");
-    }
-
-    #[tokio::test]
-    async fn a_message_wakes_a_subscriber_that_came_before_it() {
-        let topics = Topics::new(BOUNDS, 2).unwrap();
-        let topic = TopicName::new("t").unwrap();
-        let mut subscriber = topics.subscriber(&topic, Start::Last, place()).unwrap();
-        let publisher = topics.publisher(&topic, place()).unwrap();
-        publisher.publish(None, 0, Bytes::from_static(b"x"), true).unwrap();
-        subscriber.wait().await;
-        assert!(matches!(subscriber.read(), Some(Item::Message(_))));
-        assert_eq!(subscriber.read(), None);
+        assert!(broker.open(&name("waits")).is_ok(), "the new one had no message");
     }
 }

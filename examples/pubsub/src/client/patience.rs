@@ -7,7 +7,7 @@ use h3_client::now;
 use h3_client::words::say;
 use tokio::time::sleep;
 
-use super::codec::Refused;
+use super::event::Refused;
 use crate::cli::PROGRAM;
 
 /// The pause before the first new attempt, and the longest.
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_limit_ends_only_a_client_that_the_broker_never_lost() {
-        let busy = || anyhow!(Refused::new("full".to_owned(), true));
+        let busy = || anyhow!(Refused { reason: "full".to_owned(), busy: true });
         let mut patience = patience();
         patience.pause(busy()).await.unwrap_err();
         patience.pause(anyhow!("lost")).await.unwrap();

@@ -3,111 +3,93 @@
 use anyhow::{anyhow, bail, ensure};
 use bytes::Bytes;
 use h3_client::now;
-use h3_client::options::Plan;
-use h3_client::report::{self, Common, Measured};
 use h3_client::words::say;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::codec::{Event, Refused, Role};
 use super::connection::Connection;
+use super::event::{Event, Refused, Role};
 use super::patience::Patience;
-use super::source::Next;
-use super::{Latencies, Percentiles, Stopped, latency, wall_clock};
-use crate::cli::{PROGRAM, Publish};
-use crate::name::{PublisherName, Secret};
+use super::source::{Next, Source};
+use super::{Latencies, Percentiles, Stopped, Task, messages, run as run_task, show, wall_clock};
+use crate::cli::{Client, PROGRAM};
+use crate::name::Secret;
 use crate::outbox::Outbox;
 
-/// The report of a publisher.
+/// A publisher's own part of its report.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    topic: &'a str,
-    protocol: &'a str,
+struct Own {
     /// Messages that the broker acknowledged.
     acknowledged: u64,
-    /// Connections after the first.
-    reconnections: u64,
     /// From the publication of a message to its acknowledgement.
     acknowledgement_ms: Option<Percentiles>,
     time_s: f64,
-    #[serde(flatten)]
-    common: Common,
 }
 
 /// A publisher, over all its connections.
 struct Publisher<'a> {
-    publish: &'a Publish,
-    name: PublisherName,
+    client: &'a Client,
     secret: Secret,
     messages: mpsc::Receiver<Next>,
     /// Whether there may be more of them.
     more: bool,
     outbox: Outbox,
     latencies: Latencies,
-    patience: Patience,
 }
 
 /// Publishes all messages. When `stop` fires, it closes the connection and returns an error.
-pub(crate) async fn run(publish: Publish, mut stop: oneshot::Receiver<()>) -> anyhow::Result<()> {
-    let plan = &publish.client.plan;
+pub(crate) async fn run(
+    client: Client,
+    source: Source,
+    mut stop: oneshot::Receiver<()>,
+) -> anyhow::Result<()> {
     let mut publisher = Publisher {
-        publish: &publish,
-        name: PublisherName::random()?,
+        client: &client,
         secret: Secret::random()?,
-        messages: publish.source.clone().begin()?,
+        messages: source.begin(),
         more: true,
         outbox: Outbox::new(),
         latencies: Latencies::new()?,
-        patience: Patience::new(publish.client.reconnect, plan.quiet),
     };
     let started = now();
-    let mut reconnections = 0;
-    let measured = loop {
-        let error = match publisher.attempt(&mut stop).await {
-            Ok(measured) => break measured,
-            Err(error) if error.is::<Stopped>() => return Err(publisher.stopped()),
-            Err(error) => error,
-        };
-        let pause = tokio::select! {
-            pause = publisher.patience.pause(error) => pause,
-            _ = &mut stop => return Err(publisher.stopped()),
-        };
-        pause.map_err(|error| publisher.unfinished(error))?;
-        reconnections += 1;
+    let done = match run_task(&client, &mut publisher, &mut stop).await {
+        Ok(done) => done,
+        // A signal is not an error.
+        Err(error) if error.is::<Stopped>() => {
+            if !client.plan.quiet {
+                say(&format!("{PROGRAM}: {}", publisher.progress()));
+            }
+            return Err(error);
+        }
+        Err(error) => {
+            let again = if publisher.outbox.len() > 0 { ": publish again" } else { "" };
+            return Err(anyhow!("{error:#} ({}{again})", publisher.progress()));
+        }
     };
-    let topic = publish.client.topic.as_str();
-    let report = Report {
-        topic,
-        protocol: publish.client.protocol.name(),
-        acknowledged: publisher.outbox.acknowledged(),
-        reconnections,
-        acknowledgement_ms: publisher.latencies.percentiles(),
-        time_s: now().saturating_duration_since(started).as_secs_f64(),
-        common: Common::new(plan, &measured),
-    };
+    let acknowledged = publisher.outbox.acknowledged();
+    let (acknowledgement_ms, latency) = publisher.latencies.report();
+    let time_s = now().saturating_duration_since(started).as_secs_f64();
     let summary = format!(
-        "{} published to {topic}; acknowledged after {}{}",
-        messages(report.acknowledged),
-        latency(report.acknowledgement_ms),
-        details(plan, &report.common),
+        "{} published to {}; acknowledged after {latency}",
+        messages(acknowledged),
+        client.topic
     );
-    report::show(plan, &report, &summary)
+    show(&client, &done, Own { acknowledged, acknowledgement_ms, time_s }, &summary)
 }
 
-impl Publisher<'_> {
-    /// Publishes over one connection until all is acknowledged.
-    async fn attempt(&mut self, stop: &mut oneshot::Receiver<()>) -> anyhow::Result<Measured> {
+impl Task for Publisher<'_> {
+    fn role(&mut self) -> Role {
         self.outbox.reconnected();
-        let client = &self.publish.client;
-        let role = Role::Publisher(self.secret);
-        let connection = Connection::open(client, &self.name, role, stop).await?;
-        self.patience.found();
-        connection.carry(async |connection| self.exchange(connection).await, stop).await
+        Role::Publisher(self.secret)
     }
 
-    async fn exchange(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
-        let plan = &self.publish.client.plan;
+    async fn exchange(
+        &mut self,
+        connection: &mut Connection,
+        patience: &mut Patience,
+    ) -> anyhow::Result<()> {
+        let plan = &self.client.plan;
         let mut events = Vec::new();
         let mut deadline = None;
         loop {
@@ -138,15 +120,18 @@ impl Publisher<'_> {
             for event in events.drain(..) {
                 if let Event::Acknowledged(own) = event {
                     self.acknowledged(own)?;
+                    patience.served();
                     deadline = None;
                 }
             }
             if let Some(head) = turned? {
-                return Err(connection.refusal(plan, head).await);
+                return Err(head.refusal(plan).await);
             }
         }
     }
+}
 
+impl Publisher<'_> {
     fn take(&mut self, message: Option<anyhow::Result<Bytes>>) -> anyhow::Result<()> {
         match message {
             Some(message) => {
@@ -165,45 +150,15 @@ impl Publisher<'_> {
         for took in took.into_iter().flatten() {
             self.latencies.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         }
-        self.patience.served();
         Ok(())
     }
 
-    /// Adds the numbers of acknowledged and unacknowledged messages to `error`.
-    fn unfinished(&self, error: anyhow::Error) -> anyhow::Error {
-        let again = if self.outbox.len() > 0 { ": publish again" } else { "" };
-        anyhow!("{error:#} ({}{again})", self.progress())
-    }
-
-    /// Reports the same to the user after a signal, which is not an error.
-    fn stopped(&self) -> anyhow::Error {
-        if !self.publish.client.plan.quiet {
-            say(&format!("{PROGRAM}: {}", self.progress()));
-        }
-        Stopped.into()
-    }
-
+    /// The numbers of acknowledged and unacknowledged messages.
     fn progress(&self) -> String {
         let done = messages(self.outbox.acknowledged());
         match self.outbox.len() {
             0 => format!("{done} published"),
             waits => format!("{done} published, {waits} not acknowledged"),
         }
-    }
-}
-
-/// Lines about the connection, if the user asked for help with it.
-pub(super) fn details(plan: &Plan, common: &Common) -> String {
-    match plan.assistance {
-        Some(_) => format!("\n{}{}", common.packets(), common.help()),
-        None => String::new(),
-    }
-}
-
-/// A number of messages.
-pub(super) fn messages(count: u64) -> String {
-    match count {
-        1 => "1 message".to_owned(),
-        _ => format!("{count} messages"),
     }
 }

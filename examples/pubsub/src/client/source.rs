@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::codec::LONGEST_MESSAGE;
+use super::event::LONGEST_MESSAGE;
 
 /// Lines that are read ahead.
 const AHEAD: usize = 16;
@@ -16,12 +17,10 @@ const AHEAD: usize = 16;
 /// The messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// One message.
-    One(Bytes),
     /// Each line of standard input, without its end.
     Lines,
-    /// `count` generated messages of `size` bytes, one in each interval.
-    Generated { count: u64, interval: Duration, size: usize },
+    /// The same message `count` times, once in each interval.
+    Repeated { message: Bytes, count: u64, every: Duration },
 }
 
 /// A message, or why there are no more.
@@ -29,31 +28,19 @@ pub(crate) type Next = anyhow::Result<Bytes>;
 
 impl Source {
     /// Begins to read. The receiver ends with the messages.
-    ///
-    /// # Errors
-    /// The thread that reads cannot start.
-    pub(crate) fn begin(self) -> anyhow::Result<mpsc::Receiver<Next>> {
+    pub(crate) fn begin(self) -> mpsc::Receiver<Next> {
         let (to, messages) = mpsc::channel(AHEAD);
         match self {
-            Self::One(message) => {
-                tokio::spawn(async move { to.send(Ok(message)).await });
-            }
-            // Reading blocks.
-            Self::Lines => {
-                std::thread::Builder::new()
-                    .name("read-lines".to_owned())
-                    .spawn(move || {
-                        if let Err(error) = lines(&to) {
-                            let _ = to.blocking_send(Err(error));
-                        }
-                    })
-                    .context("cannot start a thread to read standard input")?;
-            }
-            Self::Generated { count, interval, size } => {
-                tokio::spawn(generate(to, count, interval, size));
+            Self::Lines => drop(spawn_blocking(move || {
+                if let Err(error) = lines(&to) {
+                    let _ = to.blocking_send(Err(error));
+                }
+            })),
+            Self::Repeated { message, count, every } => {
+                tokio::spawn(repeat(to, message, count, every));
             }
         }
-        Ok(messages)
+        messages
     }
 }
 
@@ -77,9 +64,7 @@ fn lines(to: &mpsc::Sender<Next>) -> anyhow::Result<()> {
     }
 }
 
-async fn generate(to: mpsc::Sender<Next>, count: u64, every: Duration, size: usize) {
-    // Digits, so that a subscriber's output is readable.
-    let message: Bytes = (0..size).map(|n| b"0123456789"[n % 10]).collect::<Vec<_>>().into();
+async fn repeat(to: mpsc::Sender<Next>, message: Bytes, count: u64, every: Duration) {
     let mut ticks = (!every.is_zero()).then(|| interval(every));
     if let Some(ticks) = &mut ticks {
         // After a delay, the interval stays the same: a sensor does not catch up either.

@@ -1,9 +1,12 @@
 //! An application that moves the bytes of one bidirectional stream, for MQTT.
 
+use std::future::pending;
+
 use bytes::{Buf as _, Bytes};
 use h3_client::event_loop::Application;
+use h3_client::http3::Piece;
 use h3_client::quiche::{self, Connection, h3};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 
 /// The client's first bidirectional stream (RFC 9000, section 2.1).
 const STREAM: u64 = 0;
@@ -12,43 +15,30 @@ const CHUNKS: usize = 16;
 /// The size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// The other end of the application. The connection closes when `to` is dropped.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    pub(crate) to: mpsc::Sender<Bytes>,
-    pub(crate) from: mpsc::Receiver<Bytes>,
-}
-
 /// The application.
 #[derive(Debug)]
 pub(crate) struct OneStream {
-    outgoing: mpsc::Receiver<Bytes>,
+    /// `None` once the program has nothing more to send. The connection closes a round later,
+    /// because it sends no stream's bytes after that.
+    outgoing: Option<mpsc::Receiver<Piece>>,
     /// Bytes that the connection has not accepted yet.
     unsent: Bytes,
     /// `None` once the broker has ended the stream.
-    incoming: Option<mpsc::Sender<Bytes>>,
+    incoming: Option<mpsc::Sender<Piece>>,
     /// Whether the stream may have bytes for which `incoming` had no room.
     unread: bool,
-    /// Whether the program has nothing more to send. The connection closes a round later, because
-    /// it sends no stream's bytes after that.
-    ended: bool,
     closed: bool,
 }
 
 impl OneStream {
-    /// The application and its other end.
-    pub(crate) fn new() -> (Self, Ends) {
+    /// The application, and the program's ends of the stream. The connection closes when the sender
+    /// is dropped.
+    pub(crate) fn new() -> (Self, (mpsc::Sender<Piece>, mpsc::Receiver<Piece>)) {
         let (to, outgoing) = mpsc::channel(CHUNKS);
         let (incoming, from) = mpsc::channel(CHUNKS);
-        let app = Self {
-            outgoing,
-            unsent: Bytes::new(),
-            incoming: Some(incoming),
-            unread: false,
-            ended: false,
-            closed: false,
-        };
-        (app, Ends { to, from })
+        let (outgoing, incoming) = (Some(outgoing), Some(incoming));
+        let app = Self { outgoing, unsent: Bytes::new(), incoming, unread: false, closed: false };
+        (app, (to, from))
     }
 
     /// Passes on the stream's bytes while there is room.
@@ -61,10 +51,10 @@ impl OneStream {
                 return;
             };
             match conn.stream_recv(STREAM, &mut chunk) {
-                Ok((len, fin)) => {
+                Ok((len, last)) => {
                     let read = chunk.get(..len).unwrap_or_default();
-                    room.send(Bytes::copy_from_slice(read));
-                    if !fin {
+                    room.send(Piece { bytes: Bytes::copy_from_slice(read), last });
+                    if !last {
                         continue;
                     }
                 }
@@ -79,23 +69,23 @@ impl OneStream {
 
     /// Passes the program's bytes to the connection, as many as it accepts.
     fn write(&mut self, conn: &mut Connection) {
-        loop {
-            while !self.unsent.is_empty() {
-                match conn.stream_send(STREAM, &self.unsent, false) {
-                    Ok(0) | Err(quiche::Error::Done) => return,
-                    Ok(sent) => self.unsent.advance(sent),
-                    // The broker stopped reading, or the connection has ended. The bytes that it
-                    // sent, or its end, have the reason.
-                    Err(_) => self.unsent = Bytes::new(),
+        while let Some(outgoing) = &mut self.outgoing {
+            if self.unsent.is_empty() {
+                match outgoing.try_recv() {
+                    Ok(piece) => self.unsent = piece.bytes,
+                    Err(TryRecvError::Empty) => return,
+                    Err(TryRecvError::Disconnected) => self.outgoing = None,
                 }
+                continue;
             }
-            match self.outgoing.try_recv() {
-                Ok(bytes) => self.unsent = bytes,
-                Err(mpsc::error::TryRecvError::Empty) => return,
-                Err(mpsc::error::TryRecvError::Disconnected) => break,
+            match conn.stream_send(STREAM, &self.unsent, false) {
+                Ok(0) | Err(quiche::Error::Done) => return,
+                Ok(sent) => self.unsent.advance(sent),
+                // The broker stopped reading, or the connection has ended. The bytes that it sent,
+                // or its end, have the reason.
+                Err(_) => self.unsent = Bytes::new(),
             }
         }
-        self.ended = true;
     }
 }
 
@@ -105,7 +95,7 @@ impl Application for OneStream {
     }
 
     fn work(&mut self, conn: &mut Connection) {
-        if self.ended && !std::mem::replace(&mut self.closed, true) {
+        if self.outgoing.is_none() && !std::mem::replace(&mut self.closed, true) {
             // This fails if the connection has already ended.
             let _ = conn.close(true, 0, b"");
         }
@@ -115,21 +105,24 @@ impl Application for OneStream {
 
     /// Cancel safe: it stores what it receives from the channel before it awaits again.
     async fn wait(&mut self) {
-        if self.ended && !self.closed {
+        if self.outgoing.is_none() && !self.closed {
             return;
         }
         let room = async {
             match &self.incoming {
                 Some(incoming) if self.unread => drop(incoming.reserve().await),
-                _ => std::future::pending().await,
+                _ => pending().await,
             }
         };
-        // While bytes are unsent, flow control wakes the loop by itself.
-        let takes = self.unsent.is_empty() && !self.ended;
-        tokio::select! {
-            bytes = self.outgoing.recv(), if takes => {
-                self.unsent = bytes.unwrap_or_default();
+        let taken = async {
+            match &mut self.outgoing {
+                // While bytes are unsent, flow control wakes the loop by itself.
+                Some(outgoing) if self.unsent.is_empty() => outgoing.recv().await,
+                _ => pending().await,
             }
+        };
+        tokio::select! {
+            piece = taken => self.unsent = piece.map(|piece| piece.bytes).unwrap_or_default(),
             () = room => {}
         }
     }

@@ -7,16 +7,16 @@ use mqtt5_protocol::packet::connect::ConnectPacket;
 use mqtt5_protocol::packet::disconnect::DisconnectPacket;
 use mqtt5_protocol::packet::puback::PubAckPacket;
 use mqtt5_protocol::packet::publish::PublishPacket;
-use mqtt5_protocol::packet::suback::{SubAckPacket, SubAckReasonCode};
+use mqtt5_protocol::packet::suback::SubAckPacket;
 use mqtt5_protocol::packet::subscribe::SubscribePacket;
 use mqtt5_protocol::{
     ConnectOptions, Packet, Properties, PropertyId, PropertyValue, QoS, ReasonCode,
 };
 
-use super::{FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
-use crate::client::codec::{Event, LONGEST_MESSAGE, Place, Refused, Role};
+use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
+use crate::client::event::{Event, LONGEST_MESSAGE, Place, Refused, Role};
 use crate::name::{PublisherName, TopicName};
-use crate::outbox::Outgoing;
+use crate::topic::Message;
 
 /// The identifier of the only packet SUBSCRIBE.
 const SUBSCRIPTION: u16 = 1;
@@ -24,7 +24,8 @@ const SUBSCRIPTION: u16 = 1;
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    packets: Packets,
+    /// The received part of a packet.
+    buffer: BytesMut,
     topic: TopicName,
     /// Identifiers of the packets that wait for PUBACK, and the publisher's own numbers. A broker
     /// acknowledges in the order of arrival (MQTT 5, section 4.6).
@@ -61,7 +62,7 @@ impl Client {
             write(&packet, out);
         }
         Self {
-            packets: Packets::new(LONGEST_MESSAGE + super::ADDED),
+            buffer: BytesMut::new(),
             topic: topic.clone(),
             in_flight: VecDeque::new(),
             latest_id: SUBSCRIPTION,
@@ -70,17 +71,12 @@ impl Client {
     }
 
     /// Appends a message to `out`.
-    pub(crate) fn publish(&mut self, message: &Outgoing, out: &mut BytesMut) {
+    pub(crate) fn publish(&mut self, message: &Message, out: &mut BytesMut) {
         // Fewer packets wait than there are identifiers.
         self.latest_id = self.latest_id.checked_add(1).unwrap_or(1);
-        let packet =
-            PublishPacket::new(self.topic.as_str(), message.payload.clone(), QoS::AtLeastOnce)
-                .with_packet_id(self.latest_id)
-                .with_retain(true)
-                .with_user_property(SEQUENCE.to_owned(), message.own.to_string())
-                .with_user_property(TIME.to_owned(), message.time.to_string());
-        write(&packet, out);
-        self.in_flight.push_back((self.latest_id, message.own));
+        let packet = packet(&self.topic, message, QoS::AtLeastOnce);
+        write(&packet.with_packet_id(self.latest_id).with_retain(true), out);
+        self.in_flight.push_back((self.latest_id, message.sequence));
     }
 
     /// Appends the last packet to `out`.
@@ -95,13 +91,15 @@ impl Client {
         out: &mut BytesMut,
         events: &mut Vec<Event>,
     ) -> Result<(), Refused> {
-        self.packets.push(bytes);
-        while let Some(packet) = self.packets.next().map_err(|error| error.to_string())? {
+        self.buffer.extend_from_slice(bytes);
+        while let Some(packet) =
+            next(&mut self.buffer, LONGEST_MESSAGE + ADDED).map_err(|error| error.to_string())?
+        {
             match packet {
                 Packet::ConnAck(accepted) => {
                     let code = accepted.reason_code;
                     if code != ReasonCode::Success {
-                        return Err(refused(&accepted.properties, code, is_limit(code)));
+                        return Err(refused(&accepted.properties, code));
                     }
                     self.instance = number(&accepted.properties, INSTANCE);
                 }
@@ -109,8 +107,8 @@ impl Client {
                 Packet::Publish(publish) => self.message(publish, out, events),
                 Packet::PubAck(acknowledged) => {
                     let code = acknowledged.reason_code;
-                    if code as u8 >= ReasonCode::UnspecifiedError as u8 {
-                        return Err(refused(&acknowledged.properties, code, is_limit(code)));
+                    if code.is_error() {
+                        return Err(refused(&acknowledged.properties, code));
                     }
                     match self.in_flight.pop_front() {
                         Some((id, own)) if id == acknowledged.packet_id => {
@@ -122,8 +120,7 @@ impl Client {
                     }
                 }
                 Packet::Disconnect(end) => {
-                    let code = end.reason_code;
-                    return Err(refused(&end.properties, code, is_limit(code)));
+                    return Err(refused(&end.properties, end.reason_code));
                 }
                 Packet::PingResp => {}
                 other => return Err(format!("it sent {}", other.packet_type_name()).into()),
@@ -133,16 +130,17 @@ impl Client {
     }
 
     fn granted(&self, granted: &SubAckPacket) -> Result<Event, Refused> {
-        match granted.reason_codes.as_slice() {
-            [code] if code.is_success() => {
-                let first = number(&granted.properties, FIRST);
-                Ok(Event::Began(Place { from: first, instance: self.instance }))
-            }
-            codes => {
-                let busy = codes == [SubAckReasonCode::QuotaExceeded];
-                Err(refused(&granted.properties, codes, busy))
-            }
+        let code = match granted.reason_codes.as_slice() {
+            // The codes of SUBACK are a part of all.
+            [code] => ReasonCode::from_u8(*code as u8),
+            _ => None,
+        };
+        let code = code.unwrap_or(ReasonCode::UnspecifiedError);
+        if code.is_error() {
+            return Err(refused(&granted.properties, code));
         }
+        let from = number(&granted.properties, FIRST);
+        Ok(Event::Began(Place { from, instance: self.instance }))
     }
 
     fn message(&self, publish: PublishPacket, out: &mut BytesMut, events: &mut Vec<Event>) {
@@ -153,24 +151,19 @@ impl Client {
         if let Some(missed) = number(properties, MISSED) {
             events.push(Event::Missed(missed));
         }
-        events.push(Event::Message {
-            sequence: number(properties, SEQUENCE),
+        events.push(Event::Message(Message {
+            sequence: number(properties, SEQUENCE).unwrap_or(0),
             time: number(properties, TIME).unwrap_or(0),
             payload: publish.payload,
-        });
+        }));
     }
 }
 
-/// Whether the broker has reached a limit.
-fn is_limit(code: ReasonCode) -> bool {
-    code == ReasonCode::QuotaExceeded
-}
-
 /// The broker's refusal: its sentence, or else the code.
-fn refused(properties: &Properties, code: impl std::fmt::Debug, busy: bool) -> Refused {
+fn refused(properties: &Properties, code: ReasonCode) -> Refused {
     let reason = match properties.get(PropertyId::ReasonString) {
         Some(PropertyValue::Utf8String(reason)) => reason.clone(),
         _ => format!("{code:?}"),
     };
-    Refused::new(reason, busy)
+    Refused { reason, busy: code == ReasonCode::QuotaExceeded }
 }

@@ -22,9 +22,9 @@ use mqtt5_protocol::packet::unsuback::{UnsubAckPacket, UnsubAckReasonCode};
 use mqtt5_protocol::packet::unsubscribe::UnsubscribePacket;
 use mqtt5_protocol::{MqttError, Packet, QoS, ReasonCode};
 
-use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, Packets, SEQUENCE, TIME, number, write};
-use crate::broker::topics::{Publisher, Subscriber};
-use crate::broker::{Broker, Refusal, start};
+use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
+use crate::broker::refusal::Refusal;
+use crate::broker::topics::{Broker, Publisher, Subscriber};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::publishers::Owner;
 use crate::topic::{Item, Message, Start};
@@ -70,7 +70,8 @@ struct Subscription {
 pub(crate) struct Session<'a> {
     broker: &'a Broker,
     client: Client,
-    packets: Packets,
+    /// The received part of a packet.
+    received: BytesMut,
     connected: Option<Connected>,
     publishers: HashMap<TopicName, Publisher>,
     subscriptions: Vec<Subscription>,
@@ -87,7 +88,7 @@ impl<'a> Session<'a> {
         Self {
             broker,
             client,
-            packets: Packets::new(broker.limits.max_message as usize + ADDED),
+            received: BytesMut::new(),
             connected: None,
             publishers: HashMap::new(),
             subscriptions: Vec::new(),
@@ -95,6 +96,11 @@ impl<'a> Session<'a> {
             latest_id: 0,
             turn: 0,
         }
+    }
+
+    /// The bytes of the longest packet.
+    pub(crate) fn longest(&self) -> usize {
+        self.broker.limits.max_message as usize + ADDED
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -108,7 +114,7 @@ impl<'a> Session<'a> {
 
     /// Whether the client's stream may end here.
     pub(crate) fn may_end(&self) -> bool {
-        self.packets.may_end()
+        self.received.is_empty()
     }
 
     /// Its subscribers, to wait for their messages.
@@ -124,108 +130,86 @@ impl<'a> Session<'a> {
 
     /// Receives bytes of the client, and appends answers to `out`.
     pub(crate) fn receive(&mut self, bytes: &[u8], out: &mut BytesMut) -> Result<(), End> {
-        self.packets.push(bytes);
+        self.received.extend_from_slice(bytes);
+        let longest = self.longest();
         loop {
-            let packet = match self.packets.next() {
-                Ok(Some(packet)) => packet,
+            match next(&mut self.received, longest) {
+                Ok(Some(packet)) => self.handle(packet, out)?,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(self.refuse(code(&error), error.to_string(), out)),
-            };
-            self.handle(packet, out)?;
+                Err(error) => return Err(self.refuse(&refusal(code(&error), error), out)),
+            }
         }
     }
 
     fn handle(&mut self, packet: Packet, out: &mut BytesMut) -> Result<(), End> {
-        let Some(connected) = &self.connected else {
-            return match packet {
-                Packet::Connect(connect) => self.connect(&connect, out),
-                _ => Err(End::Refused("the first packet is not CONNECT".to_owned())),
-            };
-        };
-        match packet {
-            Packet::Publish(publish) => {
-                let name = (connected.name.clone(), connected.owner);
-                self.publish(publish, name, out)
+        let done = match (packet, self.is_connected()) {
+            (Packet::Connect(connect), false) => self.connect(&connect, out),
+            (_, false) => return Err(End::Refused("the first packet is not CONNECT".to_owned())),
+            (Packet::Disconnect(_), true) => return Err(End::Left),
+            (Packet::Publish(publish), true) => self.publish(publish, out),
+            (Packet::PubAck(acknowledged), true) => {
+                match self.in_flight.pop_front() == Some(acknowledged.packet_id) {
+                    true => Ok(()),
+                    false => Err(refusal(
+                        ReasonCode::ProtocolError,
+                        "PUBACK of another packet than the first that waits",
+                    )),
+                }
             }
-            Packet::PubAck(acknowledged) => match self.in_flight.front() {
-                Some(&id) if id == acknowledged.packet_id => {
-                    self.in_flight.pop_front();
-                    Ok(())
-                }
-                _ => {
-                    let reason = "PUBACK of another packet than the first that waits".to_owned();
-                    Err(self.refuse(ReasonCode::ProtocolError, reason, out))
-                }
-            },
-            Packet::Subscribe(subscribe) => {
+            (Packet::Subscribe(subscribe), true) => {
                 self.subscribe(&subscribe, out);
                 Ok(())
             }
-            Packet::Unsubscribe(unsubscribe) => {
+            (Packet::Unsubscribe(unsubscribe), true) => {
                 self.unsubscribe(&unsubscribe, out);
                 Ok(())
             }
-            Packet::PingReq => {
+            (Packet::PingReq, true) => {
                 write(&PingRespPacket::default(), out);
                 Ok(())
             }
-            Packet::Disconnect(_) => Err(End::Left),
-            other => {
+            (other, true) => {
                 let reason = format!("{} is not for this broker", other.packet_type_name());
-                Err(self.refuse(ReasonCode::ProtocolError, reason, out))
+                Err(refusal(ReasonCode::ProtocolError, reason))
             }
-        }
+        };
+        done.map_err(|refusal| self.refuse(&refusal, out))
     }
 
-    fn connect(&mut self, connect: &ConnectPacket, out: &mut BytesMut) -> Result<(), End> {
-        let refused = |code, reason: &str, out: &mut BytesMut| {
-            let packet = ConnAckPacket::new(false, code).with_reason_string(reason.to_owned());
-            write(&packet, out);
-            Err(End::Refused(reason.to_owned()))
+    fn connect(&mut self, connect: &ConnectPacket, out: &mut BytesMut) -> Result<(), Refusal> {
+        let properties = &connect.properties;
+        let wrong = if connect.protocol_version != 5 {
+            Some((ReasonCode::UnsupportedProtocolVersion, "this broker speaks MQTT 5 only"))
+        } else if connect.will.is_some() {
+            Some((ReasonCode::ImplementationSpecificError, "this broker publishes no wills"))
+        } else if properties.get_authentication_method().is_some() {
+            Some((ReasonCode::BadAuthenticationMethod, "this broker offers no authentication"))
+        } else {
+            None
         };
-        if connect.protocol_version != 5 {
-            let reason = "this broker speaks MQTT 5 only";
-            return refused(ReasonCode::UnsupportedProtocolVersion, reason, out);
-        }
-        if connect.will.is_some() {
-            let reason = "this broker publishes no wills";
-            return refused(ReasonCode::ImplementationSpecificError, reason, out);
-        }
-        if connect.properties.get_authentication_method().is_some() {
-            let reason = "this broker offers no authentication";
-            return refused(ReasonCode::BadAuthenticationMethod, reason, out);
-        }
-        let given = (!connect.client_id.is_empty()).then(|| PublisherName::new(&connect.client_id));
-        let name = match given {
-            Some(Ok(name)) => name,
-            Some(Err(error)) => {
-                return refused(ReasonCode::ClientIdentifierNotValid, &error.to_string(), out);
-            }
-            None => match PublisherName::random() {
-                Ok(name) => name,
-                Err(error) => {
-                    return refused(ReasonCode::UnspecifiedError, &error.to_string(), out);
-                }
-            },
+        accept(wrong)?;
+        let name = match &*connect.client_id {
+            "" => PublisherName::random()
+                .map_err(|error| refusal(ReasonCode::UnspecifiedError, error))?,
+            id => PublisherName::new(id)
+                .map_err(|error| refusal(ReasonCode::ClientIdentifierNotValid, error))?,
         };
-        let longest = u32::try_from(self.broker.limits.max_message as usize + ADDED);
         let mut accepted = ConnAckPacket::new(false, ReasonCode::Success)
             .with_maximum_qos(1)
-            .with_maximum_packet_size(longest.unwrap_or(u32::MAX))
+            .with_maximum_packet_size(u32::try_from(self.longest()).unwrap_or(u32::MAX))
             .with_session_expiry_interval(0)
             .with_wildcard_subscription_available(false)
             .with_subscription_identifier_available(false)
             .with_shared_subscription_available(false)
-            .with_user_property(INSTANCE.to_owned(), self.broker.topics.instance().to_string());
+            .with_user_property(INSTANCE.to_owned(), self.broker.instance().to_string());
         if connect.client_id.is_empty() {
             accepted = accepted.with_assigned_client_id(name.as_str().to_owned());
         }
         write(&accepted, out);
-        let properties = &connect.properties;
         let half = Duration::from_secs(connect.keep_alive.into()) / 2;
         self.connected = Some(Connected {
             name,
-            owner: self.broker.topics.owner(self.client, connect.password.as_deref()),
+            owner: self.broker.owner(self.client, connect.password.as_deref()),
             // MQTT 5, section 3.1.2.10.
             patience: (!half.is_zero()).then_some(3 * half),
             receive_maximum: properties
@@ -238,12 +222,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn publish(
-        &mut self,
-        publish: PublishPacket,
-        name: (PublisherName, Owner),
-        out: &mut BytesMut,
-    ) -> Result<(), End> {
+    fn publish(&mut self, publish: PublishPacket, out: &mut BytesMut) -> Result<(), Refusal> {
         let wrong = if publish.qos == QoS::ExactlyOnce {
             Some((ReasonCode::QoSNotSupported, "this broker supports QoS 0 and 1"))
         } else if publish.topic_alias().is_some() {
@@ -255,48 +234,34 @@ impl<'a> Session<'a> {
         } else {
             None
         };
-        if let Some((code, reason)) = wrong {
-            return Err(self.refuse(code, reason.to_owned(), out));
-        }
-        let own = number(&publish.properties, SEQUENCE);
-        let time = number(&publish.properties, TIME).unwrap_or(0);
-        // Without a number, the name means nothing.
-        let name = own.map(|_| name);
-        let done = self.publisher(&publish.topic_name, name).and_then(|publisher| {
-            Ok(publisher.publish(own, time, publish.payload, publish.retain)?)
-        });
-        match (publish.packet_id, done) {
-            (None, Ok(())) => {}
-            (Some(id), Ok(())) => write(&PubAckPacket::new(id), out),
-            (Some(id), Err(refusal)) => {
+        accept(wrong)?;
+        // By QoS 0, only the end of the connection tells the client of a refusal.
+        let Some(id) = publish.packet_id else { return self.take(publish) };
+        match self.take(publish) {
+            Ok(()) => write(&PubAckPacket::new(id), out),
+            Err(refusal) => {
                 let packet = PubAckPacket::new_with_reason(id, refusal.code());
                 write(&packet.with_reason_string(refusal.to_string()), out);
-            }
-            // By QoS 0, only the end of the connection tells the client.
-            (None, Err(refusal)) => {
-                return Err(self.refuse(refusal.code(), refusal.to_string(), out));
             }
         }
         Ok(())
     }
 
-    fn publisher(
-        &mut self,
-        topic: &str,
-        name: Option<(PublisherName, Owner)>,
-    ) -> Result<&Publisher, Refusal> {
-        let topic = TopicName::new(topic)?;
+    fn take(&mut self, publish: PublishPacket) -> Result<(), Refusal> {
+        let topic = TopicName::new(&publish.topic_name)?;
         if !self.publishers.contains_key(&topic) {
             self.check_number(self.publishers.len(), "topics to publish to")?;
-            let place = self.broker.publishers.take(self.client)?;
-            let publisher = self.broker.topics.publisher(&topic, place)?;
+            let publisher = self.broker.publisher(self.client, &topic)?;
             self.publishers.insert(topic.clone(), publisher);
         }
         let publisher = self.publishers.get_mut(&topic).ok_or(Refusal::Path)?;
-        if let Some((name, owner)) = name {
-            publisher.take_name(name, owner)?;
+        let own = number(&publish.properties, SEQUENCE);
+        let time = number(&publish.properties, TIME).unwrap_or(0);
+        // Without a number, the name means nothing.
+        if let (Some(_), Some(connected)) = (own, &self.connected) {
+            publisher.take_name(connected.name.clone(), connected.owner)?;
         }
-        Ok(publisher)
+        Ok(publisher.publish(own, time, publish.payload, publish.retain)?)
     }
 
     fn check_number(&self, present: usize, what: &'static str) -> Result<(), Refusal> {
@@ -315,9 +280,10 @@ impl<'a> Session<'a> {
                     packet = packet.with_user_property(FIRST.to_owned(), first.to_string());
                     SubAckReasonCode::from_qos(qos)
                 }
-                Err((code, reason)) => {
-                    packet.properties.set_reason_string(reason);
-                    code
+                Err(refusal) => {
+                    packet.properties.set_reason_string(refusal.to_string());
+                    SubAckReasonCode::from_u8(refusal.code().into())
+                        .unwrap_or(SubAckReasonCode::UnspecifiedError)
                 }
             };
             packet = packet.add_reason_code(code);
@@ -330,39 +296,37 @@ impl<'a> Session<'a> {
         &mut self,
         subscribe: &SubscribePacket,
         filter: &TopicFilter,
-    ) -> Result<(QoS, u64), (SubAckReasonCode, String)> {
-        let refused = |code, reason: &str| Err((code, reason.to_owned()));
+    ) -> Result<(QoS, u64), Refusal> {
         let TopicFilter { filter, options } = filter;
-        if filter.starts_with("$share/") {
-            let code = SubAckReasonCode::SharedSubscriptionsNotSupported;
-            return refused(code, "this broker shares no subscriptions");
-        }
-        if filter.contains(['+', '#']) {
-            let code = SubAckReasonCode::WildcardSubscriptionsNotSupported;
-            return refused(code, "this broker knows no wildcards");
-        }
-        if subscribe.properties.get_subscription_identifier().is_some() {
-            let code = SubAckReasonCode::SubscriptionIdentifiersNotSupported;
-            return refused(code, "this broker knows no subscription identifiers");
-        }
-        if options.no_local {
-            let code = SubAckReasonCode::ImplementationSpecificError;
-            return refused(code, "this broker does not support No Local");
-        }
+        let properties = &subscribe.properties;
+        let wrong = if filter.starts_with("$share/") {
+            Some((
+                ReasonCode::SharedSubscriptionsNotSupported,
+                "this broker shares no subscriptions",
+            ))
+        } else if filter.contains(['+', '#']) {
+            Some((ReasonCode::WildcardSubscriptionsNotSupported, "this broker knows no wildcards"))
+        } else if properties.get_subscription_identifier().is_some() {
+            let reason = "this broker knows no subscription identifiers";
+            Some((ReasonCode::SubscriptionIdentifiersNotSupported, reason))
+        } else if options.no_local {
+            let reason = "this broker does not support No Local";
+            Some((ReasonCode::ImplementationSpecificError, reason))
+        } else {
+            None
+        };
+        accept(wrong)?;
         let topic = TopicName::new(filter)
-            .map_err(|error| (SubAckReasonCode::TopicFilterInvalid, error.to_string()))?;
-        let full = |reason: String| (SubAckReasonCode::QuotaExceeded, reason);
+            .map_err(|error| refusal(ReasonCode::TopicFilterInvalid, error))?;
         let qos = match options.qos {
             QoS::AtMostOnce => QoS::AtMostOnce,
             QoS::AtLeastOnce | QoS::ExactlyOnce => QoS::AtLeastOnce,
         };
         let present = self.subscriptions.len();
         let known = self.subscriptions.iter_mut().find(|known| known.topic == topic);
-        let from = number(&subscribe.properties, FROM);
+        let from = number(properties, FROM);
         let start = match options.retain_handling {
-            _ if from.is_some() => {
-                start(&self.broker.topics, from, number(&subscribe.properties, INSTANCE))
-            }
+            _ if from.is_some() => self.broker.start(from, number(properties, INSTANCE)),
             RetainHandling::DoNotSend => Start::Next,
             RetainHandling::SendAtSubscribeIfNew if known.is_some() => Start::Next,
             RetainHandling::SendAtSubscribe | RetainHandling::SendAtSubscribeIfNew => Start::Last,
@@ -374,14 +338,8 @@ impl<'a> Session<'a> {
             known.subscriber.again(start);
             return Ok((qos, known.subscriber.first()));
         }
-        self.check_number(present, "subscriptions").map_err(|refusal| full(refusal.to_string()))?;
-        let place =
-            self.broker.subscribers.take(self.client).map_err(|error| full(error.to_string()))?;
-        let subscriber = self
-            .broker
-            .topics
-            .subscriber(&topic, start, place)
-            .map_err(|error| full(error.to_string()))?;
+        self.check_number(present, "subscriptions")?;
+        let subscriber = self.broker.subscriber(self.client, &topic, start)?;
         let first = subscriber.first();
         self.subscriptions.push(Subscription { topic, subscriber, qos, missed: 0 });
         Ok((qos, first))
@@ -435,11 +393,7 @@ impl<'a> Session<'a> {
         else {
             return;
         };
-        let Message { sequence, time, payload } = message;
-        let mut packet = PublishPacket::new(subscription.topic.as_str(), payload, subscription.qos)
-            .with_retain(last)
-            .with_user_property(SEQUENCE.to_owned(), sequence.to_string())
-            .with_user_property(TIME.to_owned(), time.to_string());
+        let mut packet = packet(&subscription.topic, &message, subscription.qos).with_retain(last);
         if subscription.missed > 0 {
             packet = packet.with_user_property(MISSED.to_owned(), subscription.missed.to_string());
         }
@@ -462,14 +416,25 @@ impl<'a> Session<'a> {
     }
 
     /// Ends the session, and sends the client the reason.
-    fn refuse(&self, code: ReasonCode, reason: String, out: &mut BytesMut) -> End {
-        if self.connected.is_some() {
-            write(&DisconnectPacket::new(code).with_reason_string(reason.clone()), out);
-        } else {
-            write(&ConnAckPacket::new(false, code).with_reason_string(reason.clone()), out);
+    fn refuse(&self, refusal: &Refusal, out: &mut BytesMut) -> End {
+        let (code, reason) = (refusal.code(), refusal.to_string());
+        match self.is_connected() {
+            true => write(&DisconnectPacket::new(code).with_reason_string(reason.clone()), out),
+            false => {
+                write(&ConnAckPacket::new(false, code).with_reason_string(reason.clone()), out);
+            }
         }
         End::Refused(reason)
     }
+}
+
+fn refusal(code: ReasonCode, reason: impl ToString) -> Refusal {
+    Refusal::Packet(code, reason.to_string())
+}
+
+/// Accepts a packet unless it is `wrong`.
+fn accept(wrong: Option<(ReasonCode, &str)>) -> Result<(), Refusal> {
+    wrong.map_or(Ok(()), |(code, reason)| Err(refusal(code, reason)))
 }
 
 /// The reason code for an unreadable packet.

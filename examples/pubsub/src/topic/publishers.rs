@@ -8,6 +8,7 @@ use std::hash::BuildHasher as _;
 use h3_server::quota::Client;
 use thiserror::Error;
 
+use crate::limits::Limits;
 use crate::name::PublisherName;
 
 /// The most messages of a publisher of which the topic recognises a repetition. A client has no
@@ -31,15 +32,6 @@ impl Owner {
     fn is(self, other: Self) -> bool {
         self.secret == other.secret && (self.secret.is_some() || self.client == other.client)
     }
-}
-
-/// The bounds of a topic's publishers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
-    /// All of them.
-    pub(crate) all: usize,
-    /// Those of a client.
-    pub(crate) of_client: usize,
 }
 
 /// Why a topic does not accept a publisher.
@@ -114,7 +106,7 @@ impl Publisher {
 /// The publishers with a name.
 #[derive(Debug)]
 pub(crate) struct Publishers {
-    most: Most,
+    limits: Limits,
     table: HashMap<PublisherName, Publisher>,
     /// The messages that all of them had and that the topic recognises.
     had: usize,
@@ -123,8 +115,8 @@ pub(crate) struct Publishers {
 }
 
 impl Publishers {
-    pub(crate) fn new(most: Most) -> Self {
-        Self { most, table: HashMap::new(), had: 0, turn: 0, key: RandomState::new() }
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, table: HashMap::new(), had: 0, turn: 0, key: RandomState::new() }
     }
 
     /// Adds a publisher. It is remembered until it leaves, and then as long as there is room.
@@ -147,7 +139,8 @@ impl Publishers {
     /// Forgets the publisher that left first, if there are too many. A client that has its share
     /// makes room with one of its own, so that it cannot make the topic forget all others.
     fn make_room(&mut self, client: Client) -> Result<(), JoinError> {
-        let Most { all, of_client } = self.most;
+        let Limits { known_publishers, max_per_client, .. } = self.limits;
+        let (all, of_client) = (known_publishers as usize, max_per_client as usize);
         if self.table.len() < all.min(of_client) {
             return Ok(());
         }
@@ -205,7 +198,7 @@ impl Publishers {
         if publisher.had.len() > MOST_REPEATED {
             publisher.forget();
             self.had -= 1;
-        } else if self.had > MOST_REPEATED + REPEATED * self.most.all {
+        } else if self.had > MOST_REPEATED + REPEATED * self.limits.known_publishers as usize {
             let longest = self.table.values_mut().max_by_key(|known| known.had.len());
             longest.into_iter().for_each(Publisher::forget);
             self.had -= 1;
@@ -217,8 +210,12 @@ impl Publishers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::tests::limits;
 
-    const MOST: Most = Most { all: 4, of_client: 2 };
+    /// The publishers of a topic of so many, with two for each client.
+    fn publishers(known: &str) -> Publishers {
+        Publishers::new(limits(&["--known-publishers", known, "--max-per-client", "2"]))
+    }
 
     fn name(text: &str) -> PublisherName {
         PublisherName::new(text).unwrap()
@@ -229,7 +226,7 @@ mod tests {
     }
 
     fn joined(names: &[&str]) -> Publishers {
-        let mut publishers = Publishers::new(MOST);
+        let mut publishers = publishers("4");
         for text in names {
             publishers.join(&name(text), owner(1, None)).unwrap();
         }
@@ -238,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_name_belongs_to_its_first_secret_or_address() {
-        let mut publishers = Publishers::new(MOST);
+        let mut publishers = publishers("4");
         let (secret, address) = (name("secret"), name("address"));
         publishers.join(&secret, owner(1, Some(7))).unwrap();
         publishers.join(&address, owner(1, None)).unwrap();
@@ -281,19 +278,19 @@ mod tests {
     #[test]
     fn numbers_do_not_jump() {
         let greatest = (1 << 62) - 1;
-        let mut publishers = joined(&["p", "q"]);
-        let (p, q) = (name("p"), name("q"));
-        assert_eq!(publishers.note(&p, 1, 0, b""), Ok(true));
-        assert_eq!(publishers.note(&p, greatest, 0, b""), Err(NumberError::TooFar(greatest, 1)));
         let far = 1 + u64::from(LONGEST_STEP);
-        assert_eq!(publishers.note(&p, far, 0, b""), Ok(true));
-        assert_eq!(publishers.note(&p, 2 * far, 0, b""), Err(NumberError::TooFar(2 * far, far)));
-        assert_eq!(
-            publishers.note(&q, greatest, 0, b""),
-            Ok(true),
-            "the first may have any number"
-        );
-        assert_eq!(publishers.note(&q, greatest, 0, b""), Ok(false));
+        let mut publishers = joined(&["p", "q"]);
+        for (name_of, own, noted) in [
+            ("p", 1, Ok(true)),
+            ("p", greatest, Err(NumberError::TooFar(greatest, 1))),
+            ("p", far, Ok(true)),
+            ("p", 2 * far, Err(NumberError::TooFar(2 * far, far))),
+            // The first may have any number.
+            ("q", greatest, Ok(true)),
+            ("q", greatest, Ok(false)),
+        ] {
+            assert_eq!(publishers.note(&name(name_of), own, 0, b""), noted, "{name_of} {own}");
+        }
     }
 
     #[test]
@@ -318,11 +315,31 @@ mod tests {
             }
         }
         let all = publishers.table.values().map(|known| known.had.len()).sum();
-        assert_eq!((publishers.had, all), (MOST_REPEATED + REPEATED * MOST.all, publishers.had));
+        assert_eq!((publishers.had, all), (MOST_REPEATED + REPEATED * 4, publishers.had));
         assert_eq!(publishers.note(&calm, 1, 0, b""), Ok(false));
         for known in publishers.table.values() {
             assert!(known.had.capacity() <= 4 * known.had.len() + 4);
         }
+    }
+
+    #[test]
+    fn a_connected_publisher_is_never_forgotten() {
+        let [stays, leaves, comes] = ["stays", "leaves", "comes"].map(name);
+        let mut publishers = publishers("2");
+        for joins in [&stays, &leaves] {
+            publishers.join(joins, owner(1, None)).unwrap();
+        }
+        publishers.note(&stays, 9, 0, b"").unwrap();
+        assert_eq!(publishers.join(&comes, owner(1, None)), Err(JoinError::Full(2)));
+        for (left, joins) in [(&leaves, &comes), (&comes, &leaves), (&leaves, &comes)] {
+            publishers.leave(left);
+            publishers.join(joins, owner(1, None)).unwrap();
+        }
+        assert_eq!(publishers.note(&stays, 9, 0, b""), Ok(false), "a repetition");
+        // It leaves and comes while there is room.
+        publishers.leave(&stays);
+        publishers.join(&stays, owner(1, None)).unwrap();
+        assert_eq!(publishers.note(&stays, 9, 0, b""), Ok(false));
     }
 
     #[test]

@@ -1,22 +1,13 @@
 //! A topic against a model that forgets nothing.
 
+use super::publishers::Owner;
 use super::*;
+use crate::limits::tests::limits;
 use h3_server::quota::Client;
 use proptest::prelude::*;
 
-const BOUNDS: Bounds = Bounds {
-    messages: 5,
-    bytes: 5 * OVERHEAD + 40,
-    publishers: publishers::Most { all: 2, of_client: 2 },
-};
-
-fn name(text: &str) -> PublisherName {
-    PublisherName::new(text).unwrap()
-}
-
-fn owner() -> Owner {
-    Owner { client: Client::of([192, 0, 2, 1].into()), secret: None }
-}
+const MESSAGES: usize = 5;
+const BYTES: usize = MESSAGES * OVERHEAD + 40;
 
 /// All that a subscriber can read now.
 fn all(topic: &Topic, cursor: &mut Cursor) -> Vec<Item> {
@@ -74,15 +65,30 @@ impl Follower {
     }
 }
 
+/// Checks that the topic keeps every message that fits, and no other.
+fn check_history(topic: &Topic, published: &[Message]) {
+    let kept = topic.history.len();
+    assert!(kept <= MESSAGES);
+    assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
+    assert!(topic.bytes <= BYTES || kept == 1);
+    if let Some(gone) = published.len().checked_sub(kept + 1) {
+        let would = topic.bytes + cost(&published[gone]);
+        assert!(kept == MESSAGES || would > BYTES);
+    }
+}
+
 proptest! {
     #[test]
     fn no_subscriber_receives_less_than_the_topic_has(
         acts in proptest::collection::vec(act(), 0..120)
     ) {
-        let mut topic = Topic::new(BOUNDS);
-        let names = [name("one"), name("other")];
+        let (messages, bytes) = (MESSAGES.to_string(), BYTES.to_string());
+        let options = ["--history-messages", &messages, "--history-bytes", &bytes];
+        let mut topic = Topic::new(limits(&options));
+        let names = ["one", "other"].map(|name| PublisherName::new(name).unwrap());
+        let owner = Owner { client: Client::of([192, 0, 2, 1].into()), secret: None };
         for name in &names {
-            topic.join(name, owner()).unwrap();
+            topic.publishers.join(name, owner).unwrap();
         }
         let mut published: Vec<Message> = Vec::new();
         let mut last = None;
@@ -120,15 +126,7 @@ proptest! {
                     }
                 }
             }
-            let kept = topic.history.len();
-            prop_assert!(kept <= BOUNDS.messages);
-            prop_assert_eq!(topic.bytes, topic.history.iter().map(cost).sum::<usize>());
-            prop_assert!(topic.bytes <= BOUNDS.bytes || kept == 1);
-            // The topic keeps every message that fits.
-            if let Some(gone) = published.len().checked_sub(kept + 1) {
-                let would = topic.bytes + cost(&published[gone]);
-                prop_assert!(kept == BOUNDS.messages || would > BOUNDS.bytes);
-            }
+            check_history(&topic, &published);
         }
         for follower in &mut followers {
             follower.received.extend(all(&topic, &mut follower.cursor));
@@ -138,50 +136,4 @@ proptest! {
             prop_assert_eq!(reached, follower.begin.max(published.len() as u64 + 1));
         }
     }
-}
-
-#[test]
-fn a_late_subscriber_learns_how_many_messages_are_gone() {
-    let mut topic = Topic::new(BOUNDS);
-    let mut cursor = topic.cursor(Start::Next);
-    for n in 0..8_u8 {
-        topic.publish(None, 0, Bytes::from(vec![n]), true).unwrap();
-    }
-    let items = all(&topic, &mut cursor);
-    assert_eq!(items.first(), Some(&Item::Missed(3)));
-    assert_eq!(items.len(), 6);
-    assert_eq!(topic.read(&mut cursor), None);
-}
-
-#[test]
-fn an_empty_message_removes_the_last_value() {
-    let mut topic = Topic::new(BOUNDS);
-    topic.publish(None, 0, Bytes::from_static(b"on"), true).unwrap();
-    topic.publish(None, 0, Bytes::from_static(b"not retained"), false).unwrap();
-    let kept = topic.cursor(Start::Last).value.unwrap();
-    assert_eq!((kept.sequence, &kept.payload[..]), (1, &b"on"[..]));
-    topic.publish(None, 0, Bytes::new(), true).unwrap();
-    assert!(topic.cursor(Start::Last).value.is_none());
-}
-
-#[test]
-fn a_connected_publisher_is_never_forgotten() {
-    let mut topic = Topic::new(BOUNDS);
-    let (stays, leaves, comes) = (name("stays"), name("leaves"), name("comes"));
-    let publish =
-        |topic: &mut Topic, own| topic.publish(Some((&stays, own)), 0, Bytes::new(), true);
-    topic.join(&stays, owner()).unwrap();
-    topic.join(&leaves, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 9), Ok(true));
-    assert_eq!(topic.join(&comes, owner()), Err(JoinError::Full(2)));
-    topic.leave(&leaves);
-    topic.join(&comes, owner()).unwrap();
-    topic.leave(&comes);
-    topic.join(&leaves, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 9), Ok(false), "a repetition");
-    assert_eq!(publish(&mut topic, 10), Ok(true));
-    // It left and came while there was room.
-    topic.leave(&stays);
-    topic.join(&stays, owner()).unwrap();
-    assert_eq!(publish(&mut topic, 10), Ok(false));
 }

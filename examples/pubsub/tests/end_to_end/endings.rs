@@ -2,31 +2,32 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
 use crate::child::send;
 use crate::closed_port::ClosedPort;
-use crate::programs::{
-    Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client, file, numbered,
-};
+use crate::programs::{Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client};
+
+fn fails(command: &mut Command, arguments: &[&str], words: &str) {
+    assert_complains(&command.args(arguments).output().unwrap(), words);
+}
 
 #[test]
 fn only_a_message_that_is_too_long_is_refused() {
     let broker = Broker::start(&["--max-message", "1000"]);
     for (protocol, words) in [("http3", "a message has 1001 bytes"), ("mqtt", "too long")] {
-        let topic = format!("t/{protocol}");
-        let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), &topic);
-        let mut publisher = Publisher::start(broker.client("publish", protocol), &topic);
+        let mut subscriber = broker.subscriber(protocol, protocol);
+        let mut publisher = broker.publisher(protocol, protocol);
         publisher.say("short");
-        assert_eq!(subscriber.messages(1), numbered(1, &["short"]));
+        subscriber.expect(1, &["short"]);
         publisher.say(&"x".repeat(1001));
         let output = publisher.fail();
         assert_complains(&output, words);
         assert_complains(&output, "1 message published, 1 not acknowledged");
-        broker.publish(protocol, &topic, &["after"]);
-        assert_eq!(subscriber.messages(1), numbered(2, &["after"]));
+        broker.publish(protocol, protocol, &["after"]);
+        subscriber.expect(2, &["after"]);
     }
 }
 
@@ -37,14 +38,15 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
             let kills = signal == Signal::SIGKILL;
             // Only clients of a killed broker must wait for this.
             let mut broker = Broker::start(&["--idle-timeout", if kills { "2" } else { "30" }]);
-            let mut command = broker.client("subscribe", protocol);
-            command.args(["--reconnect", "0"]);
-            let mut subscriber = Subscriber::start(command, "t");
-            let mut command = broker.client("publish", protocol);
-            command.args(["--reconnect", "0"]);
-            let mut publisher = Publisher::start(command, "t");
+            let client = |kind| {
+                let mut command = broker.client(kind, protocol);
+                command.args(["--reconnect", "0"]);
+                command
+            };
+            let mut subscriber = Subscriber::start(client("subscribe"), "t");
+            let mut publisher = Publisher::start(client("publish"), "t");
             publisher.say("1");
-            assert_eq!(subscriber.messages(1), numbered(1, &["1"]));
+            subscriber.expect(1, &["1"]);
             if kills {
                 // It no longer acknowledges messages.
                 broker.hold();
@@ -67,28 +69,24 @@ fn a_broker_that_dies_ends_its_clients_with_a_reason() {
 }
 
 #[test]
-fn without_a_broker_there_is_a_reason_at_once() {
-    let closed = ClosedPort::new();
+fn what_another_try_does_not_help_is_an_error_at_once() {
+    let (closed, broker, other) = (ClosedPort::new(), Broker::start(&[]), Broker::start(&[]));
     for protocol in PROTOCOLS {
         for kind in ["publish", "subscribe"] {
-            let output = client(kind, closed.number, protocol).arg("t").output().unwrap();
-            assert_complains(&output, "no program listens");
+            fails(&mut client(kind, closed.number, protocol), &["t"], "no program listens");
+            let foreign = &mut other.client_through(broker.port, kind, protocol);
+            fails(foreign, &["t"], "is not trusted");
+            let words = "always checks the broker's certificate";
+            fails(&mut client(kind, broker.port, protocol), &["--insecure", "t"], words);
         }
-    }
-}
-
-#[test]
-fn a_foreign_certificate_is_refused() {
-    let broker = Broker::start(&[]);
-    let other = Broker::start(&[]);
-    for protocol in PROTOCOLS {
-        for kind in ["publish", "subscribe"] {
-            let mut command = other.client_through(broker.port, kind, protocol);
-            assert_complains(&command.arg("t").output().unwrap(), "is not trusted");
-            let mut command = client(kind, broker.port, protocol);
-            let output = command.args(["--insecure", "t"]).output().unwrap();
-            assert_complains(&output, "always checks the broker's certificate");
-        }
+        let mut reader = broker.client("publish", protocol);
+        fails(reader.stdin(File::open("/").unwrap()), &["t"], "cannot read standard input");
+        let full = Broker::start(&["--max-topics", "1", "--max-subscribers", "1"]);
+        let _there = full.subscriber(protocol, "t");
+        let words = "the broker already has 1 topics";
+        fails(&mut full.client("publish", protocol), &["u", "x"], words);
+        let words = "already has 1 subscribers";
+        fails(&mut full.client("subscribe", protocol), &["t"], words);
     }
 }
 
@@ -97,31 +95,19 @@ fn signals_end_clients_with_their_exit_codes() {
     let broker = Broker::start(&[]);
     for protocol in PROTOCOLS {
         for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
-            let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
-            send(&subscriber.child, signal);
-            assert_eq!(subscriber.child.wait().unwrap().code(), Some(code), "{protocol}");
-            let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "u");
-            let mut publisher = Publisher::start(broker.client("publish", protocol), "u");
+            let topic = format!("{protocol} {signal}");
+            let mut subscriber = broker.subscriber(protocol, &topic);
+            let mut publisher = broker.publisher(protocol, &topic);
             publisher.say("1");
-            assert_eq!(subscriber.messages(1)[0].1, "1");
+            subscriber.expect(1, &["1"]);
+            send(&subscriber.child, signal);
+            assert_eq!(subscriber.child.wait().unwrap().code(), Some(code), "{topic}");
             send(&publisher.child, signal);
             let output = publisher.fail();
-            assert_eq!(output.status.code(), Some(code), "{protocol}");
+            assert_eq!(output.status.code(), Some(code), "{topic}");
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(errors.contains(" published"), "{errors}");
-            broker.publish(protocol, "u", &[""]);
         }
-    }
-}
-
-#[test]
-fn input_that_cannot_be_read_is_an_error() {
-    let broker = Broker::start(&[]);
-    for protocol in PROTOCOLS {
-        let mut command = broker.client("publish", protocol);
-        let output = command.arg("t").stdin(File::open("/").unwrap()).output().unwrap();
-        assert_complains(&output, "cannot read standard input");
-        assert!(!String::from_utf8_lossy(&output.stderr).contains("reconnecting"));
     }
 }
 
@@ -130,48 +116,30 @@ fn a_reader_that_has_enough_ends_a_subscriber() {
     let broker = Broker::start(&[]);
     for protocol in PROTOCOLS {
         let mut command = broker.client("subscribe", protocol);
-        command.arg("t").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg(protocol).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut reader = BufReader::new(child.stdout.take().unwrap());
-        broker.publish(protocol, "t", &["1"]);
+        broker.publish(protocol, protocol, &["1"]);
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert_eq!(line, "1\n");
         drop(reader);
-        broker.publish(protocol, "t", &["2"]);
-        let output = child.wait_with_output().unwrap();
-        assert_complains(&output, "cannot write to standard output");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!errors.contains("reconnecting") && !errors.contains("panicked"), "{errors}");
-        // An empty message removes the last value.
-        broker.publish(protocol, "t", &[""]);
-    }
-}
-
-#[test]
-fn limits_are_named() {
-    for protocol in PROTOCOLS {
-        let broker = Broker::start(&["--max-topics", "1", "--max-subscribers", "1"]);
-        broker.publish("http3", "t", &["1"]);
-        let output = broker.client("publish", protocol).args(["u", "x"]).output().unwrap();
-        assert_complains(&output, "the broker already has 1 topics");
-        let _there = Subscriber::start(broker.client("subscribe", protocol), "t");
-        let output = broker.client("subscribe", protocol).arg("t").output().unwrap();
-        assert_complains(&output, "already has 1 subscribers");
+        broker.publish(protocol, protocol, &["2"]);
+        assert_complains(&child.wait_with_output().unwrap(), "cannot write to standard output");
     }
 }
 
 #[test]
 fn a_broker_needs_a_certificate_and_consistent_limits() {
     let directory = tempfile::tempdir().unwrap();
-    let broker = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pubsub"));
-        command.args(["broker", "--listen", "127.0.0.1:0"]).args(arguments);
-        command.current_dir(directory.path()).output().unwrap()
-    };
-    assert_complains(&broker(&[]), "--self-signed");
-    let small = ["--self-signed", "localhost", "--history-bytes", "10"];
-    assert_complains(&broker(&small), "--history-bytes 65632");
-    file(directory.path(), "junk.pem", "junk");
-    assert_complains(&broker(&["--cert", "junk.pem", "--key", "junk.pem"]), "no certificate");
+    std::fs::write(directory.path().join("junk.pem"), "junk").unwrap();
+    for (arguments, words) in [
+        (&[][..], "--self-signed"),
+        (&["--self-signed", "localhost", "--history-bytes", "10"], "--history-bytes 65632"),
+        (&["--cert", "junk.pem", "--key", "junk.pem"], "no certificate"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pubsub"));
+        command.args(["broker", "--listen", "127.0.0.1:0"]).current_dir(&directory);
+        fails(&mut command, arguments, words);
+    }
 }

@@ -3,40 +3,32 @@
 use http::StatusCode;
 
 use crate::http_peer;
-use crate::peer::{CONNECT, connect, endpoint};
-use crate::programs::{Broker, Subscriber, numbered};
+use crate::peer::{CONNECT, SUBSCRIBE, Stream, connect, endpoint};
+use crate::programs::Broker;
 
 /// The status and the body of the broker's answer.
 fn ask(broker: &Broker, method: &str, path: &str, body: &'static [u8]) -> (StatusCode, String) {
     http_peer::ask(broker.port, &broker.ca(), method, path, &[], body)
 }
 
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Runtime::new().unwrap().block_on(test)
-}
-
 #[test]
 fn malformed_bodies_are_refused_after_their_valid_messages() {
     let broker = Broker::start(&["--max-message", "1000"]);
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
+    let mut subscriber = broker.subscriber("http3", "t");
     let good = b"\x00\x0b\x01\x00\x00\x00\x00\x00\x00\x00\x00ok";
     let acknowledged = "\u{2}\u{1}\u{1}";
-    for (sequence, (rest, reason)) in [
+    for (sequence, (rest, reason)) in (1..).zip([
         (&b"\x00\x80\x01\x00\x00"[..], "a message has 65520 bytes, and the limit is 1000"),
         (b"\x00\x01\x01", "a frame's content does not fit its type"),
         (b"\x02\x01\x05", "a publisher only sends messages"),
         (b"\x00\x20\x01", "the body ends within a message"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ]) {
         let body: &'static [u8] = [&good[..], rest].concat().leak();
         let (status, answer) = ask(&broker, "POST", "/topics/t", body);
         assert_eq!(status, StatusCode::OK);
         let refused = answer.strip_prefix(acknowledged).unwrap();
         assert!(refused.starts_with('\u{3}') && refused.ends_with(reason), "{refused}");
-        let sequence = sequence as u64 + 1;
-        assert_eq!(subscriber.messages(1), numbered(sequence, &["ok"]));
+        subscriber.expect(sequence, &["ok"]);
     }
 }
 
@@ -54,7 +46,7 @@ const GREATEST: &[u8] = b"\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\
 #[test]
 fn a_stranger_cannot_silence_a_publisher() {
     let broker = Broker::start(&[]);
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
+    let mut subscriber = broker.subscriber("http3", "t");
     let post = |secret: &[_], body| {
         let path = "/topics/t?publisher=p";
         http_peer::ask(broker.port, &broker.ca(), "POST", path, secret, body)
@@ -73,9 +65,9 @@ fn a_stranger_cannot_silence_a_publisher() {
     let (_, text) = post(&secret, message(2));
     assert!(text.starts_with('\u{3}') && text.contains("message 2 is neither new"), "{text}");
     assert_eq!(post(&secret, message(1)).1, "\u{2}\u{1}\u{1}", "a repetition");
-    assert_eq!(subscriber.messages(2), numbered(1, &["ok", "ok"]));
+    subscriber.expect(1, &["ok", "ok"]);
     broker.publish("http3", "t", &["next"]);
-    assert_eq!(subscriber.messages(1), numbered(3, &["next"]));
+    subscriber.expect(3, &["next"]);
 }
 
 #[test]
@@ -99,15 +91,15 @@ fn wrong_requests_get_a_status_and_a_sentence() {
 #[test]
 fn malformed_packets_end_their_connection_alone() {
     let broker = Broker::start(&[]);
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "mqtt"), "t");
+    let mut subscriber = broker.subscriber("mqtt", "t");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     for junk in [&b"\xff\xff\xff\xff\xff\xff"[..], b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x30"]
     {
         for prefix in [&b""[..], CONNECT] {
-            let ended = run(async {
+            let ended = runtime.block_on(async {
                 let quic = connect(&endpoint(), &broker, b"mqtt").await;
                 let (mut send, mut receive) = quic.open_bi().await.unwrap();
-                send.write_all(prefix).await.unwrap();
-                send.write_all(junk).await.unwrap();
+                send.write_all(&[prefix, junk].concat()).await.unwrap();
                 send.finish().unwrap();
                 let _ = receive.read_to_end(1000).await;
                 quic.closed().await
@@ -116,58 +108,26 @@ fn malformed_packets_end_their_connection_alone() {
         }
     }
     broker.publish("mqtt", "t", &["still here"]);
-    assert_eq!(subscriber.messages(1), numbered(1, &["still here"]));
-}
-
-#[test]
-fn keep_alive_counts_from_connect() {
-    let broker = Broker::start(&[]);
-    run(async {
-        let endpoint = endpoint();
-        // Before CONNECT the broker waits far longer than this Keep Alive of a second.
-        let slow = connect(&endpoint, &broker, b"mqtt").await;
-        let (mut before, _receive) = slow.open_bi().await.unwrap();
-        before.write_all(&CONNECT[..5]).await.unwrap();
-        let silent = connect(&endpoint, &broker, b"mqtt").await;
-        let (mut send, _receive) = silent.open_bi().await.unwrap();
-        let mut packet = CONNECT.to_vec();
-        packet[11] = 1;
-        send.write_all(&packet).await.unwrap();
-        tokio::select! {
-            ended = silent.closed() => {
-                assert!(matches!(ended, quinn::ConnectionError::ApplicationClosed(_)), "{ended}");
-            }
-            ended = slow.closed() => panic!("the wrong connection ended: {ended}"),
-        }
-    });
+    subscriber.expect(1, &["still here"]);
 }
 
 #[test]
 fn a_plain_client_of_mqtt_needs_none_of_the_extensions() {
     let broker = Broker::start(&[]);
     broker.publish("http3", "t", &["value"]);
-    let received = run(async {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
         let quic = connect(&endpoint(), &broker, b"mqtt").await;
-        let (mut send, mut receive) = quic.open_bi().await.unwrap();
-        send.write_all(CONNECT).await.unwrap();
-        // SUBSCRIBE to t by QoS 0, and PUBLISH to u without properties.
-        send.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.unwrap();
-        send.write_all(b"\x30\x06\x00\x01u\x00hi").await.unwrap();
-        // PINGREQ. The broker answers it after it has published the message.
-        send.write_all(b"\xc0\x00").await.unwrap();
-        let mut received = Vec::new();
-        for packet in [&b"value"[..], b"\xd0\x00"] {
-            while !received.windows(packet.len()).any(|window| window == packet) {
-                let chunk = receive.read_chunk(1000, true).await.unwrap().unwrap();
-                received.extend_from_slice(&chunk.bytes);
-            }
-        }
+        // SUBSCRIBE to t by QoS 0, PUBLISH to u without properties, and PINGREQ.
+        let packets = [CONNECT, SUBSCRIBE, b"\x30\x06\x00\x01u\x00hi", b"\xc0\x00"].concat();
+        let mut stream = Stream::begin(&quic, &packets).await;
+        stream.read_until(b"value").await;
         // PUBLISH with RETAIN.
-        received.contains(&0x31)
+        assert!(stream.received.contains(&0x31));
+        // The broker answers PINGREQ after it has published the message.
+        stream.read_until(b"\xd0\x00").await;
     });
-    assert!(received);
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "u");
+    let mut subscriber = broker.subscriber("http3", "u");
     broker.publish("mqtt", "u", &["next"]);
-    // It was not retained, so it is not a last value.
-    assert_eq!(subscriber.messages(1), numbered(2, &["next"]));
+    // The first message was not retained, so it is not a last value.
+    subscriber.expect(2, &["next"]);
 }

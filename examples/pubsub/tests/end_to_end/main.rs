@@ -23,4 +23,3 @@ mod programs;
 mod publish_subscribe;
 mod reconnections;
 mod relay;
-mod slow;

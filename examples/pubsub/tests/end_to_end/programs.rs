@@ -1,7 +1,7 @@
 //! Runs the real binary.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::Receiver;
 
@@ -16,44 +16,29 @@ use crate::child::{Ends, PATIENCE, lines, send, wait_for_port};
 /// Both protocols.
 pub(crate) const PROTOCOLS: [&str; 2] = ["http3", "mqtt"];
 
-/// A certificate for 127.0.0.1 that outlives a broker.
-pub(crate) struct Identity {
-    scratch: TempDir,
-}
-
-impl Identity {
-    pub(crate) fn new() -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(scratch.path().join("cert.pem"), made.cert.pem()).unwrap();
-        std::fs::write(scratch.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        Self { scratch }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
-    }
-}
-
 /// A running broker.
 pub(crate) struct Broker {
     pub(crate) child: Ends,
-    identity: Identity,
+    /// The directory of its certificate for 127.0.0.1, and the key.
+    identity: TempDir,
     pub(crate) port: u16,
 }
 
 impl Broker {
     /// A broker at any port.
     pub(crate) fn start(options: &[&str]) -> Self {
-        Self::at(0, Identity::new(), options)
+        let identity = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(identity.path().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(identity.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        Self::at(0, identity, options)
     }
 
-    fn at(port: u16, identity: Identity, options: &[&str]) -> Self {
+    fn at(port: u16, identity: TempDir, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pubsub"));
         command.arg("broker").args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.arg("--cert").arg(identity.file("cert.pem"));
-        command.arg("--key").arg(identity.file("key.pem")).args(options);
-        command.stdout(Stdio::piped()).env("RUST_LOG", "error");
+        command.args(["--cert", "cert.pem", "--key", "key.pem"]).current_dir(&identity);
+        command.args(options).stdout(Stdio::piped()).env("RUST_LOG", "error");
         let mut child = command.spawn().unwrap();
         let port = wait_for_port(&mut child);
         Self { child: Ends(child), identity, port }
@@ -75,7 +60,7 @@ impl Broker {
     }
 
     pub(crate) fn ca(&self) -> PathBuf {
-        self.identity.file("cert.pem")
+        self.identity.path().join("cert.pem")
     }
 
     /// A client that trusts this broker, and reaches it through `port`.
@@ -90,15 +75,22 @@ impl Broker {
         self.client_through(self.port, kind, protocol)
     }
 
+    /// A subscriber that the broker has accepted.
+    pub(crate) fn subscriber(&self, protocol: &str, topic: &str) -> Subscriber {
+        Subscriber::start(self.client("subscribe", protocol), topic)
+    }
+
+    pub(crate) fn publisher(&self, protocol: &str, topic: &str) -> Publisher {
+        Publisher::start(self.client("publish", protocol), topic)
+    }
+
     /// Publishes these messages to `topic`, all of which the broker must acknowledge.
     pub(crate) fn publish(&self, protocol: &str, topic: &str, messages: &[&str]) {
-        let mut publisher = Publisher::start(self.client("publish", protocol), topic);
+        let mut publisher = self.publisher(protocol, topic);
         for message in messages {
             publisher.say(message);
         }
-        let output = publisher.end();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
+        publisher.succeed();
     }
 }
 
@@ -128,10 +120,14 @@ impl Publisher {
         self.lines.write_all(format!("{message}\n").as_bytes()).unwrap();
     }
 
-    /// Ends the messages, and waits for the program.
-    pub(crate) fn end(self) -> Output {
+    /// Ends the messages, and waits for the program, which must succeed. Returns what it wrote to
+    /// standard error.
+    pub(crate) fn succeed(self) -> String {
         drop(self.lines);
-        self.child.wait_with_output().unwrap()
+        let output = self.child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        errors
     }
 
     /// Waits for the program, which must end before its messages do.
@@ -170,36 +166,21 @@ impl Subscriber {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The next `count` messages, with their numbers.
-    pub(crate) fn messages(&mut self, count: usize) -> Vec<(u64, String)> {
-        let lines = std::iter::repeat_with(|| self.line()).take(count);
-        lines.map(|line| message(&line)).collect()
+    /// Receives these messages next, the first of which has this number.
+    pub(crate) fn expect(&mut self, first: u64, texts: &[&str]) {
+        for (number, text) in (first..).zip(texts) {
+            let line = self.line();
+            assert_eq!((&line["sequence"], &line["message"]), (&number.into(), &(*text).into()));
+        }
     }
 }
 
-/// The number and the text of a message.
-pub(crate) fn message(line: &Value) -> (u64, String) {
-    let text = line["message"].as_str().unwrap_or_else(|| panic!("no message: {line}"));
-    (line["sequence"].as_u64().unwrap(), text.to_owned())
-}
-
-/// These texts, numbered from `first`.
-pub(crate) fn numbered(first: u64, texts: &[&str]) -> Vec<(u64, String)> {
-    (first..).zip(texts.iter().map(|&text| text.to_owned())).collect()
-}
-
-/// Asserts that the program failed with exit code 1, and that the last line on standard error has
-/// `words`.
+/// Asserts that the program failed with exit code 1 and without another try, and that the last line
+/// on standard error has `words`.
 pub(crate) fn assert_complains(output: &Output, words: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(!errors.contains("reconnecting") && !errors.contains("panicked"), "{errors}");
     let last = errors.trim_end().lines().last().unwrap_or_default();
     assert!(last.starts_with("pubsub: ") && last.contains(words), "no {words:?} in: {errors}");
-}
-
-/// A file of this text.
-pub(crate) fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
-    let path = directory.join(name);
-    std::fs::write(&path, text).unwrap();
-    path
 }

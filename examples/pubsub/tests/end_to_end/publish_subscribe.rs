@@ -1,6 +1,6 @@
 //! Messages from publishers to subscribers.
 
-use crate::programs::{Broker, PROTOCOLS, Publisher, Subscriber, numbered};
+use crate::programs::{Broker, PROTOCOLS};
 
 #[test]
 fn messages_arrive_in_order_across_protocols() {
@@ -9,11 +9,11 @@ fn messages_arrive_in_order_across_protocols() {
         for to in PROTOCOLS {
             // A name that needs encoding in a path.
             let topic = format!("house/{from}/to {to}/°C");
-            let mut subscriber = Subscriber::start(broker.client("subscribe", to), &topic);
+            let mut subscriber = broker.subscriber(to, &topic);
             let texts = ["one", "", "three ☺"];
             broker.publish(from, &topic, &texts);
-            let lines = std::iter::repeat_with(|| subscriber.line()).take(3);
-            for (line, (sequence, text)) in lines.zip(numbered(1, &texts)) {
+            for (sequence, text) in (1..).zip(texts) {
+                let line = subscriber.line();
                 assert_eq!(line["topic"], *topic);
                 assert_eq!((&line["sequence"], &line["message"]), (&sequence.into(), &text.into()));
                 assert!(line["latency_ms"].is_f64(), "{line}");
@@ -27,7 +27,7 @@ fn the_last_value_comes_at_once() {
     let broker = Broker::start(&[]);
     broker.publish("mqtt", "t", &["old", "new"]);
     for protocol in PROTOCOLS {
-        let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
+        let mut subscriber = broker.subscriber(protocol, "t");
         let line = subscriber.line();
         assert_eq!((&line["message"], &line["sequence"]), (&"new".into(), &2.into()));
         assert!(line["latency_ms"].is_null(), "it was not late: {line}");
@@ -35,7 +35,7 @@ fn the_last_value_comes_at_once() {
     // An empty message removes it.
     broker.publish("http3", "t", &[""]);
     for protocol in PROTOCOLS {
-        let mut subscriber = Subscriber::start(broker.client("subscribe", protocol), "t");
+        let mut subscriber = broker.subscriber(protocol, "t");
         broker.publish(protocol, "t", &["next"]);
         assert_eq!(subscriber.line()["message"], "next");
         broker.publish(protocol, "t", &[""]);
@@ -76,36 +76,66 @@ fn a_publisher_reports_what_was_acknowledged() {
         let p99 = report["acknowledgement_ms"]["p99"].as_f64().unwrap();
         assert!(p99 > 0.0, "{report}");
     }
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "http3"), "t");
-    assert_eq!(subscriber.messages(1), numbered(100, &["0123456"]));
+    broker.subscriber("http3", "t").expect(100, &["0123456"]);
 }
 
 #[test]
 fn many_publishers_share_a_topic() {
     let broker = Broker::start(&[]);
-    let mut subscriber = Subscriber::start(broker.client("subscribe", "mqtt"), "t");
-    let mut publishers: Vec<_> = PROTOCOLS
-        .iter()
-        .cycle()
-        .take(4)
-        .map(|protocol| Publisher::start(broker.client("publish", protocol), "t"))
-        .collect();
+    let mut subscriber = broker.subscriber("mqtt", "t");
+    let mut publishers: Vec<_> =
+        PROTOCOLS.iter().cycle().take(4).map(|protocol| broker.publisher(protocol, "t")).collect();
     for round in 0..3 {
         for (index, publisher) in publishers.iter_mut().enumerate() {
             publisher.say(&format!("{index}:{round}"));
         }
     }
     for publisher in publishers {
-        assert!(publisher.end().status.success());
+        publisher.succeed();
     }
-    let received = subscriber.messages(12);
-    let sequences: Vec<_> = received.iter().map(|(sequence, _)| *sequence).collect();
-    assert_eq!(sequences, (1..=12).collect::<Vec<_>>());
-    for index in 0..4 {
-        let own: Vec<_> = received
-            .iter()
-            .filter_map(|(_, text)| text.strip_prefix(&format!("{index}:")))
-            .collect();
-        assert_eq!(own, ["0", "1", "2"]);
+    let mut rounds = [0; 4];
+    for sequence in 1..=12 {
+        let line = subscriber.line();
+        assert_eq!(line["sequence"], sequence);
+        let (index, round) = line["message"].as_str().unwrap().split_once(':').unwrap();
+        let next = &mut rounds[index.parse::<usize>().unwrap()];
+        assert_eq!(round, next.to_string());
+        *next += 1;
+    }
+}
+
+/// The messages of a round. The broker keeps twice as many.
+const ROUND: u64 = 400;
+const ROUNDS: u64 = 20;
+
+#[test]
+fn a_slow_subscriber_delays_no_other_and_learns_what_it_missed() {
+    for protocol in PROTOCOLS {
+        let options = ["--history-messages", "800", "--history-bytes", "100000000"];
+        let broker = Broker::start(&options);
+        // Its standard output is a pipe that the test does not read yet.
+        let mut slow = broker.subscriber(protocol, "t");
+        let mut fast = broker.subscriber(protocol, "t");
+        for round in 0..ROUNDS {
+            let mut publisher = broker.client("publish", "http3");
+            let count = ROUND.to_string();
+            publisher.args(["--count", &count, "--interval", "0", "--size", "2000", "-q", "t"]);
+            assert!(publisher.status().unwrap().success());
+            for n in 1..=ROUND {
+                assert_eq!(fast.line()["sequence"], round * ROUND + n, "{protocol}");
+            }
+        }
+        let (mut expected, mut missed) = (1, 0);
+        while expected <= ROUNDS * ROUND {
+            let line = slow.line();
+            if let Some(count) = line["missed"].as_u64() {
+                missed += count;
+                expected += count;
+            } else {
+                assert_eq!(line["sequence"], expected, "{protocol}");
+                expected += 1;
+            }
+        }
+        assert!(missed > 0, "{protocol}: the broker cannot have kept all of it");
     }
 }

@@ -1,33 +1,40 @@
 //! A path between clients and a broker, which a test can cut, or move to other ports.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as StdSocket};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
 
 /// A running path. It ends when dropped.
 pub(crate) struct Relay {
     /// The broker's port, for clients.
     pub(crate) port: u16,
-    cuts: Arc<Cuts>,
-    _runtime: Runtime,
+    path: Arc<Path>,
+    runtime: Runtime,
 }
 
-/// Flows below these numbers are cut, for each of the two directions.
+struct Path {
+    near: UdpSocket,
+    broker: u16,
+    flows: Mutex<Flows>,
+}
+
 #[derive(Default)]
-struct Cuts {
-    flows: AtomicU64,
-    up: AtomicU64,
-    down: AtomicU64,
+struct Flows {
+    of: HashMap<SocketAddr, Flow>,
     /// Whether the datagrams of new flows are dropped.
-    closed: AtomicBool,
-    /// The number of requested moves to other ports, and the moves of flows so far.
-    moves: AtomicU64,
-    moved: AtomicU64,
+    closed: bool,
+}
+
+/// The flow of one client.
+struct Flow {
+    /// The port that the broker sees; `None` once the flow is cut.
+    far: Option<Arc<UdpSocket>>,
+    /// The task that passes on the broker's datagrams.
+    back: AbortHandle,
 }
 
 impl Relay {
@@ -36,112 +43,82 @@ impl Relay {
         let runtime = Runtime::new().unwrap();
         let near = runtime.block_on(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let port = near.local_addr().unwrap().port();
-        let cuts = Arc::<Cuts>::default();
-        runtime.spawn(run(Arc::new(near), broker, Arc::clone(&cuts)));
-        Self { port, cuts, _runtime: runtime }
+        let path = Arc::new(Path { near, broker, flows: Mutex::default() });
+        runtime.spawn(run(Arc::clone(&path)));
+        Self { port, path, runtime }
     }
 
     /// Cuts all present flows. New ones pass.
     pub(crate) fn cut(&self) {
-        self.cuts.up.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
         self.cut_to_clients();
-    }
-
-    /// Cuts all present flows, and drops the datagrams of new ones until `meanwhile` returns.
-    pub(crate) fn cut_during(&self, meanwhile: impl FnOnce()) {
-        self.cuts.closed.store(true, Ordering::SeqCst);
-        self.cut();
-        meanwhile();
-        self.cuts.closed.store(false, Ordering::SeqCst);
-    }
-
-    /// Moves each flow to another port with its client's next datagram, as a NAT does after a
-    /// timeout. The old port passes nothing more.
-    pub(crate) fn rebind(&self) {
-        self.cuts.moves.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// The moves of flows so far.
-    pub(crate) fn moved(&self) -> u64 {
-        self.cuts.moved.load(Ordering::SeqCst)
+        self.path.flows().of.values_mut().for_each(|flow| flow.far = None);
     }
 
     /// Cuts all present flows in the direction to the clients.
     pub(crate) fn cut_to_clients(&self) {
-        self.cuts.down.store(self.cuts.flows.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.path.flows().of.values().for_each(|flow| flow.back.abort());
     }
-}
 
-async fn run(near: Arc<UdpSocket>, broker: u16, cuts: Arc<Cuts>) {
-    let mut flows: HashMap<SocketAddr, Flow> = HashMap::new();
-    let mut datagram = [0; 2048];
-    loop {
-        let Ok((len, client)) = near.recv_from(&mut datagram).await else { continue };
-        let moves = cuts.moves.load(Ordering::SeqCst);
-        let flow = match flows.entry(client) {
-            Entry::Occupied(known) => {
-                let flow = known.into_mut();
-                if flow.moves < moves {
-                    *flow = Flow::begin(&near, broker, client, flow.number, moves, &cuts).await;
-                    cuts.moved.fetch_add(1, Ordering::SeqCst);
-                }
-                flow
-            }
-            Entry::Vacant(_) if cuts.closed.load(Ordering::SeqCst) => continue,
-            Entry::Vacant(place) => {
-                let number = cuts.flows.fetch_add(1, Ordering::SeqCst);
-                place.insert(Flow::begin(&near, broker, client, number, moves, &cuts).await)
-            }
-        };
-        if flow.number >= cuts.up.load(Ordering::SeqCst) {
-            let _ = flow.far.send(&datagram[..len]).await;
+    /// Cuts all present flows, and drops the datagrams of new ones until `meanwhile` returns.
+    pub(crate) fn cut_during(&self, meanwhile: impl FnOnce()) {
+        self.path.flows().closed = true;
+        self.cut();
+        meanwhile();
+        self.path.flows().closed = false;
+    }
+
+    /// Moves all flows to other ports, as a NAT does after a timeout. The old ports pass nothing
+    /// more.
+    pub(crate) fn rebind(&self) {
+        let _inside = self.runtime.enter();
+        self.cut_to_clients();
+        for (client, flow) in &mut self.path.flows().of {
+            *flow = Flow::begin(&self.path, *client);
         }
     }
 }
 
-/// The flow of one client.
-struct Flow {
-    number: u64,
-    /// The moves before its present port.
-    moves: u64,
-    far: Arc<UdpSocket>,
+impl Path {
+    fn flows(&self) -> MutexGuard<'_, Flows> {
+        self.flows.lock().unwrap()
+    }
+
+    /// Where the datagrams of this client go, if anywhere.
+    fn far(self: &Arc<Self>, client: SocketAddr) -> Option<Arc<UdpSocket>> {
+        let mut flows = self.flows();
+        if flows.closed && !flows.of.contains_key(&client) {
+            return None;
+        }
+        flows.of.entry(client).or_insert_with(|| Flow::begin(self, client)).far.clone()
+    }
+}
+
+async fn run(path: Arc<Path>) {
+    let mut datagram = [0; 2048];
+    loop {
+        let Ok((len, client)) = path.near.recv_from(&mut datagram).await else { continue };
+        if let Some(far) = path.far(client) {
+            let _ = far.send(&datagram[..len]).await;
+        }
+    }
 }
 
 impl Flow {
     /// Opens a port for it.
-    async fn begin(
-        near: &Arc<UdpSocket>,
-        broker: u16,
-        client: SocketAddr,
-        number: u64,
-        moves: u64,
-        cuts: &Arc<Cuts>,
-    ) -> Self {
-        let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        far.connect((Ipv4Addr::LOCALHOST, broker)).await.unwrap();
-        let flow = Self { number, moves, far: Arc::new(far) };
-        let (to, from) = (Arc::clone(near), Arc::clone(&flow.far));
-        tokio::spawn(back(from, to, client, (number, moves), Arc::clone(cuts)));
-        flow
-    }
-}
-
-async fn back(
-    far: Arc<UdpSocket>,
-    near: Arc<UdpSocket>,
-    client: SocketAddr,
-    (flow, moves): (u64, u64),
-    cuts: Arc<Cuts>,
-) {
-    let mut datagram = [0; 2048];
-    loop {
-        // An error is an ICMP message: the broker has ended.
-        let Ok(len) = far.recv(&mut datagram).await else { continue };
-        if cuts.moves.load(Ordering::SeqCst) > moves {
-            return;
-        }
-        if flow >= cuts.down.load(Ordering::SeqCst) {
-            let _ = near.send_to(&datagram[..len], client).await;
-        }
+    fn begin(path: &Arc<Path>, client: SocketAddr) -> Self {
+        let far = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        far.connect((Ipv4Addr::LOCALHOST, path.broker)).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let far = Arc::new(UdpSocket::from_std(far).unwrap());
+        let (from, path) = (Arc::clone(&far), Arc::clone(path));
+        let back = tokio::spawn(async move {
+            let mut datagram = [0; 2048];
+            loop {
+                // An error is an ICMP message: the broker has ended.
+                let Ok(len) = from.recv(&mut datagram).await else { continue };
+                let _ = path.near.send_to(&datagram[..len], client).await;
+            }
+        });
+        Self { far: Some(far), back: back.abort_handle() }
     }
 }

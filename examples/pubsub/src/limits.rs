@@ -3,14 +3,14 @@
 use anyhow::ensure;
 use clap::Args;
 
-use crate::topic::publishers::Most;
-use crate::topic::{Bounds, OVERHEAD};
-
+/// The bytes that each message counts in a topic's history beside its payload. It takes about as
+/// many: `measure --instructions` measures that.
+pub(crate) const OVERHEAD: usize = 96;
 /// The smallest window of a connection, in bytes.
 const SMALLEST_WINDOW: u32 = 256 * 1024;
 
 /// The limits of the command line.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits (a client is an IPv4 address or an IPv6 /64)")]
 pub(crate) struct Limits {
     /// The longest message
@@ -63,21 +63,26 @@ impl Limits {
         Ok(())
     }
 
-    /// The bounds of each topic.
-    pub(crate) fn bounds(&self) -> Bounds {
-        Bounds {
-            messages: self.history_messages as usize,
-            bytes: self.history_bytes as usize,
-            publishers: Most {
-                all: self.known_publishers as usize,
-                of_client: self.max_per_client as usize,
-            },
-        }
-    }
-
     /// Bytes that a connection may have under way in each direction. The broker keeps as many for a
     /// slow subscriber. All other messages are in the topic's history, once for all subscribers.
     pub(crate) fn window(&self) -> u32 {
         SMALLEST_WINDOW.max(2 * self.max_message)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        limits: Limits,
+    }
+
+    /// The limits of these options.
+    pub(crate) fn limits(options: &[&str]) -> Limits {
+        Only::parse_from(["broker"].iter().chain(options)).limits
     }
 }
