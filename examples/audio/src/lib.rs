@@ -17,7 +17,8 @@
 //! | module | contents |
 //! |---|---|
 //! | [`session`] | what both ends agree on: a session description (SDP) |
-//! | [`rtp`], [`rtcp`], [`srtp`] | the packets, and their protection |
+//! | [`end`] | how a program drives either end, and their errors |
+//! | [`rtp`], `rtcp`, [`srtp`] | the packets, and their protection |
 //! | [`source`], [`player`] | Opus of a tone or a WAV file, or random bytes; and the WAV file of the receiver |
 //! | [`talker`] | the sending end: schedule, retransmissions, Sidekick |
 //! | [`listener`] | the receiving end: de-jitter buffer, NACKs, reports, parity |
@@ -33,7 +34,7 @@
 //! because it cannot infer the upper bits of later sequence numbers (RFC 3711, section 3.3.1).
 //!
 //! ```
-//! use audio::{Listener, ListenerConfig, Talker, TalkerConfig};
+//! use audio::{End as _, Listener, ListenerConfig, Talker, TalkerConfig};
 //! use audio::source::RandomBytes;
 //! # #[allow(clippy::disallowed_methods)]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,6 +63,7 @@
 
 #[cfg(feature = "programs")]
 pub mod edge;
+pub mod end;
 pub mod hgrm;
 pub mod listener;
 mod ntp;
@@ -69,13 +71,16 @@ mod ntp;
 pub mod player;
 pub mod quality;
 pub mod report;
-pub mod rtcp;
+mod rtcp;
 pub mod rtp;
 pub mod session;
 pub mod source;
 pub mod srtp;
 pub mod talker;
+#[cfg(test)]
+mod testing;
 
+pub use end::{End, Handled};
 pub use listener::{Listener, ListenerConfig};
 pub use report::{ListenerReport, TalkerReport};
 pub use session::Session;

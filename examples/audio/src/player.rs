@@ -28,9 +28,6 @@ pub enum PlayError {
     /// The file cannot be written.
     #[error("the WAV file cannot be written: {0}")]
     File(#[from] hound::Error),
-    /// The file has its greatest length. It is valid, and the rest is omitted.
-    #[error("the WAV file is as long as such a file can be, 12 hours")]
-    Full,
     /// The codec fails.
     #[error("the Opus decoder failed to start: {0}")]
     Codec(#[from] opus::Error),
@@ -43,8 +40,8 @@ pub struct Player<W: Write + Seek> {
     /// The samples in a packet.
     packet: usize,
     concealed: u64,
-    /// The bytes that still fit the file.
-    left: u64,
+    /// The bytes that still fit the file; `None` once it is full.
+    left: Option<u64>,
     unflushed: usize,
 }
 
@@ -74,7 +71,7 @@ impl<W: Write + Seek> Player<W> {
             writer: WavWriter::new(file, spec)?,
             packet: packet / 120 * 120,
             concealed: 0,
-            left: MAX_BYTES,
+            left: Some(MAX_BYTES),
             unflushed: 0,
         })
     }
@@ -82,7 +79,7 @@ impl<W: Write + Seek> Player<W> {
     /// Plays the next frame.
     ///
     /// # Errors
-    /// [`PlayError`] if the file cannot be written. After [`PlayError::Full`] it stays full.
+    /// [`PlayError`] if the file cannot be written.
     pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
         match frame {
             Frame::Content(content) => self.decode(content),
@@ -127,12 +124,11 @@ impl<W: Write + Seek> Player<W> {
 
     fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
         let bytes = 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX / 2);
-        let Some(left) = self.left.checked_sub(bytes) else {
-            // Nothing shorter may follow.
-            self.left = 0;
-            return Err(PlayError::Full);
-        };
-        self.left = left;
+        // Nothing shorter may follow what does not fit.
+        self.left = self.left.and_then(|left| left.checked_sub(bytes));
+        if self.is_full() {
+            return Ok(());
+        }
         for sample in samples {
             self.writer.write_sample(*sample)?;
         }
@@ -142,6 +138,12 @@ impl<W: Write + Seek> Player<W> {
             self.writer.flush()?;
         }
         Ok(())
+    }
+
+    /// Whether the file has its greatest length, 12 hours. It is valid, and the rest is omitted.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.left.is_none()
     }
 
     /// The number of packets that were concealed.
@@ -222,15 +224,14 @@ mod tests {
     fn a_full_file_is_valid_and_refuses_more() {
         let mut bytes = Cursor::new(Vec::new());
         let mut player = Player::new(&mut bytes, INTERVAL).unwrap();
-        player.left = 2 * (2 * 960 + 500);
-        let frames = packets(3);
-        assert!(player.play(&frames[0]).is_ok() && player.play(&frames[1]).is_ok());
-        assert!(matches!(player.play(&frames[2]), Err(PlayError::Full)));
+        player.left = Some(2 * (2 * 960 + 500));
+        for (frame, full) in packets(3).iter().zip([false, false, true]) {
+            player.play(frame).unwrap();
+            assert_eq!(player.is_full(), full);
+        }
+        // It would fit, but an earlier frame is missing.
         player.packet = 120;
-        assert!(
-            matches!(player.play(&Frame::Lost(1)), Err(PlayError::Full)),
-            "it fits, but an earlier frame is missing"
-        );
+        player.play(&Frame::Lost(1)).unwrap();
         player.finish().unwrap();
         assert_eq!(WavReader::new(Cursor::new(bytes.into_inner())).unwrap().len(), 2 * 960);
     }

@@ -14,9 +14,8 @@ pub struct TalkerReport {
     pub bytes: u64,
     /// Whether the listener confirmed that the stream is complete.
     pub acknowledged: bool,
-    /// How the stream ended. The listener `confirmed` the end, `hung up` before it, or fell
-    /// `silent`; or the end was `unanswered`. `talking` while the stream continues.
-    pub ending: String,
+    /// How the stream ended.
+    pub ending: Ending,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
     /// A sentence about that help; `off` if none was requested.
@@ -33,6 +32,23 @@ pub struct TalkerReport {
     /// because anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
+}
+
+/// How a stream ended, for the talker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// It continues.
+    Talking,
+    /// The listener answered a BYE.
+    Confirmed,
+    /// The listener sent a BYE first.
+    #[serde(rename = "hung up")]
+    HungUp,
+    /// The listener stopped sending.
+    Silent,
+    /// No BYE was answered.
+    Unanswered,
 }
 
 /// Counts of media datagrams.

@@ -1,7 +1,7 @@
 //! A listener's configuration.
 
-use super::error::{ConfigError, MAX_PLAYOUT_LIMIT};
 use super::parity::Protected;
+use crate::end::{ConfigError, MAX_PLAYOUT_LIMIT};
 use std::time::Duration;
 
 /// A listener's limits, and whether it plays.

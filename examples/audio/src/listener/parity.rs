@@ -287,6 +287,3 @@ impl Parity {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

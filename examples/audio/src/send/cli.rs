@@ -171,19 +171,11 @@ impl Cli {
     }
 
     fn sender(&self, interval: Duration) -> anyhow::Result<Option<SenderConfig>> {
-        if self.sidekick == Sidekick::Off {
-            ensure!(
-                self.proxy.is_none(),
-                "--proxy has no effect without --sidekick: add --sidekick reinject, or leave it out"
-            );
+        let used = self.sidekick == Sidekick::Reinject;
+        let Some(proxy) = edge::proxy("reinject", used, self.proxy.as_deref())? else {
             return Ok(None);
-        }
-        let Some(proxy) = &self.proxy else {
-            bail!(
-                "--sidekick reinject needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
-            );
         };
-        let mut sender = sender_config(edge::proxy_address(proxy)?);
+        let mut sender = sender_config(proxy);
         sender.poll = self.poll == OnOff::On;
         sender.steady = (self.steady == OnOff::On).then_some(interval);
         sender.terms.threshold = self.threshold.unwrap_or(if sender.poll { 1 } else { 8 });

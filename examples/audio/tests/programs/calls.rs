@@ -2,6 +2,7 @@
 //! times.
 
 use crate::closed_port::ClosedPort;
+use audio::report::Ending;
 use audio::session::Description;
 use audio::source::{Pcm as _, Tone};
 use audio::{ListenerReport, TalkerReport};
@@ -101,7 +102,7 @@ fn the_receiver_records_the_sound_that_was_sent() {
     let output = receiver.sender(&["--seconds", "2"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let (talker, listener) = (talker_report(&output), receiver.ends());
-    assert_eq!((talker.ending.as_str(), listener.complete), ("confirmed", true));
+    assert_eq!((talker.ending, listener.complete), (Ending::Confirmed, true));
     assert_eq!((listener.played, listener.late, listener.concealed), (100, 0, Some(0)));
     // The quality depends on the machine. Tests in virtual time check its value.
     let quality = listener.quality.unwrap();
@@ -220,7 +221,8 @@ fn a_receiver_that_hangs_up_ends_the_call() {
     interrupt(&receiver.child);
     let output = talking.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(talker_report(&output).ending, "hung up");
+    assert_eq!(talker_report(&output).ending, Ending::HungUp);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#""ending":"hung up""#));
     assert!(!receiver.ends().complete);
 }
 

@@ -1,12 +1,11 @@
 use super::*;
+use crate::testing::{self, MS};
 use proptest::prelude::*;
 
-const MS: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(1);
 
-#[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
 fn start() -> (Dejitter, Instant) {
-    (Dejitter::new(LIMIT, true).unwrap(), Instant::now())
+    (Dejitter::new(LIMIT, true).unwrap(), testing::start())
 }
 
 /// The longest wait, and the number of packets that waited, if packets arrive a millisecond apart
