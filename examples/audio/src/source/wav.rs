@@ -4,7 +4,7 @@ use super::Pcm;
 use crate::session::CLOCK_RATE;
 use hound::{SampleFormat, WavReader, WavSpec};
 use rubato::audioadapter_buffers::owned::InterleavedOwned;
-use rubato::{Async, FixedAsync, Indexing, Resampler, SincInterpolationParameters, WindowFunction};
+use rubato::{Async, FixedAsync, Resampler, SincInterpolationParameters, WindowFunction};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Read;
@@ -52,10 +52,9 @@ struct Converter {
     ready: VecDeque<f32>,
     /// The rest of the filter's delay, which is skipped.
     skip: usize,
-    /// Samples read, and samples made ready.
-    read: u64,
-    given: u64,
-    ended: bool,
+    /// The silence to read after the file, until the filter's delay is over. More of it fills the
+    /// last chunk.
+    silence: usize,
 }
 
 impl<R: Read> fmt::Debug for WavSource<R> {
@@ -123,7 +122,7 @@ impl<R: Read + Send> Pcm for WavSource<R> {
             let samples = std::iter::from_fn(|| self.sample());
             return out.iter_mut().zip(samples).map(|(out, sample)| *out = sample).count();
         };
-        while converter.ready.len() < out.len() && !converter.is_done() {
+        while converter.ready.len() < out.len() {
             if converter.convert(|| self.sample()).is_none() {
                 break;
             }
@@ -144,40 +143,28 @@ impl Converter {
         let resampler =
             Async::new_sinc(ratio, 1.0, &parameters, CHUNK, 1, FixedAsync::Output).ok()?;
         let skip = resampler.output_delay();
-        Some(Self { resampler, ready: VecDeque::new(), skip, read: 0, given: 0, ended: false })
+        #[allow(clippy::cast_possible_truncation, reason = "it is less than the filter's length")]
+        #[allow(clippy::cast_sign_loss, reason = "it is positive")]
+        let silence = (skip as f64 / ratio).ceil() as usize;
+        Some(Self { resampler, ready: VecDeque::new(), skip, silence })
     }
 
-    /// The number of samples that those read become.
-    fn due(&self) -> f64 {
-        self.read as f64 * self.resampler.resample_ratio()
-    }
-
-    /// Whether all of the file is converted.
-    fn is_done(&self) -> bool {
-        self.ended && self.given as f64 >= self.due()
-    }
-
-    /// Converts the next chunk. `None` if that fails.
+    /// Converts the next chunk. `None` at the end, or if that fails.
     fn convert(&mut self, sample: impl FnMut() -> Option<f32>) -> Option<()> {
         let needed = self.resampler.input_frames_next();
         let mut input: Vec<f32> = std::iter::from_fn(sample).take(needed).collect();
-        let read = input.len();
-        self.ended |= read < needed;
-        self.read += u64::try_from(read).unwrap_or(0);
+        let silence = self.silence.min(needed - input.len());
+        self.silence -= silence;
+        input.resize(input.len() + silence, 0.0);
+        if input.is_empty() {
+            return None;
+        }
         input.resize(needed, 0.0);
         let input = InterleavedOwned::new_from(input, 1, needed).ok()?;
-        let indexing = Indexing::new().partial_len(read);
-        let output = self.resampler.process(&input, Some(&indexing)).ok()?.take_data();
+        let output = self.resampler.process(&input, None).ok()?.take_data();
         let skipped = self.skip.min(output.len());
         self.skip -= skipped;
-        self.given += u64::try_from(output.len() - skipped).unwrap_or(0);
         self.ready.extend(output.into_iter().skip(skipped));
-        if self.is_done() {
-            #[allow(clippy::cast_possible_truncation, reason = "no file has 2^52 samples")]
-            let surplus = self.given.saturating_sub(self.due() as u64);
-            let surplus = usize::try_from(surplus).unwrap_or(0);
-            self.ready.truncate(self.ready.len().saturating_sub(surplus));
-        }
         Some(())
     }
 }

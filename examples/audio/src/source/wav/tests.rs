@@ -53,7 +53,8 @@ fn every_rate_and_format_gives_the_same_sound() {
     ];
     for (rate, channels, bits, format) in files {
         let samples = all(&sine(rate, channels, bits, format));
-        assert!(samples.len().abs_diff(48_000) <= 1, "{rate}: {}", samples.len());
+        let most = if rate == CLOCK_RATE { 48_000 } else { 48_000 + CHUNK };
+        assert!((48_000..=most).contains(&samples.len()), "{rate}: {}", samples.len());
         // The filter needs some samples at either end, and its delay is known to one of them, by
         // which the sine climbs 0.0288 at most. Eight bits are coarse by 0.004.
         for (number, sample) in samples.iter().enumerate().skip(1000).take(46_000) {
