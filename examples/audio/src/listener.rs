@@ -1,20 +1,18 @@
 //! The receiving end: plays packets in order, and requests those that are missing.
 
-mod config;
 mod dejitter;
 mod numbers;
 mod parity;
 mod reception;
 
-use crate::end::{ConfigError, End, Handled, Refused};
+use crate::end::{ConfigError, End, Handled, MAX_PLAYOUT_LIMIT, Refused};
 use crate::ntp::{Reference, RoundTrip};
 use crate::quality::{self, Quality};
-use crate::report::{ListenerPackets, ListenerReport, Nacks};
+use crate::report::{ListenerPackets, ListenerReport, Nacks, Percentiles};
 use crate::rtcp::{self, Item, MAX_NAMED};
 use crate::rtp::{self, Header};
 use crate::session::{Encoding, Session};
 use crate::srtp::{Protector, Unprotector, is_rtcp, rtcp_source};
-pub use config::ListenerConfig;
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
 use hdrhistogram::Histogram;
@@ -38,6 +36,49 @@ const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// The most datagrams that wait to be sent. Beyond them the oldest is dropped; each kind is
 /// repeated while it is needed.
 const MAX_WAITING: usize = 128;
+
+/// A listener's limits, and whether it plays.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// How long a missing packet delays later ones before it is skipped, 1 ms to 60 s. The default
+    /// is 1 s.
+    pub playout_limit: Duration,
+    /// The silence after which the stream is over. The default is 10 s.
+    pub idle_timeout: Duration,
+    /// Whether the caller plays what [`crate::Listener::next_frame`] returns. Otherwise contents
+    /// are dropped. The default is false.
+    pub plays: bool,
+    /// Determines the SSRC. Must be random, except in a simulation that repeats itself.
+    pub identity: [u8; 32],
+    /// Parity from a proxy near the listener. The default is none.
+    pub protected: Option<Protected>,
+}
+
+impl Default for ListenerConfig {
+    fn default() -> Self {
+        Self {
+            playout_limit: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(10),
+            plays: false,
+            identity: [1; 32],
+            protected: None,
+        }
+    }
+}
+
+impl ListenerConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT;
+        if !range.contains(&self.playout_limit) {
+            return Err(ConfigError::PlayoutLimit);
+        }
+        let wrong = |protected: &Protected| !(protected.share > 0.0 && protected.share <= 1.0);
+        if self.protected.as_ref().is_some_and(wrong) {
+            return Err(ConfigError::Share);
+        }
+        Ok(())
+    }
+}
 
 /// A talker's stream, once a packet of its media arrived.
 #[derive(Debug)]
@@ -92,7 +133,7 @@ impl Listener {
             dejitter: Dejitter::new(config.playout_limit, config.plays).map_err(histogram)?,
             statistics: Statistics::new().map_err(histogram)?,
             repeats: Repeats::new(),
-            rtt: RoundTrip::new(config.initial_rtt),
+            rtt: RoundTrip::default(),
             last_received: None,
             ended: None,
             finished: false,
@@ -354,7 +395,7 @@ impl Listener {
             complete: self.dejitter.is_complete(),
             played: self.dejitter.played,
             late: self.dejitter.late,
-            dejitter_ms: self.dejitter.latency(),
+            dejitter_ms: Percentiles::of(self.waits()),
             packets: self.packets,
             nacks: self.nacks,
             rtt_ms: self.rtt.smoothed_ms(),

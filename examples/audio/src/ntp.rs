@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 /// The longest round-trip time; longer ones count as this.
 const MAX_RTT: Duration = Duration::from_secs(1);
+/// The assumed round-trip time until it is measured.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The clock's value at its origin. Zero would mean "none" in reports.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
@@ -57,20 +59,14 @@ impl Reference {
 ///
 /// The clock counts from its first timestamp. A sender without wall-clock time may use any clock
 /// that runs evenly (RFC 3550, section 6.4.1).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
     began: Option<Instant>,
-    initial: Duration,
     pub(crate) smoothed: Option<Duration>,
     latest: Duration,
 }
 
 impl RoundTrip {
-    /// `initial` is the value until the first sample.
-    pub(crate) fn new(initial: Duration) -> Self {
-        Self { began: None, initial, smoothed: None, latest: Duration::ZERO }
-    }
-
     /// The timestamp of `now`: seconds in the upper 32 bits, their fraction in the lower.
     pub(crate) fn timestamp(&mut self, now: Instant) -> u64 {
         let began = *self.began.get_or_insert(now);
@@ -102,7 +98,7 @@ impl RoundTrip {
 
     /// The larger of the smoothed and the latest value.
     pub(crate) fn current(&self) -> Duration {
-        self.smoothed.map_or(self.initial, |smoothed| smoothed.max(self.latest))
+        self.smoothed.map_or(INITIAL_RTT, |smoothed| smoothed.max(self.latest))
     }
 
     /// How long to wait for a requested packet: 9/8 of the round-trip time (kTimeThreshold of RFC
@@ -124,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn start() -> (RoundTrip, Instant) {
-        (RoundTrip::new(Duration::from_millis(100)), testing::start())
+        (RoundTrip::default(), testing::start())
     }
 
     proptest! {

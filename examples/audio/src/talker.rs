@@ -15,7 +15,7 @@ use config::Identity;
 pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config};
 use rtcp_types::SenderReport;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Assistance, Flow, Lost, Payload, Route, Sender};
+use sidekick_protocol::{Assistance, Flow, Payload, Route, Sender};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -30,12 +30,12 @@ const MAX_BEHIND: Duration = Duration::from_millis(500);
 /// once per [`MIN_REPORT_INTERVAL`].
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// The silence after which a listener is gone, once it has sent something.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between BYEs.
 const END_INTERVAL: Duration = Duration::from_millis(100);
 /// The most BYEs without a confirmation.
 const MAX_ENDS: u32 = 50;
-/// The assumed round-trip time until it is measured.
-const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The most datagrams that wait to be sent. The talker drops further ones, and the listener
 /// requests lost media.
 const MAX_WAITING: usize = 1024;
@@ -75,9 +75,6 @@ pub struct Talker {
     rtt: RoundTrip,
     sidekick: Option<Sender>,
     followed: bool,
-    /// A buffer for the proxy's reports.
-    tags: Vec<u64>,
-    lost: Vec<Lost>,
     packets: TalkerPackets,
     octets: u64,
     bytes: u64,
@@ -117,11 +114,9 @@ impl Talker {
             last_report: None,
             reference: None,
             last_received: None,
-            rtt: RoundTrip::new(INITIAL_RTT),
+            rtt: RoundTrip::default(),
             sidekick,
             followed: false,
-            tags: Vec::new(),
-            lost: Vec::new(),
             packets: TalkerPackets::default(),
             octets: 0,
             bytes: 0,
@@ -305,16 +300,15 @@ impl Talker {
     /// a loss if the packet was sent again after the lost transmission.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
-        let mut tags = std::mem::take(&mut self.tags);
-        sidekick.drain_received(&mut tags);
-        for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
+        let (mut passed, mut lost) = (Vec::new(), Vec::new());
+        sidekick.drain_received(&mut passed);
+        sidekick.drain_lost(&mut lost);
+        for transmission in passed.into_iter().filter_map(Transmission::from_tag) {
             if let Some(kept) = self.store.get(transmission.index) {
                 kept.passed |= kept.attempt == transmission.attempt;
             }
         }
-        let mut lost = std::mem::take(&mut self.lost);
-        sidekick.drain_lost(&mut lost);
-        for transmission in lost.drain(..).filter_map(|lost| Transmission::from_tag(lost.tag)) {
+        for transmission in lost.into_iter().filter_map(|lost| Transmission::from_tag(lost.tag)) {
             let last = self.store.get(transmission.index).map(|kept| kept.attempt);
             if last == Some(transmission.attempt)
                 && self.send_again(transmission.index, Cause::Quack, now)
@@ -322,7 +316,6 @@ impl Talker {
                 self.packets.retransmitted_quack += 1;
             }
         }
-        (self.tags, self.lost) = (tags, lost);
     }
 
     /// Retransmits a packet's content (RFC 4588), or the same packet if the session has no payload
@@ -450,7 +443,7 @@ impl End for Talker {
             Phase::Ending { due, .. } => due,
             Phase::Finished { .. } => return None,
         };
-        let idle = self.last_received.map(|at| at + self.config.idle_timeout);
+        let idle = self.last_received.map(|at| at + IDLE_TIMEOUT);
         let sidekick = self.sidekick.as_ref().and_then(Sender::poll_timeout);
         [Some(own), idle, sidekick].into_iter().flatten().min()
     }
@@ -473,7 +466,7 @@ impl End for Talker {
             }
             _ => {}
         }
-        if self.last_received.is_some_and(|at| at + self.config.idle_timeout <= now) {
+        if self.last_received.is_some_and(|at| at + IDLE_TIMEOUT <= now) {
             self.finish(Ending::Silent, now);
         }
         if let Some(sidekick) = &mut self.sidekick {

@@ -3,9 +3,7 @@
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{
-    Between, Filter, Flow, Lost, Payload, Protect, Route, Sender, SenderConfig,
-};
+use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -114,8 +112,6 @@ pub(super) struct Parity {
     flow_bytes: u64,
     /// The datagrams to the talker.
     sent: u64,
-    tags: Vec<u64>,
-    lost: Vec<Lost>,
 }
 
 impl Parity {
@@ -138,8 +134,6 @@ impl Parity {
             rebuilt: 0,
             flow_bytes: 0,
             sent: 0,
-            tags: Vec::new(),
-            lost: Vec::new(),
         }
     }
 
@@ -210,10 +204,8 @@ impl Parity {
     fn ask(&mut self, now: Instant) {
         self.sender.set_fetching(false);
         self.sender.protect(Some(self.wanted), now);
-        self.sender.drain_received(&mut self.tags);
-        self.tags.clear();
-        self.sender.drain_lost(&mut self.lost);
-        self.lost.clear();
+        self.sender.drain_received(&mut Vec::new());
+        self.sender.drain_lost(&mut Vec::new());
     }
 
     /// Replaces the contents of `out` by the next datagram that parity rebuilt. False if there is

@@ -35,7 +35,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         plays: cli.wav.is_some(),
         identity: edge::random()?,
         protected: plan.parity.map(protect).transpose()?,
-        ..ListenerConfig::default()
     };
     let mut description = plan.description;
     let listener = Listener::new(config, description.session.clone())?;

@@ -28,8 +28,6 @@ pub struct TalkerConfig {
     /// Determines SSRCs, and the first sequence numbers and timestamp. Must be random, except in a
     /// simulation that repeats itself.
     pub identity: [u8; 32],
-    /// The silence after which a listener is gone, once it has sent something. The default is 10 s.
-    pub idle_timeout: Duration,
     /// Re-injection with a proxy on the path.
     pub reinject: Option<Reinject>,
 }
@@ -43,7 +41,6 @@ impl TalkerConfig {
             interval: Duration::from_millis(20),
             packets: 3000,
             identity: [0; 32],
-            idle_timeout: Duration::from_secs(10),
             reinject: None,
         }
     }

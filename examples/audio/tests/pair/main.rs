@@ -6,7 +6,7 @@
 mod parity;
 mod path;
 
-use audio::report::{DejitterMs, Ending};
+use audio::report::{Ending, Percentiles};
 use audio::session::Encoding;
 use audio::talker::sender_config;
 use audio::{ListenerConfig, ListenerReport, Reinject, TalkerConfig, TalkerReport};
@@ -60,7 +60,7 @@ fn assert_close(got: f64, wanted: f64) {
     assert!((got - wanted).abs() <= wanted / 1000.0, "{got} ms, not {wanted}");
 }
 
-fn assert_latency(got: &DejitterMs, [p90, p95, p99, max]: [f64; 4]) {
+fn assert_latency(got: &Percentiles, [p90, p95, p99, max]: [f64; 4]) {
     for (got, wanted) in
         [(got.p50, 0.0), (got.p90, p90), (got.p95, p95), (got.p99, p99), (got.max, max)]
     {
