@@ -2,12 +2,12 @@
 
 use crate::listener::Frame;
 use crate::session::CLOCK_RATE;
+use anyhow::Context as _;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use opus::{Channels, Decoder};
 use std::fmt;
 use std::io::{Seek, Write};
 use std::time::Duration;
-use thiserror::Error;
 
 /// The samples in the longest packet of Opus: 120 ms (RFC 6716, section 2.1.4).
 const LONGEST: usize = 5760;
@@ -18,20 +18,9 @@ const LONGEST_GAP: u64 = 3000;
 
 /// The most bytes of sound in a WAV file, whose lengths have 32 bits.
 const MAX_BYTES: u64 = u32::MAX as u64 - 1024;
+const UNWRITABLE: &str = "the WAV file cannot be written";
 /// The samples between two updates of the header: 10 s, the most that a crash loses.
 const FLUSHED: usize = 10 * CLOCK_RATE as usize;
-
-/// Why a call cannot be played.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PlayError {
-    /// The file cannot be written.
-    #[error("the WAV file cannot be written: {0}")]
-    File(#[from] hound::Error),
-    /// The codec fails.
-    #[error("the Opus decoder failed to start: {0}")]
-    Codec(#[from] opus::Error),
-}
 
 /// Decodes a listener's frames, and writes them with one channel of 16 bits at 48 kHz.
 pub struct Player<W: Write + Seek> {
@@ -55,8 +44,8 @@ impl<W: Write + Seek> Player<W> {
     /// A player that writes to `file`. `interval` is the length of a packet until one arrives.
     ///
     /// # Errors
-    /// [`PlayError`]
-    pub fn new(file: W, interval: Duration) -> Result<Self, PlayError> {
+    /// The file cannot be written, or the decoder fails to start.
+    pub fn new(file: W, interval: Duration) -> anyhow::Result<Self> {
         let spec = WavSpec {
             channels: 1,
             sample_rate: CLOCK_RATE,
@@ -67,8 +56,9 @@ impl<W: Write + Seek> Player<W> {
         let packet =
             usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
         Ok(Self {
-            decoder: Decoder::new(CLOCK_RATE, Channels::Mono)?,
-            writer: WavWriter::new(file, spec)?,
+            decoder: Decoder::new(CLOCK_RATE, Channels::Mono)
+                .context("the Opus decoder failed to start")?,
+            writer: WavWriter::new(file, spec).context(UNWRITABLE)?,
             packet: packet / 120 * 120,
             concealed: 0,
             left: Some(MAX_BYTES),
@@ -79,8 +69,8 @@ impl<W: Write + Seek> Player<W> {
     /// Plays the next frame.
     ///
     /// # Errors
-    /// [`PlayError`] if the file cannot be written.
-    pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
+    /// The file cannot be written.
+    pub fn play(&mut self, frame: &Frame) -> anyhow::Result<()> {
         match frame {
             Frame::Content(content) => self.decode(content),
             Frame::Lost(packets) => {
@@ -96,7 +86,7 @@ impl<W: Write + Seek> Player<W> {
         }
     }
 
-    fn decode(&mut self, content: &[u8]) -> Result<(), PlayError> {
+    fn decode(&mut self, content: &[u8]) -> anyhow::Result<()> {
         let mut samples = [0; LONGEST];
         // To the decoder, an empty packet means a loss.
         let decoded = if content.is_empty() {
@@ -114,7 +104,7 @@ impl<W: Write + Seek> Player<W> {
         }
     }
 
-    fn conceal(&mut self) -> Result<(), PlayError> {
+    fn conceal(&mut self) -> anyhow::Result<()> {
         self.concealed += 1;
         let mut samples = vec![0; self.packet];
         // If it fails, there is silence.
@@ -122,7 +112,7 @@ impl<W: Write + Seek> Player<W> {
         self.write(&samples)
     }
 
-    fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
+    fn write(&mut self, samples: &[i16]) -> anyhow::Result<()> {
         let bytes = 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX / 2);
         // Nothing shorter may follow what does not fit.
         self.left = self.left.and_then(|left| left.checked_sub(bytes));
@@ -130,12 +120,12 @@ impl<W: Write + Seek> Player<W> {
             return Ok(());
         }
         for sample in samples {
-            self.writer.write_sample(*sample)?;
+            self.writer.write_sample(*sample).context(UNWRITABLE)?;
         }
         self.unflushed += samples.len();
         if self.unflushed >= FLUSHED {
             self.unflushed = 0;
-            self.writer.flush()?;
+            self.writer.flush().context(UNWRITABLE)?;
         }
         Ok(())
     }
@@ -155,16 +145,16 @@ impl<W: Write + Seek> Player<W> {
     /// Completes the file's header.
     ///
     /// # Errors
-    /// [`PlayError`] if the file cannot be written.
-    pub fn finish(self) -> Result<(), PlayError> {
-        Ok(self.writer.finalize()?)
+    /// The file cannot be written.
+    pub fn finish(self) -> anyhow::Result<()> {
+        self.writer.finalize().context(UNWRITABLE)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{OpusSource, Pcm as _, Source as _, Tone};
+    use crate::source::{OpusSource, Source as _, tone};
     use hound::WavReader;
     use std::io::Cursor;
 
@@ -185,7 +175,7 @@ mod tests {
     }
 
     fn packets(count: usize) -> Vec<Frame> {
-        let mut source = OpusSource::new(Box::new(Tone::new()), INTERVAL).unwrap();
+        let mut source = OpusSource::new(tone(), INTERVAL).unwrap();
         let mut packet = Vec::new();
         std::iter::repeat_with(|| source.next(&mut packet).then(|| Frame::Content(packet.clone())))
             .take(count)
@@ -201,8 +191,7 @@ mod tests {
 
     #[test]
     fn the_player_decodes_the_sound_and_conceals_a_lost_packet() {
-        let mut tone = vec![0.0; 250 * 960];
-        Tone::new().fill(&mut tone);
+        let tone: Vec<f32> = tone().take(250 * 960).collect();
         // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
         let delay = 312;
         let (whole, concealed) = played(&packets(250));

@@ -1,4 +1,5 @@
-//! Sources of content: random bytes, or Opus of a tone or a WAV file.
+//! Sources of content: random bytes, or Opus of a tone or a WAV file. Sound has one channel of
+//! 48,000 samples per second, each from -1 to 1.
 
 #[cfg(feature = "programs")]
 mod opus;
@@ -8,14 +9,14 @@ mod tone;
 mod wav;
 
 #[cfg(feature = "programs")]
-pub use self::opus::{BITRATE, FRAME_MS, OpusError, OpusSource};
+pub use self::opus::{BITRATE, FRAME_MS, OpusSource};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::fmt;
 #[cfg(feature = "programs")]
-pub use tone::Tone;
+pub use tone::tone;
 #[cfg(feature = "programs")]
-pub use wav::{WavError, WavSource};
+pub use wav::WavSource;
 
 /// The content of one packet after another.
 pub trait Source: fmt::Debug + Send {
@@ -50,12 +51,4 @@ impl Source for RandomBytes {
         random.fill_bytes(out);
         true
     }
-}
-
-/// Sound: one channel of 48,000 samples per second, each from -1 to 1.
-#[cfg(feature = "programs")]
-pub trait Pcm: fmt::Debug + Send {
-    /// Writes the next samples to the front of `out`, and returns their number. It is less than the
-    /// length of `out` only at the end.
-    fn fill(&mut self, out: &mut [f32]) -> usize;
 }

@@ -151,21 +151,17 @@ impl Unprotector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Encoding;
+    use crate::rtp::{self, Header};
+    use crate::testing::session;
     use proptest::prelude::*;
 
     fn pair() -> (Protector, Unprotector) {
-        let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
-        (Protector::new(&session).unwrap(), Unprotector::new(&session.key))
+        (Protector::new(&session()).unwrap(), Unprotector::new(&session().key))
     }
 
     fn rtp(ssrc: u32, sequence: u16) -> Vec<u8> {
-        let mut packet = vec![0x80, 96];
-        packet.extend(sequence.to_be_bytes());
-        packet.extend([0; 4]);
-        packet.extend(ssrc.to_be_bytes());
-        packet.extend([7; 20]);
-        packet
+        let (payload_type, timestamp, marker) = (96, 0, false);
+        rtp::packet(&Header { ssrc, payload_type, sequence, timestamp, marker }, &[7; 20])
     }
 
     fn receiver_report(ssrc: u32) -> Vec<u8> {
@@ -173,27 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn a_protected_packet_is_accepted_once() {
+    fn a_protected_packet_is_accepted_once_and_an_own_one_never() {
         let (mut from, mut to) = pair();
-        let sealed = from.rtp(&rtp(5, 9)).unwrap();
-        assert_eq!(sealed.len(), rtp(5, 9).len() + TAG_LEN);
-        assert_eq!(to.rtp(&sealed, 5), Ok(rtp(5, 9)));
-        assert_eq!(to.rtp(&sealed, 5), Err(Refused::Forged));
-        let sealed = from.rtcp(&receiver_report(6)).unwrap();
-        assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
-        assert_eq!(to.rtcp(&sealed), Ok(receiver_report(6)));
-        assert_eq!(to.rtcp(&sealed), Err(Refused::Forged));
-    }
-
-    #[test]
-    fn own_packets_are_refused() {
-        let (mut from, mut to) = pair();
-        to.refuse_own(5);
-        for number in 0..3 {
-            assert_eq!(to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5), Err(Refused::Own));
-            assert_eq!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()), Err(Refused::Own));
+        to.refuse_own(7);
+        for (packet, ssrc, opened) in [
+            (rtp(5, 9), 5, [Ok(rtp(5, 9)), Err(Refused::Forged)]),
+            (rtp(7, 9), 7, [Err(Refused::Own), Err(Refused::Own)]),
+        ] {
+            let sealed = from.rtp(&packet).unwrap();
+            assert_eq!(sealed.len(), packet.len() + TAG_LEN);
+            assert_eq!([to.rtp(&sealed, ssrc), to.rtp(&sealed, ssrc)], opened);
         }
-        assert!(to.sources.is_empty());
+        for (packet, opened) in [
+            (receiver_report(6), [Ok(receiver_report(6)), Err(Refused::Forged)]),
+            (receiver_report(7), [Err(Refused::Own), Err(Refused::Own)]),
+        ] {
+            let sealed = from.rtcp(&packet).unwrap();
+            assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
+            assert_eq!([to.rtcp(&sealed), to.rtcp(&sealed)], opened);
+        }
     }
 
     #[test]
@@ -232,32 +226,25 @@ mod tests {
         assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
     }
 
-    /// The context accepts even a forged packet's number as the latest, if the packet is the first
-    /// of its SSRC and protocol.
+    /// A context accepts even a forged packet's number as the latest, if the packet is the first of
+    /// its SSRC and protocol.
     #[test]
     fn a_forgery_before_the_first_packet_of_the_other_protocol_changes_nothing() {
         for media_first in [true, false] {
             let (mut from, mut to) = pair();
-            let mut forged = if media_first { receiver_report(5) } else { rtp(5, 30_000) };
-            if media_first {
+            let refused = if media_first {
                 assert!(to.rtp(&from.rtp(&rtp(5, 1)).unwrap(), 5).is_ok());
                 // This packet claims to be encrypted, and has an index far ahead.
-                forged.extend([0xa0, 0, 0, 0]);
+                to.rtcp(&[&receiver_report(5)[..], &[0xa0, 0, 0, 0], &[0; TAG_LEN]].concat())
             } else {
                 assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok());
-            }
-            forged.extend([0; TAG_LEN]);
-            let refused = if media_first { to.rtcp(&forged) } else { to.rtp(&forged, 5) };
+                to.rtp(&[rtp(5, 30_000), vec![0; TAG_LEN]].concat(), 5)
+            };
             assert_eq!(refused, Err(Refused::Forged));
             for number in 2..9 {
-                assert!(
-                    to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok(),
-                    "{media_first} {number}"
-                );
-                assert!(
-                    to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok(),
-                    "{media_first} {number}"
-                );
+                let opened = to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok();
+                let reported = to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok();
+                assert!(opened && reported, "{media_first} {number}");
             }
         }
     }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use audio::edge::{self, Call, Interrupts, Socket, clock};
 use audio::report::Ending;
 use audio::session::{Encoding, MasterKey};
-use audio::source::{OpusSource, RandomBytes, Source, Tone, WavSource};
+use audio::source::{OpusSource, RandomBytes, Source, WavSource, tone};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
 use clap::Parser as _;
 
@@ -63,7 +63,7 @@ const WAV_HEADER: u64 = 44;
 /// The source of the call's content.
 fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     if plan.description.session.encoding == Encoding::Random {
-        return Ok(Box::new(RandomBytes::new(cli.seed, plan.bytes)));
+        return Ok(Box::new(RandomBytes::new(cli.seed, cli.bytes)));
     }
     let opus = match &cli.wav {
         Some(path) => {
@@ -75,9 +75,9 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
             if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
                 eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
             }
-            OpusSource::new(Box::new(wav), plan.description.interval)
+            OpusSource::new(wav, plan.description.interval)
         }
-        None => OpusSource::new(Box::new(Tone::new()), plan.description.interval),
+        None => OpusSource::new(tone(), plan.description.interval),
     };
     Ok(Box::new(opus?))
 }
@@ -89,8 +89,7 @@ fn call(cli: &Cli, plan: &Plan) -> anyhow::Result<Call<Talker>> {
     let reinject = |sender| -> anyhow::Result<_> { Ok(Reinject { sender, seed: edge::random()? }) };
     let config = TalkerConfig {
         interval: description.interval,
-        // A file has its own end.
-        packets: if plan.length_given { plan.packets } else { u32::MAX },
+        packets: plan.packets,
         identity: edge::random()?,
         reinject: plan.sender.clone().map(reinject).transpose()?,
         ..TalkerConfig::new(description.session.clone())

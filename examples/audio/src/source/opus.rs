@@ -1,67 +1,65 @@
 //! Opus (RFC 6716) at a constant bit rate: all packets of a call have one size.
 
-use super::{Pcm, Source};
+use super::Source;
+use anyhow::Context as _;
 use opus::{Application, Bitrate, Channels, Encoder};
+use std::fmt;
 use std::time::Duration;
-use thiserror::Error;
 
 /// The bit rate in bits per second: 240 bytes per packet of 20 ms, as in the Sidekick paper.
 pub const BITRATE: u32 = 96_000;
 /// The lengths of a frame in milliseconds: those of Opus (RFC 6716, section 2.1.4) that are whole.
 pub const FRAME_MS: [u16; 5] = [5, 10, 20, 40, 60];
 
-/// Why Opus cannot be encoded.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpusError {
-    /// Opus has no frames of this length.
-    #[error("Opus has frames of 5, 10, 20, 40 or 60 ms, not of {} ms", .0.as_millis())]
-    Interval(Duration),
-    /// The codec fails.
-    #[error("the Opus encoder failed to start: {0}")]
-    Codec(#[from] opus::Error),
+/// Packets of Opus.
+pub struct OpusSource {
+    sound: Box<dyn Iterator<Item = f32> + Send>,
+    encoder: Encoder,
+    /// The length of a frame.
+    ms: usize,
 }
 
-/// Packets of Opus.
-#[derive(Debug)]
-pub struct OpusSource {
-    pcm: Box<dyn Pcm>,
-    encoder: Encoder,
-    frame: Vec<f32>,
-    bytes: usize,
+impl fmt::Debug for OpusSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpusSource").field("ms", &self.ms).finish_non_exhaustive()
+    }
 }
 
 impl OpusSource {
-    /// The sound of `pcm`, with a frame of `interval` per packet.
+    /// The sound, with a frame of `interval` per packet.
     ///
     /// # Errors
-    /// [`OpusError`] if the interval is not in [`FRAME_MS`], or if the codec fails.
-    pub fn new(pcm: Box<dyn Pcm>, interval: Duration) -> Result<Self, OpusError> {
-        let ms = u16::try_from(interval.as_millis()).unwrap_or(u16::MAX);
-        if !FRAME_MS.contains(&ms) || Duration::from_millis(ms.into()) != interval {
-            return Err(OpusError::Interval(interval));
-        }
-        let mut encoder =
-            Encoder::new(crate::session::CLOCK_RATE, Channels::Mono, Application::Audio)?;
-        encoder.set_bitrate(Bitrate::Bits(BITRATE.cast_signed()))?;
-        encoder.set_vbr(false)?;
-        let ms = usize::from(ms);
-        // 48 samples and 12 bytes per millisecond.
-        Ok(Self { pcm, encoder, frame: vec![0.0; 48 * ms], bytes: 12 * ms })
+    /// The interval is not in [`FRAME_MS`], or the codec fails.
+    pub fn new(
+        sound: impl Iterator<Item = f32> + Send + 'static,
+        interval: Duration,
+    ) -> anyhow::Result<Self> {
+        let ms = FRAME_MS.into_iter().find(|ms| Duration::from_millis((*ms).into()) == interval);
+        let ms = ms.context("Opus has frames of 5, 10, 20, 40 or 60 ms")?;
+        let encoder = encoder().context("the Opus encoder failed to start")?;
+        Ok(Self { sound: Box::new(sound), encoder, ms: ms.into() })
     }
+}
+
+fn encoder() -> Result<Encoder, opus::Error> {
+    let mut encoder = Encoder::new(crate::session::CLOCK_RATE, Channels::Mono, Application::Audio)?;
+    encoder.set_bitrate(Bitrate::Bits(BITRATE.cast_signed()))?;
+    encoder.set_vbr(false)?;
+    Ok(encoder)
 }
 
 impl Source for OpusSource {
     fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        let filled = self.pcm.fill(&mut self.frame);
-        if filled == 0 {
+        // 48 samples and 12 bytes per millisecond.
+        let mut frame: Vec<f32> = self.sound.by_ref().take(48 * self.ms).collect();
+        if frame.is_empty() {
             return false;
         }
         // The last frame ends with silence.
-        self.frame.get_mut(filled..).unwrap_or_default().fill(0.0);
+        frame.resize(48 * self.ms, 0.0);
         out.clear();
-        out.resize(self.bytes, 0);
-        let Ok(len) = self.encoder.encode_float(&self.frame, out) else { return false };
+        out.resize(12 * self.ms, 0);
+        let Ok(len) = self.encoder.encode_float(&frame, out) else { return false };
         out.truncate(len);
         true
     }
@@ -70,19 +68,19 @@ impl Source for OpusSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Tone;
+    use crate::source::tone;
 
     #[test]
     fn every_packet_has_the_bytes_of_the_rate() {
         for ms in FRAME_MS {
             let interval = Duration::from_millis(ms.into());
-            let mut source = OpusSource::new(Box::new(Tone::new()), interval).unwrap();
+            let mut source = OpusSource::new(tone(), interval).unwrap();
             let mut packet = Vec::new();
             for _ in 0..50 {
                 assert!(source.next(&mut packet));
                 assert_eq!(packet.len(), 12 * usize::from(ms));
             }
         }
-        assert!(OpusSource::new(Box::new(Tone::new()), Duration::from_millis(30)).is_err());
+        assert!(OpusSource::new(tone(), Duration::from_millis(30)).is_err());
     }
 }

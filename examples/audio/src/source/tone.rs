@@ -1,6 +1,5 @@
 //! A generated sound: a harp's arpeggio, in which a listener notices each gap.
 
-use super::Pcm;
 use crate::session::CLOCK_RATE;
 use std::f32::consts::TAU;
 
@@ -16,24 +15,13 @@ const OVERTONES: [(f32, f32); 4] = [(1.0, 0.3), (2.0, 0.12), (3.0, 0.06), (4.0, 
 /// The number of notes that sound at a time.
 const RINGING: u64 = 6;
 
-/// The sound, which is endless and always the same.
-#[derive(Clone, Debug, Default)]
-pub struct Tone {
-    sample: u64,
-}
-
-impl Tone {
-    /// The sound from its beginning.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn at(sample: u64) -> f32 {
+/// The sound from its beginning. It is endless, and always the same.
+pub fn tone() -> impl Iterator<Item = f32> + Send {
+    (0_u64..).map(|sample| {
         let latest = sample / NOTE;
         let notes = latest.saturating_sub(RINGING - 1)..=latest;
         notes.map(|note| plucked(note, sample - note * NOTE)).sum()
-    }
+    })
 }
 
 /// The n-th note, `since` samples after it was plucked.
@@ -51,24 +39,13 @@ fn plucked(note: u64, since: u64) -> f32 {
     swell * fade * overtones.sum::<f32>()
 }
 
-impl Pcm for Tone {
-    fn fill(&mut self, out: &mut [f32]) -> usize {
-        for value in out.iter_mut() {
-            *value = Self::at(self.sample);
-            self.sample += 1;
-        }
-        out.len()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_loud_enough_and_never_too_loud() {
-        let mut samples = vec![0.0; 10 * CLOCK_RATE as usize];
-        assert_eq!(Tone::new().fill(&mut samples), samples.len());
+        let samples: Vec<f32> = tone().take(10 * CLOCK_RATE as usize).collect();
         let loudest = samples.iter().fold(0.0_f32, |loudest, value| loudest.max(value.abs()));
         assert!((0.3..1.0).contains(&loudest), "{loudest}");
         let steps = samples.windows(2).map(|pair| (pair[1] - pair[0]).abs());

@@ -6,7 +6,7 @@ use crate::closed_port::ClosedPort;
 use crate::{Receiver, ear, likeness, said, sender, silence, talker_report};
 use audio::report::Ending;
 use audio::session::Description;
-use audio::source::{Pcm as _, Tone};
+use audio::source::tone;
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -28,8 +28,7 @@ fn the_receiver_records_the_sound_that_was_sent() {
 
     let mut wav = hound::WavReader::open(receiver.path("heard.wav")).unwrap();
     let heard: Vec<f32> = wav.samples::<i16>().map(|sample| f32::from(sample.unwrap())).collect();
-    let mut said = vec![0.0; 2 * 48_000];
-    Tone::new().fill(&mut said);
+    let said: Vec<f32> = tone().take(2 * 48_000).collect();
     assert_eq!(heard.len(), said.len());
     // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
     assert!(likeness(&heard[312..], &said) > 0.99);

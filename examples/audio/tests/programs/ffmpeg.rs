@@ -3,7 +3,7 @@
 
 use crate::child::Ends;
 use crate::{ear, likeness, sender};
-use audio::source::{Pcm as _, Tone};
+use audio::source::tone;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -86,8 +86,7 @@ fn ffmpeg_plays_the_sound_that_was_sent() {
 
     // ffmpeg starts in the middle of the call. So the test finds a piece of the received sound in
     // the sound that was sent, and compares what follows. The tone repeats every 6.4 s.
-    let mut tone = vec![0.0; 9 * RATE + 1];
-    Tone::new().fill(&mut tone);
+    let tone: Vec<f32> = tone().take(9 * RATE + 1).collect();
     let at = find(&heard[PIECE], &tone[..8 * RATE]);
     let likeness = likeness(&heard[WHOLE], &tone[at..at + RATE]);
     assert!(likeness > 0.98, "the best place is {at}: {likeness}; {said:?}");

@@ -29,15 +29,7 @@ fn sine(rate: u32, channels: u16, bits: u16, format: SampleFormat) -> Vec<u8> {
 }
 
 fn all(bytes: &[u8]) -> Vec<f32> {
-    let mut source = WavSource::new(bytes).unwrap();
-    let (mut samples, mut frame) = (Vec::new(), [0.0; 960]);
-    loop {
-        let count = source.fill(&mut frame);
-        samples.extend(&frame[..count]);
-        if count < frame.len() {
-            return samples;
-        }
-    }
+    WavSource::new(bytes).unwrap().collect()
 }
 
 #[test]
@@ -103,12 +95,8 @@ proptest! {
         let mut bytes = sine(8000, 1, 16, SampleFormat::Int);
         bytes.truncate(len.max(at + 1));
         bytes[at] = value;
-        if let Ok(mut source) = WavSource::new(&bytes[..]) {
-            let mut frame = [0.0; 960];
-            for _ in 0..100 {
-                source.fill(&mut frame);
-            }
-            prop_assert!(frame.iter().all(|sample| sample.abs() <= 1.1));
+        if let Ok(source) = WavSource::new(&bytes[..]) {
+            prop_assert!(source.take(96_000).all(|sample| sample.abs() <= 1.1));
         }
     }
 }
