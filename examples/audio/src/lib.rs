@@ -35,13 +35,13 @@
 //!
 //! ```
 //! use audio::{End as _, Listener, ListenerConfig, Talker, TalkerConfig};
-//! use audio::source::RandomBytes;
+//! use audio::source::random_bytes;
 //! # #[allow(clippy::disallowed_methods)]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut now = std::time::Instant::now();
 //! let config = TalkerConfig { packets: 50, ..TalkerConfig::of_simulation(1) };
 //! let mut listener = Listener::new(ListenerConfig::default(), config.session.clone())?;
-//! let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now)?;
+//! let mut talker = Talker::new(config, random_bytes(1, 240), now)?;
 //! let mut datagram = Vec::new();
 //! while !talker.is_finished() {
 //!     talker.on_timeout(now);

@@ -154,7 +154,7 @@ impl<W: Write + Seek> Player<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{OpusSource, Source as _, tone};
+    use crate::source::{opus, tone};
     use hound::WavReader;
     use std::io::Cursor;
 
@@ -175,12 +175,7 @@ mod tests {
     }
 
     fn packets(count: usize) -> Vec<Frame> {
-        let mut source = OpusSource::new(tone(), INTERVAL).unwrap();
-        let mut packet = Vec::new();
-        std::iter::repeat_with(|| source.next(&mut packet).then(|| Frame::Content(packet.clone())))
-            .take(count)
-            .flatten()
-            .collect()
+        opus(tone(), INTERVAL).unwrap().take(count).map(Frame::Content).collect()
     }
 
     /// The similarity of two sounds: 1 if they differ only in loudness.

@@ -12,6 +12,7 @@ use rtcp_types::{
     Nack, Packet, ReceiverReferenceTime, ReceiverReport, ReportBlock, ReportBlockBuilder, RleChunk,
     RtcpParseError, Sdes, SdesChunk, SdesItem, SenderReportBuilder, TransportFeedback, Xr, XrBlock,
 };
+use std::collections::BTreeSet;
 
 /// The most packets that a feedback packet names.
 pub(crate) const MAX_NAMED: usize = 64;
@@ -177,30 +178,12 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
 }
 
 /// The sequence numbers whose bit is zero. The crate's iterator returns those whose bit is one, as
-/// in a report of losses.
+/// in a report of losses. A thinned report does not name each packet, and is ignored.
 fn duplicated(runs: &DuplicateRle<'_>) -> Vec<u16> {
-    let mut sequences = Vec::new();
-    let total = usize::from(runs.end().wrapping_sub(runs.begin()));
-    let mut passed = 0_usize;
-    for chunk in runs.chunk_iter() {
-        let (length, doubled): (usize, &dyn Fn(usize) -> bool) = match &chunk {
-            RleChunk::SkipLength(length) => ((*length).into(), &|_| true),
-            RleChunk::RunLength(length) => ((*length).into(), &|_| false),
-            RleChunk::BitVector(bits) => (15, &move |at| (bits >> (14 - at)) & 1 == 0),
-            RleChunk::Null => (0, &|_| false),
-        };
-        for at in 0..length.min(total.saturating_sub(passed)) {
-            if sequences.len() >= MAX_READ {
-                return sequences;
-            }
-            if doubled(at) {
-                let offset = u16::try_from(passed + at).unwrap_or(u16::MAX);
-                sequences.push(runs.begin().wrapping_add(offset << runs.thinning().min(15)));
-            }
-        }
-        passed += length;
-    }
-    sequences
+    let once: BTreeSet<_> = runs.sequence_iter().collect();
+    let total = if runs.thinning() == 0 { runs.end().wrapping_sub(runs.begin()) } else { 0 };
+    let all = (0..total).map(|at| runs.begin().wrapping_add(at));
+    all.filter(|sequence| !once.contains(sequence)).take(MAX_READ).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::report::{Ending, Quacks, TalkerPackets, TalkerReport};
 use crate::rtcp::{self, Item};
 use crate::rtp::{self, Header};
 use crate::session::Sources;
-use crate::source::Source;
 use crate::srtp::{Protector, Unprotector, is_rtcp, rtcp_source};
 use config::Identity;
 pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config};
@@ -17,6 +16,7 @@ use rtcp_types::SenderReport;
 use sidekick_protocol::sender::HandleError as ProxyError;
 use sidekick_protocol::{Assistance, Flow, Payload, Route, Sender};
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use store::{Cause, Store, Transmission};
@@ -54,11 +54,20 @@ enum Outgoing {
     Bye,
 }
 
+/// The content of one packet after another.
+struct Source(Box<dyn Iterator<Item = Vec<u8>> + Send>);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source(..)")
+    }
+}
+
 /// The sending end of a stream.
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
-    source: Box<dyn Source>,
+    source: Source,
     identity: Identity,
     protector: Protector,
     unprotector: Unprotector,
@@ -81,13 +90,14 @@ pub struct Talker {
 }
 
 impl Talker {
-    /// A talker of `source` whose first packet is due `now`.
+    /// A talker whose first packet is due `now`. `source` has the content of each packet,
+    /// [`MIN_PAYLOAD`] to [`MAX_PAYLOAD`] bytes. The stream ends with it.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
     pub fn new(
         config: TalkerConfig,
-        source: Box<dyn Source>,
+        source: impl Iterator<Item = Vec<u8>> + Send + 'static,
         now: Instant,
     ) -> Result<Self, ConfigError> {
         config.check()?;
@@ -101,7 +111,7 @@ impl Talker {
         unprotector.refuse_own(identity.sources.media);
         unprotector.refuse_own(identity.sources.rtx);
         Ok(Self {
-            source,
+            source: Source(Box::new(source)),
             identity,
             protector: Protector::new(&config.session)?,
             unprotector,
@@ -133,12 +143,12 @@ impl Talker {
     /// Queues the next packet, or ends the stream.
     fn talk(&mut self, due: Instant, now: Instant) {
         let index = self.store.next();
-        let mut content = Vec::new();
-        let more = index < self.config.packets && self.source.next(&mut content);
-        if !more || !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&content.len()) {
+        let next = if index < self.config.packets { self.source.0.next() } else { None };
+        let fits = |content: &Vec<u8>| (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&content.len());
+        let Some(content) = next.filter(fits) else {
             self.phase = Phase::Ending { ends: 0, due };
             return;
-        }
+        };
         let header = Header {
             ssrc: self.identity.sources.media,
             payload_type: self.config.session.payload_type,
@@ -246,22 +256,19 @@ impl Talker {
     }
 
     fn on_nack(&mut self, sequence: u16, now: Instant) {
-        let rtt = self.rtt.current();
-        let Some(index) = self.index(sequence).filter(|index| self.store.get(*index).is_some())
+        let (rtt, due, index) = (self.rtt.current(), self.report_due(), self.index(sequence));
+        let Some((index, kept)) = index.and_then(|index| Some((index, self.store.get(index)?)))
         else {
             self.packets.nacks_unknown += 1;
             return;
         };
         // The NACK may have crossed the repair. But do not wait for a re-injection that the proxy
         // should have reported by now.
-        let due = self.report_due();
-        let on_its_way = self.store.get(index).is_some_and(|kept| {
-            kept.again.is_some_and(|(at, cause)| {
-                let since = now.saturating_duration_since(at);
-                let missed =
-                    cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
-                since < rtt && !missed
-            })
+        let on_its_way = kept.again.is_some_and(|(at, cause)| {
+            let since = now.saturating_duration_since(at);
+            let missed =
+                cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
+            since < rtt && !missed
         });
         if on_its_way {
             self.packets.nacks_ignored += 1;

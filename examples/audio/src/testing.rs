@@ -5,7 +5,7 @@ use crate::rtcp::{self, Item};
 use crate::rtp::{self, Header};
 use crate::session::{Encoding, MasterKey, Session};
 use crate::srtp::{Protector, Unprotector, is_rtcp};
-use crate::{Listener, ListenerConfig, Talker, TalkerConfig, source::RandomBytes};
+use crate::{Listener, ListenerConfig, Talker, TalkerConfig, source::random_bytes};
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub(crate) fn session() -> Session {
 }
 
 pub(crate) fn talker(config: TalkerConfig) -> Call<Talker> {
-    Call::new(|now| Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap())
+    Call::new(|now| Talker::new(config, random_bytes(1, 240), now).unwrap())
 }
 
 pub(crate) fn listener(config: ListenerConfig) -> Call<Listener> {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use audio::listener::{self, Protected};
-use audio::source::RandomBytes;
+use audio::source::random_bytes;
 use audio::talker::sender_config;
 use audio::{End, Handled, Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
@@ -86,7 +86,7 @@ fn talker(
         reinject,
         ..TalkerConfig::of_simulation(seed)
     };
-    let source = Box::new(RandomBytes::new(seed, flow.frame_bytes.into()));
+    let source = random_bytes(seed, flow.frame_bytes.into());
     let talker =
         Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
     let mut caller = Caller::new(talker, scenario, (talks, TALKER_PORT).into());

@@ -51,7 +51,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let player = |path: &PathBuf| -> anyhow::Result<_> {
         let file =
             File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Player::new(BufWriter::new(file), description.interval)?)
+        Player::new(BufWriter::new(file), description.interval)
     };
     let mut player = cli.wav.as_ref().map(player).transpose()?;
     description.destination = socket.address()?;
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use audio::edge::clock;
     use audio::session::{Encoding, Session};
-    use audio::source::RandomBytes;
+    use audio::source::random_bytes;
     use audio::{End as _, Talker, TalkerConfig};
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let mut listener = Listener::new(ListenerConfig::default(), session).unwrap();
         assert_eq!(unreadable(&listener.report()), None);
         for (config, wanted) in [(TalkerConfig::of_simulation(2), true), (ours, false)] {
-            let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
+            let mut talker = Talker::new(config, random_bytes(1, 240), now).unwrap();
             talker.on_timeout(now);
             let mut datagram = Vec::new();
             while talker.poll_transmit(&mut datagram, now) {

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use audio::edge::{self, Call, Interrupts, Socket, clock};
 use audio::report::Ending;
 use audio::session::{Encoding, MasterKey};
-use audio::source::{OpusSource, RandomBytes, Source, WavSource, tone};
+use audio::source::{WavSource, opus, random_bytes, tone};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
 use clap::Parser as _;
 
@@ -60,26 +60,24 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 /// The least number of bytes before the samples of a WAV file.
 const WAV_HEADER: u64 = 44;
 
-/// The source of the call's content.
-fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+/// The content of one packet after another.
+type Source = Box<dyn Iterator<Item = Vec<u8>> + Send>;
+
+fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Source> {
+    let interval = plan.description.interval;
     if plan.description.session.encoding == Encoding::Random {
-        return Ok(Box::new(RandomBytes::new(cli.seed, cli.bytes)));
+        return Ok(Box::new(random_bytes(cli.seed, cli.bytes)));
     }
-    let opus = match &cli.wav {
-        Some(path) => {
-            let name = path.display();
-            let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-            let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
-            let wav = WavSource::new(BufReader::new(file))
-                .with_context(|| format!("cannot play {name}"))?;
-            if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
-                eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
-            }
-            OpusSource::new(wav, plan.description.interval)
-        }
-        None => OpusSource::new(tone(), plan.description.interval),
-    };
-    Ok(Box::new(opus?))
+    let Some(path) = &cli.wav else { return Ok(Box::new(opus(tone(), interval)?)) };
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
+    let wav =
+        WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
+    if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
+        eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
+    }
+    Ok(Box::new(opus(wav, interval)?))
 }
 
 fn call(cli: &Cli, plan: &Plan) -> anyhow::Result<Call<Talker>> {

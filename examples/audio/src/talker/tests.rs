@@ -1,6 +1,6 @@
 use super::*;
 use crate::ntp::units;
-use crate::source::RandomBytes;
+use crate::source::random_bytes;
 use crate::testing::{self, Call, MS};
 use rtcp_types::{ReportBlock, ReportBlockBuilder};
 use sidekick_protocol::Identification;
@@ -249,17 +249,8 @@ fn a_key_that_is_used_up_ends_the_stream() {
 
 #[test]
 fn a_source_that_ends_ends_the_stream() {
-    #[derive(Debug)]
-    struct Short(u8);
-    impl Source for Short {
-        fn next(&mut self, out: &mut Vec<u8>) -> bool {
-            *out = vec![0; MIN_PAYLOAD];
-            self.0 = self.0.saturating_sub(1);
-            self.0 > 0
-        }
-    }
     let mut call = start(3000);
-    call.end.source = Box::new(Short(5));
+    call.end.source = Source(Box::new(std::iter::repeat_n(vec![0; MIN_PAYLOAD], 4)));
     assert_eq!(call.media(call.now + 200 * MS).len(), 4);
     assert!(matches!(call.end.phase, Phase::Ending { .. }));
 }
@@ -267,9 +258,7 @@ fn a_source_that_ends_ends_the_stream() {
 #[test]
 fn errors_name_settings_out_of_range() {
     let now = start(1).now;
-    let of = |config| {
-        Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap_err().to_string()
-    };
+    let of = |config| Talker::new(config, random_bytes(1, 240), now).unwrap_err().to_string();
     let good = || TalkerConfig::of_simulation(1);
     assert_eq!(
         of(TalkerConfig { interval: Duration::ZERO, ..good() }),

@@ -1,7 +1,7 @@
 //! Two segments in virtual time: a talker, a proxy between them, and a listener. The proxy helps
 //! the end whose configuration asks for it.
 
-use audio::source::RandomBytes;
+use audio::source::random_bytes;
 use audio::srtp::is_rtcp;
 use audio::{End as _, Handled, Listener, ListenerConfig, Session, Talker, TalkerConfig, rtp};
 use rtc_srtp::context::Context;
@@ -133,7 +133,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
         let mut proxy = Observer::new(observes, [9; 32]).unwrap();
         proxy.set_addresses(Addresses::announcing(0, self::proxy()));
         let session = talks.session.clone();
-        let mut talker = Talker::new(talks, Box::new(RandomBytes::new(1, 240)), now).unwrap();
+        let mut talker = Talker::new(talks, random_bytes(1, 240), now).unwrap();
         talker.follow(flow(), now);
         Self {
             now,
