@@ -50,21 +50,13 @@ impl Numbers {
 /// The window of the replay protection.
 const CAPACITY: usize = 1024;
 
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    ssrc: u32,
-    sequence: u16,
-    /// The sum of the whole datagram. A collision is worth no more than the datagram itself.
-    sum: u64,
-    /// The content's sequence number in the media.
-    original: u16,
-}
-
 /// The recent datagrams that arrived. SRTP's replay protection rejects a repetition and a forgery
 /// with the same number alike. The sum of the datagram distinguishes them.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    seen: Vec<Option<Seen>>,
+    /// The sum of each whole datagram, and the content's sequence number in the media. A collision of
+    /// sums is worth no more than the datagram itself.
+    seen: Vec<Option<(u64, u16)>>,
     /// Sequence numbers in the media.
     reported: Vec<Option<u16>>,
 }
@@ -81,22 +73,21 @@ impl Repeats {
     }
 
     /// Packets of different SSRCs may displace each other. Then a repetition counts as forged.
-    fn place(&mut self, ssrc: u32, sequence: u16) -> Option<&mut Option<Seen>> {
+    fn place(&mut self, ssrc: u32, sequence: u16) -> Option<&mut Option<(u64, u16)>> {
         let spread = usize::try_from(ssrc % 2).unwrap_or(0) * CAPACITY / 2;
         self.seen.get_mut((usize::from(sequence) + spread) % CAPACITY)
     }
 
     pub(super) fn note(&mut self, datagram: &[u8], ssrc: u32, sequence: u16, original: u16) {
         if let Some(place) = self.place(ssrc, sequence) {
-            *place = Some(Seen { ssrc, sequence, sum: sum(datagram), original });
+            *place = Some((sum(datagram), original));
         }
     }
 
     /// The media's sequence number in the datagram that this one repeats, if it repeats one.
     pub(super) fn original(&mut self, datagram: &[u8], ssrc: u32, sequence: u16) -> Option<u16> {
-        let seen = (*self.place(ssrc, sequence)?)?;
-        (seen.ssrc == ssrc && seen.sequence == sequence && seen.sum == sum(datagram))
-            .then_some(seen.original)
+        let (seen, original) = (*self.place(ssrc, sequence)?)?;
+        (seen == sum(datagram)).then_some(original)
     }
 
     /// Records that a new packet has this number in the media.
@@ -155,7 +146,7 @@ mod tests {
         assert_eq!(repeats.original(&altered, 1, 9), None);
         assert_eq!(repeats.original(&datagram, 2, 9), None);
         assert_eq!(repeats.original(&[7; 3], 1, 9), None);
-        repeats.note(&datagram, 1, 9 + 1024, 5);
+        repeats.note(&altered, 1, 9 + 1024, 5);
         assert_eq!(repeats.original(&datagram, 1, 9), None, "the later number replaces it");
     }
 
