@@ -1,7 +1,7 @@
 //! The programs' access to the system: clock, randomness, signals, sockets, files and terminal.
 
 use crate::end::{End, Handled};
-use crate::session::Description;
+use crate::session::{Description, Sources};
 use anyhow::{Context as _, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
@@ -155,12 +155,16 @@ pub fn read_description(path: &Path) -> anyhow::Result<Description> {
         .with_context(|| format!("cannot use the session description {name}"))
 }
 
-/// Writes a session description.
+/// Writes a session description, with the talker's SSRCs if the talker writes it.
 ///
 /// # Errors
 /// The system's.
-pub fn write_description(path: &Path, description: &Description) -> anyhow::Result<()> {
-    let written = write_secret(path, &description.to_sdp());
+pub fn write_description(
+    path: &Path,
+    description: &Description,
+    sources: Option<Sources>,
+) -> anyhow::Result<()> {
+    let written = write_secret(path, &description.to_sdp(sources));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 

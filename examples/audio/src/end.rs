@@ -1,7 +1,7 @@
 //! What both ends of a call have in common: how a program drives them, and their errors.
 
-use sidekick_protocol::Flow;
 use sidekick_protocol::sender::HandleError as ProxyError;
+use sidekick_protocol::{Flow, Route, Sender};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -72,6 +72,13 @@ pub trait End {
     fn played(&self) -> u64 {
         0
     }
+}
+
+/// The datagram of [`End::transmit_to_proxy`].
+pub(crate) fn to_proxy(sender: &mut Sender, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    let transmit = sender.poll_transmit(out)?;
+    // The proxy's address is known, so no marker has to discover it along the path.
+    (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
 }
 
 /// The result of a datagram that SRTP accepts.

@@ -5,7 +5,7 @@ mod numbers;
 mod parity;
 mod reception;
 
-use crate::end::{ConfigError, End, Handled, MAX_PLAYOUT_LIMIT, Refused};
+use crate::end::{ConfigError, End, Handled, MAX_PLAYOUT_LIMIT, Refused, to_proxy};
 use crate::ntp::{Reference, RoundTrip};
 use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks, Percentiles};
@@ -360,7 +360,7 @@ impl Listener {
     fn finish(&mut self) {
         self.finished = true;
         if let Some(parity) = &mut self.parity {
-            parity.stop();
+            parity.sender.stop();
         }
     }
 
@@ -460,7 +460,7 @@ impl End for Listener {
         }
         let idle = self.last_received.map(|at| at + self.config.idle_timeout);
         let report = self.stream.as_ref().map(|stream| stream.report_at);
-        let parity = self.parity.as_ref().and_then(Parity::poll_timeout);
+        let parity = self.parity.as_ref().and_then(|parity| parity.sender.poll_timeout());
         [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle, parity]
             .into_iter()
             .flatten()
@@ -515,7 +515,7 @@ impl End for Listener {
     }
 
     fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        self.parity.as_mut()?.transmit(out)
+        to_proxy(&mut self.parity.as_mut()?.sender, out)
     }
 
     fn played(&self) -> u64 {

@@ -3,7 +3,7 @@
 mod config;
 mod store;
 
-use crate::end::{ConfigError, End, Handled, Refused};
+use crate::end::{ConfigError, End, Handled, Refused, to_proxy};
 use crate::ntp::{Reference, RoundTrip, low16, low32, ticks};
 use crate::report::{Ending, Quacks, TalkerPackets, TalkerReport};
 use crate::rtcp::{self, Item};
@@ -14,7 +14,7 @@ use config::Identity;
 pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config};
 use rtcp_types::SenderReport;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Assistance, Flow, Payload, Route, Sender};
+use sidekick_protocol::{Assistance, Flow, Payload, Sender};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -510,9 +510,7 @@ impl End for Talker {
     }
 
     fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
-        // The proxy's address is known, so no marker has to discover it along the path.
-        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
+        to_proxy(self.sidekick.as_mut()?, out)
     }
 }
 

@@ -54,8 +54,8 @@ const CAPACITY: usize = 1024;
 /// with the same number alike. The sum of the datagram distinguishes them.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    /// The sum of each whole datagram, and the content's sequence number in the media. A collision of
-    /// sums is worth no more than the datagram itself.
+    /// The sum of each whole datagram, and the content's sequence number in the media. A collision
+    /// of sums is worth no more than the datagram itself.
     seen: Vec<Option<(u64, u16)>>,
     /// Sequence numbers in the media.
     reported: Vec<Option<u16>>,

@@ -3,7 +3,7 @@
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Route, Sender, SenderConfig};
+use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Sender, SenderConfig};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -95,7 +95,7 @@ struct Gap {
 /// A listener's session with a proxy.
 #[derive(Debug)]
 pub(super) struct Parity {
-    sender: Sender,
+    pub(super) sender: Sender,
     wanted: Protect,
     /// The longest time between two repair symbols.
     between: Duration,
@@ -145,11 +145,6 @@ impl Parity {
             self.gaps.clear();
             self.sender.start(flow, now);
         }
-    }
-
-    /// Ends the session.
-    pub(super) fn stop(&mut self) {
-        self.sender.stop();
     }
 
     /// Handles a proxy's answer along the path. Returns whether the datagram is one.
@@ -252,19 +247,9 @@ impl Parity {
         gaps.remove(place).map(|gap| gap.places)
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.sender.poll_timeout()
-    }
-
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.sender.on_timeout(now);
         self.ask(now);
-    }
-
-    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        let transmit = self.sender.poll_transmit(out)?;
-        // The proxy's address is known, so no marker has to discover it along the path.
-        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
     }
 
     pub(super) fn report(&self) -> ParityReport {

@@ -142,7 +142,7 @@ mod tests {
         );
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("call.sdp");
-        std::fs::write(&path, made.description.to_sdp()).unwrap();
+        std::fs::write(&path, made.description.to_sdp(None)).unwrap();
         let read = plan(&["--sdp", path.to_str().unwrap()]).unwrap();
         assert_eq!(
             (read.listen, read.description),

@@ -56,7 +56,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut player = cli.wav.as_ref().map(player).transpose()?;
     description.destination = socket.address()?;
     if let Some(path) = &cli.write_sdp {
-        edge::write_description(path, &description)?;
+        edge::write_description(path, &description, None)?;
     }
     edge::print(&format!("ready: listening on {}\n", description.destination))?;
 

@@ -243,7 +243,7 @@ mod tests {
         let path = directory.path().join("call.sdp");
         let file = path.to_str().unwrap();
         let made = new(&[]).unwrap().description;
-        std::fs::write(&path, made.to_sdp()).unwrap();
+        std::fs::write(&path, made.to_sdp(None)).unwrap();
         assert_eq!(plan(&["--sdp", file]).unwrap().description, made);
         let elsewhere = plan(&["--sdp", file, "[::1]:7"]).unwrap().description.destination;
         assert_eq!(elsewhere, "[::1]:7".parse().unwrap());

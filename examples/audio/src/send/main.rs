@@ -81,7 +81,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Source> {
 }
 
 fn call(cli: &Cli, plan: &Plan) -> anyhow::Result<Call<Talker>> {
-    let mut description = plan.description.clone();
+    let description = &plan.description;
     let dest = description.destination;
     let media = Socket::connected(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
     let reinject = |sender| -> anyhow::Result<_> { Ok(Reinject { sender, seed: edge::random()? }) };
@@ -94,8 +94,7 @@ fn call(cli: &Cli, plan: &Plan) -> anyhow::Result<Call<Talker>> {
     };
     let talker = Talker::new(config, source(cli, plan)?, clock())?;
     if let Some(path) = &cli.write_sdp {
-        description.sources = Some(talker.sources());
-        edge::write_description(path, &description)?;
+        edge::write_description(path, description, Some(talker.sources()))?;
     }
     let proxy = plan.sender.as_ref().and_then(|sender| sender.proxy);
     Call::new("audio-send", talker, media, Some(dest), proxy)

@@ -20,8 +20,6 @@ pub struct Description {
     pub session: Session,
     /// The receiver's address for RTP and RTCP.
     pub destination: SocketAddr,
-    /// The talker's SSRCs, if the talker writes the description. A reader does not need them.
-    pub sources: Option<Sources>,
     /// The interval between packets.
     pub interval: Duration,
 }
@@ -30,12 +28,12 @@ impl Description {
     /// A call to this destination, with a packet every 20 ms.
     #[must_use]
     pub fn new(session: Session, destination: SocketAddr) -> Self {
-        Self { session, destination, sources: None, interval: Duration::from_millis(20) }
+        Self { session, destination, interval: Duration::from_millis(20) }
     }
 
-    /// The description as the text of a file.
+    /// The description as the text of a file, with the talker's SSRCs if the talker writes it.
     #[must_use]
-    pub fn to_sdp(&self) -> String {
+    pub fn to_sdp(&self, sources: Option<Sources>) -> String {
         let Session { key, lifetime, payload_type: pt, rtx_payload_type: rtx, encoding } =
             &self.session;
         let formats = rtx.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
@@ -69,14 +67,14 @@ impl Description {
                 "crypto",
                 format!("1 {SUITE} inline:{}{lifetime}", key.to_inline()),
             );
-        if let Some(Sources { media: ssrc, rtx }) = self.sources {
+        if let Some(Sources { media: ssrc, rtx }) = sources {
             media = media
                 .attribute_with_value("ssrc-group", format!("FID {ssrc} {rtx}"))
                 .attribute_with_value("ssrc", format!("{ssrc} cname:{}", cname(ssrc)))
                 .attribute_with_value("ssrc", format!("{rtx} cname:{}", cname(ssrc)));
         }
         let ip = self.destination.ip();
-        let origin = Origin::with_ip_addr(self.sources.map_or(0, |s| s.media), 0, ip);
+        let origin = Origin::with_ip_addr(sources.map_or(0, |s| s.media), 0, ip);
         let session = sdp_types::Session::builder(origin, "audio")
             .connection(ip)
             .time(Time::new(0, 0))
@@ -130,7 +128,6 @@ impl Description {
         Ok(Self {
             session,
             destination: SocketAddr::new(address, media.port),
-            sources: None,
             interval: Duration::from_millis(ptime.unwrap_or(20)),
         })
     }
@@ -226,7 +223,7 @@ mod tests {
     }
 
     fn read_back(description: &Description) -> Description {
-        Description::from_sdp(description.to_sdp().as_bytes()).unwrap()
+        Description::from_sdp(description.to_sdp(None).as_bytes()).unwrap()
     }
 
     #[test]
@@ -242,10 +239,9 @@ mod tests {
         for description in [ours.clone(), others, used_up] {
             assert_eq!(read_back(&description), description);
         }
-        let sources = Some(Sources { media: 0x0102_0304, rtx: u32::MAX });
-        let named = Description { sources, ..ours.clone() };
-        assert!(named.to_sdp().contains("a=ssrc-group:FID 16909060 4294967295\r\n"));
-        assert_eq!(read_back(&named), ours);
+        let named = ours.to_sdp(Some(Sources { media: 0x0102_0304, rtx: u32::MAX }));
+        assert!(named.contains("a=ssrc-group:FID 16909060 4294967295\r\n"));
+        assert_eq!(Description::from_sdp(named.as_bytes()).unwrap(), ours);
     }
 
     #[test]
@@ -259,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_error_names_what_is_missing() {
-        let good = description(Encoding::Opus).to_sdp();
+        let good = description(Encoding::Opus).to_sdp(None);
         for (from, to, wanted) in [
             ("RTP/SAVPF", "RTP/AVP", "no audio over SRTP"),
             ("c=IN IP4 192.0.2.7", "c=IN IP4 upload.example", "no address"),
@@ -309,7 +305,7 @@ mod tests {
         #[test]
         fn any_text_is_read(line in "[a-z]=.{0,60}", at in 0..20_usize, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Description::from_sdp(&bytes);
-            let good = description(Encoding::Opus).to_sdp();
+            let good = description(Encoding::Opus).to_sdp(None);
             let mut lines: Vec<_> = good.lines().map(str::to_owned).collect();
             let at = at.min(lines.len() - 1);
             lines[at] = line;

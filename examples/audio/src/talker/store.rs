@@ -122,7 +122,8 @@ impl Store {
         cause: Cause,
         now: Instant,
     ) -> Option<Transmission> {
-        let kept = Self::kept(&mut self.kept, self.first, index)?;
+        let at = self.at(index)?;
+        let kept = self.kept.get_mut(at)?;
         let attempt = kept.attempt.checked_add(1)?;
         let by_quack = cause == Cause::Quack;
         let too_late = now.saturating_duration_since(kept.sent) > MAX_AGE;
@@ -138,11 +139,12 @@ impl Store {
     }
 
     pub(super) fn get(&mut self, index: u32) -> Option<&mut Kept> {
-        Self::kept(&mut self.kept, self.first, index)
+        let at = self.at(index)?;
+        self.kept.get_mut(at)
     }
 
-    fn kept(kept: &mut VecDeque<Kept>, first: u32, index: u32) -> Option<&mut Kept> {
-        kept.get_mut(usize::try_from(index.checked_sub(first)?).ok()?)
+    fn at(&self, index: u32) -> Option<usize> {
+        usize::try_from(index.checked_sub(self.first)?).ok()
     }
 }
 
