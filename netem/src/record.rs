@@ -2,6 +2,7 @@
 
 use std::ops::Add;
 
+pub use audio::report::{Percentiles, Quacks};
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathCounters;
@@ -45,38 +46,6 @@ pub struct Packets {
     /// How often the data sender's probe timeout expired. `None` with real programs, which do not
     /// report it. Also `None` for calls, which have no such timeout.
     pub probe_timeouts: Option<u64>,
-}
-
-/// The quACKs of the proxy, and the polls of the sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Quacks {
-    /// quACKs that arrived.
-    pub received: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// quACKs with more missing packets than their threshold.
-    pub undecodable: u64,
-    /// Epochs that began.
-    pub epochs: u64,
-    /// POLLs that the sender sent.
-    pub polls: u64,
-}
-
-/// Percentiles of the time that packets or messages waited, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Percentiles {
-    /// Median.
-    pub p50: f64,
-    /// 90th percentile.
-    pub p90: f64,
-    /// 95th percentile.
-    pub p95: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// 99.9th percentile.
-    pub p999: f64,
-    /// The longest.
-    pub max: f64,
 }
 
 /// The additional figures of an audio flow.

@@ -1,6 +1,7 @@
 //! The programs' access to the system: clock, randomness, signals, sockets, files and terminal.
 
-use crate::session::Description;
+use crate::end::{End, Handled};
+use crate::session::{Description, Sources};
 use anyhow::{Context as _, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
@@ -8,11 +9,11 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::is_network_error;
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, is_network_error};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -87,12 +88,26 @@ pub fn resolve(name: &str) -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-/// The address of a proxy: `HOST` or `HOST:PORT`. An IPv6 address has colons, with or without
-/// brackets.
+/// The address of the proxy that `--sidekick` needs: of `proxy`, `HOST` or `HOST:PORT`. `used` is
+/// whether it names `mode`.
 ///
 /// # Errors
-/// As [`resolve`].
-pub fn proxy_address(proxy: &str) -> anyhow::Result<SocketAddr> {
+/// One option without the other, or as [`resolve`].
+pub fn proxy(mode: &str, used: bool, proxy: Option<&str>) -> anyhow::Result<Option<SocketAddr>> {
+    match (used, proxy) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => bail!(
+            "--proxy has no effect without --sidekick: add --sidekick {mode}, or leave it out"
+        ),
+        (true, None) => bail!(
+            "--sidekick {mode} needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
+        ),
+        (true, Some(proxy)) => proxy_address(proxy).map(Some),
+    }
+}
+
+/// An IPv6 address has colons, with or without brackets.
+fn proxy_address(proxy: &str) -> anyhow::Result<SocketAddr> {
     let port = sidekick_protocol::DEFAULT_PORT;
     let bare = proxy.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(proxy);
     match bare.parse::<IpAddr>() {
@@ -140,12 +155,16 @@ pub fn read_description(path: &Path) -> anyhow::Result<Description> {
         .with_context(|| format!("cannot use the session description {name}"))
 }
 
-/// Writes a session description.
+/// Writes a session description, with the talker's SSRCs if the talker writes it.
 ///
 /// # Errors
 /// The system's.
-pub fn write_description(path: &Path, description: &Description) -> anyhow::Result<()> {
-    let written = write_secret(path, &description.to_sdp());
+pub fn write_description(
+    path: &Path,
+    description: &Description,
+    sources: Option<Sources>,
+) -> anyhow::Result<()> {
+    let written = write_secret(path, &description.to_sdp(sources));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -165,16 +184,13 @@ fn write_secret(path: &Path, text: &str) -> io::Result<()> {
 
 /// A status line in a terminal; nothing if standard error is not a terminal.
 #[derive(Debug)]
-pub struct Status {
+struct Status {
     bar: ProgressBar,
     next: Option<Instant>,
 }
 
 impl Status {
-    /// A status line on standard error.
-    #[must_use]
-    #[allow(clippy::new_without_default, reason = "it is not a value, but a place on the terminal")]
-    pub fn new() -> Self {
+    fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
             bar.set_style(style);
@@ -183,7 +199,7 @@ impl Status {
     }
 
     /// Shows `text`, at most once per interval.
-    pub fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
+    fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
         if !self.bar.is_hidden() && self.next.is_none_or(|next| next <= now) {
             self.next = Some(now + STATUS_INTERVAL);
             self.bar.set_message(text());
@@ -192,7 +208,7 @@ impl Status {
     }
 
     /// Removes the line.
-    pub fn clear(&self) {
+    fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
@@ -215,30 +231,8 @@ impl Interrupts {
     }
 
     /// Whether one arrived since the last call.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn pending(&self) -> io::Result<bool> {
+    fn pending(&self) -> io::Result<bool> {
         Ok(self.0.read_signal()?.is_some())
-    }
-}
-
-impl AsFd for Interrupts {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Waits until one of `sources` is readable, or until `deadline`.
-///
-/// # Errors
-/// The system's.
-pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
-    let mut polled: Vec<_> = sources.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(clock()));
-    match ppoll(&mut polled, timeout.map(TimeSpec::from), None) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -246,8 +240,7 @@ pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result
 /// anyone can forge them.
 #[derive(Debug)]
 pub struct Socket {
-    /// The socket.
-    pub udp: UdpSocket,
+    udp: UdpSocket,
     errors: u64,
 }
 
@@ -260,6 +253,14 @@ impl Socket {
         let udp = UdpSocket::bind(own)?;
         udp.set_nonblocking(true)?;
         Ok(Self { udp, errors: 0 })
+    }
+
+    /// Its local address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        self.udp.local_addr().context("cannot read the socket's local address")
     }
 
     /// A socket at the local address `own` that is connected to `peer`.
@@ -275,18 +276,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The number of errors that the network reported. They come from a host without a listener, or
-    /// from anyone who forges ICMP.
-    #[must_use]
-    pub fn errors(&self) -> u64 {
-        self.errors
-    }
-
-    /// Reads the waiting datagrams, up to a batch. [`wait`] returns at once if there are more.
-    ///
-    /// # Errors
-    /// The system's, if the socket is unusable.
-    pub fn receive(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
+    /// Reads the waiting datagrams, up to a batch. Polling returns at once if there are more.
+    fn receive(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
         let mut buffer = [0; RECEIVE_LEN];
         for _ in 0..BATCH {
             match self.udp.recv_from(&mut buffer) {
@@ -298,30 +289,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends to the connected peer. A datagram that the network rejects is lost.
-    ///
-    /// # Errors
-    /// The system's, if the socket is unusable.
-    pub fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
-        self.attempt(|udp| udp.send(datagram))
-    }
-
-    /// As [`Socket::send`], to `peer`.
-    ///
-    /// # Errors
-    /// As of [`Socket::send`].
-    pub fn send_to(&mut self, datagram: &[u8], peer: SocketAddr) -> io::Result<()> {
-        self.attempt(|udp| udp.send_to(datagram, peer))
-    }
-
     /// Sends, and retries once if the network reports an error. The error is about an earlier
-    /// datagram, and this one was not sent.
-    fn attempt(&mut self, send: impl Fn(&UdpSocket) -> io::Result<usize>) -> io::Result<()> {
-        match send(&self.udp) {
-            Err(error) if is_network_error(&error) => self.errors += 1,
-            outcome => return outcome.map(drop).or_else(|error| self.note(error)),
-        }
-        send(&self.udp).map(drop).or_else(|error| self.note(error))
+    /// datagram, and this one was not sent. A datagram that the network rejects is lost.
+    fn send_to(&mut self, datagram: &[u8], peer: SocketAddr) -> io::Result<()> {
+        let sent = match self.udp.send_to(datagram, peer) {
+            Err(error) if is_network_error(&error) => {
+                self.errors += 1;
+                self.udp.send_to(datagram, peer)
+            }
+            sent => sent,
+        };
+        sent.map(drop).or_else(|error| self.note(error))
     }
 
     /// Ignores what the network reports, and temporary errors.
@@ -337,9 +315,135 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.udp.as_fd()
+/// An end of a call with its sockets.
+#[derive(Debug)]
+pub struct Call<E> {
+    /// The end.
+    pub end: E,
+    media: Socket,
+    /// The local address of `media`.
+    own: SocketAddr,
+    /// The other end's address, once known.
+    peer: Option<SocketAddr>,
+    /// The socket to the proxy; `None` if there is none, or no route to it.
+    adjacent: Option<Socket>,
+}
+
+impl<E: End> Call<E> {
+    /// A call of the program with this name. Without a route to `proxy`, it prints a message, and
+    /// the call continues without the proxy.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(
+        program: &str,
+        end: E,
+        media: Socket,
+        peer: Option<SocketAddr>,
+        proxy: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
+        let own = media.address()?;
+        // The proxy assumes that the stream has the address of the adjacent socket.
+        let adjacent = proxy.map(|proxy| Socket::connected(SocketAddr::new(own.ip(), 0), proxy));
+        if let Some(Err(error)) = &adjacent {
+            eprintln!("{program}: {error:#}; the call continues without the proxy");
+        }
+        let mut call = Self { end, media, own, peer, adjacent: adjacent.and_then(Result::ok) };
+        if let Some(peer) = peer {
+            call.end.follow(Flow { source: own, destination: peer }, clock());
+        }
+        Ok(call)
+    }
+
+    /// Runs until the stream is over. The first interrupt stops this end's part, a second one the
+    /// call. `each` runs after each step, and `line` makes the status line. Returns whether there
+    /// was an interrupt.
+    ///
+    /// # Errors
+    /// The system's, or that of `each`.
+    pub fn run(
+        &mut self,
+        interrupts: &Interrupts,
+        mut each: impl FnMut(&mut E) -> anyhow::Result<()>,
+        line: impl Fn(&E) -> String,
+    ) -> anyhow::Result<bool> {
+        let mut status = Status::new();
+        let mut interrupted = false;
+        loop {
+            self.receive()?;
+            self.end.on_timeout(clock());
+            if interrupts.pending().context("cannot wait for Ctrl-C")? {
+                if std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                self.end.stop(clock());
+                self.end.on_timeout(clock());
+            }
+            self.transmit()?;
+            each(&mut self.end)?;
+            if self.end.is_finished() {
+                break;
+            }
+            status.show(clock(), || line(&self.end));
+            self.wait(interrupts).context("cannot wait for datagrams")?;
+        }
+        status.clear();
+        Ok(interrupted)
+    }
+
+    /// The number of errors that the network reported. They come from a host without a listener, or
+    /// from anyone who forges ICMP.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.media.errors + self.adjacent.as_ref().map_or(0, |adjacent| adjacent.errors)
+    }
+
+    fn receive(&mut self) -> anyhow::Result<()> {
+        let Self { end, media, own, peer, adjacent } = self;
+        // No error of an end requires an action.
+        let handled = media.receive(|datagram, from| {
+            let now = clock();
+            if end.handle_input(datagram, now) == Ok(Handled::New) {
+                *peer = Some(from);
+                end.follow(Flow { source: *own, destination: from }, now);
+            }
+        });
+        handled.context("cannot receive")?;
+        let Some(adjacent) = adjacent else { return Ok(()) };
+        let handled = adjacent.receive(|datagram, from| {
+            let _ = end.handle_proxy(from, datagram, clock());
+        });
+        handled.context("cannot receive from the proxy")
+    }
+
+    fn transmit(&mut self) -> anyhow::Result<()> {
+        let mut datagram = Vec::new();
+        while self.end.poll_transmit(&mut datagram, clock()) {
+            let Some(peer) = self.peer else { continue };
+            let sent = self.media.send_to(&datagram, peer);
+            sent.with_context(|| format!("cannot send to {peer}"))?;
+        }
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some((proxy, len)) = self.end.transmit_to_proxy(&mut message) {
+            if let Some(adjacent) = &mut self.adjacent {
+                let sent = adjacent.send_to(message.get(..len).unwrap_or_default(), proxy);
+                sent.context("cannot send to the proxy")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a socket is readable, an interrupt arrives, or a timer is due.
+    fn wait(&self, interrupts: &Interrupts) -> io::Result<()> {
+        let sockets = [Some(&self.media), self.adjacent.as_ref()].into_iter().flatten();
+        let sources = sockets.map(|socket| socket.udp.as_fd()).chain([interrupts.0.as_fd()]);
+        let mut polled: Vec<_> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let deadline = self.end.poll_timeout();
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(clock()));
+        match ppoll(&mut polled, timeout.map(TimeSpec::from), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

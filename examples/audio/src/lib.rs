@@ -17,7 +17,8 @@
 //! | module | contents |
 //! |---|---|
 //! | [`session`] | what both ends agree on: a session description (SDP) |
-//! | [`rtp`], [`rtcp`], [`srtp`] | the packets, and their protection |
+//! | [`end`] | how a program drives either end, and their errors |
+//! | [`rtp`], `rtcp`, [`srtp`] | the packets, and their protection |
 //! | [`source`], [`player`] | Opus of a tone or a WAV file, or random bytes; and the WAV file of the receiver |
 //! | [`talker`] | the sending end: schedule, retransmissions, Sidekick |
 //! | [`listener`] | the receiving end: de-jitter buffer, NACKs, reports, parity |
@@ -33,14 +34,14 @@
 //! because it cannot infer the upper bits of later sequence numbers (RFC 3711, section 3.3.1).
 //!
 //! ```
-//! use audio::{Listener, ListenerConfig, Talker, TalkerConfig};
-//! use audio::source::RandomBytes;
+//! use audio::{End as _, Listener, ListenerConfig, Talker, TalkerConfig};
+//! use audio::source::random_bytes;
 //! # #[allow(clippy::disallowed_methods)]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut now = std::time::Instant::now();
 //! let config = TalkerConfig { packets: 50, ..TalkerConfig::of_simulation(1) };
 //! let mut listener = Listener::new(ListenerConfig::default(), config.session.clone())?;
-//! let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now)?;
+//! let mut talker = Talker::new(config, random_bytes(1, 240), now)?;
 //! let mut datagram = Vec::new();
 //! while !talker.is_finished() {
 //!     talker.on_timeout(now);
@@ -62,6 +63,7 @@
 
 #[cfg(feature = "programs")]
 pub mod edge;
+pub mod end;
 pub mod hgrm;
 pub mod listener;
 mod ntp;
@@ -69,13 +71,16 @@ mod ntp;
 pub mod player;
 pub mod quality;
 pub mod report;
-pub mod rtcp;
+mod rtcp;
 pub mod rtp;
 pub mod session;
 pub mod source;
 pub mod srtp;
 pub mod talker;
+#[cfg(test)]
+mod testing;
 
+pub use end::{End, Handled};
 pub use listener::{Listener, ListenerConfig};
 pub use report::{ListenerReport, TalkerReport};
 pub use session::Session;

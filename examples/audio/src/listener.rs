@@ -1,32 +1,27 @@
 //! The receiving end: plays packets in order, and requests those that are missing.
 
-mod config;
 mod dejitter;
-mod error;
 mod numbers;
 mod parity;
 mod reception;
-mod repeats;
 
-use crate::ntp::{NtpClock, RoundTrip, middle};
+use crate::end::{ConfigError, End, Handled, MAX_PLAYOUT_LIMIT, Refused, to_proxy};
+use crate::ntp::{Reference, RoundTrip};
 use crate::quality::{self, Quality};
-use crate::report::{ListenerPackets, ListenerReport, Nacks};
+use crate::report::{ListenerPackets, ListenerReport, Nacks, Percentiles};
 use crate::rtcp::{self, Item, MAX_NAMED};
 use crate::rtp::{self, Header};
 use crate::session::{Encoding, Session};
-use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
-pub use config::ListenerConfig;
+use crate::srtp::{Protector, Unprotector, is_rtcp, rtcp_source};
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
-pub use error::{ConfigError, HandleError};
 use hdrhistogram::Histogram;
-use numbers::{LOOKBACK, Numbers};
+use numbers::{LOOKBACK, Numbers, Repeats};
 use parity::Parity;
 pub use parity::{Protected, sender_config};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use reception::Statistics;
-use repeats::Repeats;
 use sidekick_protocol::Flow;
 use sidekick_protocol::sender::HandleError as ProxyError;
 use std::collections::VecDeque;
@@ -42,16 +37,47 @@ const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// repeated while it is needed.
 const MAX_WAITING: usize = 128;
 
-/// The result of a datagram that SRTP accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handled {
-    /// It is new: its source is the talker's address.
-    New,
-    /// It is a proxy's, which answers along the path.
-    Proxy,
-    /// It repeats an earlier one, byte for byte. Anyone on the path can do that, so its source may
-    /// not be the talker's.
-    Repeated,
+/// A listener's limits, and whether it plays.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// How long a missing packet delays later ones before it is skipped, 1 ms to 60 s. The default
+    /// is 1 s.
+    pub playout_limit: Duration,
+    /// The silence after which the stream is over. The default is 10 s.
+    pub idle_timeout: Duration,
+    /// Whether the caller plays what [`crate::Listener::next_frame`] returns. Otherwise contents
+    /// are dropped. The default is false.
+    pub plays: bool,
+    /// Determines the SSRC. Must be random, except in a simulation that repeats itself.
+    pub identity: [u8; 32],
+    /// Parity from a proxy near the listener. The default is none.
+    pub protected: Option<Protected>,
+}
+
+impl Default for ListenerConfig {
+    fn default() -> Self {
+        Self {
+            playout_limit: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(10),
+            plays: false,
+            identity: [1; 32],
+            protected: None,
+        }
+    }
+}
+
+impl ListenerConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT;
+        if !range.contains(&self.playout_limit) {
+            return Err(ConfigError::PlayoutLimit);
+        }
+        let wrong = |protected: &Protected| !(protected.share > 0.0 && protected.share <= 1.0);
+        if self.protected.as_ref().is_some_and(wrong) {
+            return Err(ConfigError::Share);
+        }
+        Ok(())
+    }
 }
 
 /// A talker's stream, once a packet of its media arrived.
@@ -62,22 +88,10 @@ struct Stream {
     numbers: Numbers,
     /// The place of the stream's first packet, once known.
     first: Option<u32>,
-    clock: NtpClock,
     report_at: Instant,
 }
 
 /// The receiving end of a stream: of the first whose packet arrives.
-///
-/// # Order of calls
-/// Call [`handle_input`](Self::handle_input) for each datagram, and
-/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After both, send what
-/// [`poll_transmit`](Self::poll_transmit) returns to the source of the last datagram that was
-/// [`Handled::New`], and play what [`next_frame`](Self::next_frame) returns. Continue until
-/// [`is_finished`](Self::is_finished).
-///
-/// With [`ListenerConfig::protected`], call [`follow`](Self::follow) with the flow from the
-/// listener to that source, and [`handle_proxy`](Self::handle_proxy) for each datagram of the
-/// adjacent socket. Send what [`transmit_to_proxy`](Self::transmit_to_proxy) returns, too.
 #[derive(Debug)]
 pub struct Listener {
     config: ListenerConfig,
@@ -113,13 +127,13 @@ impl Listener {
         Ok(Self {
             ssrc: ChaCha8Rng::from_seed(config.identity).next_u32(),
             protector: Protector::new(&session)?,
-            unprotector: Unprotector::new(&session.key)?,
+            unprotector: Unprotector::new(&session.key),
             session,
             stream: None,
             dejitter: Dejitter::new(config.playout_limit, config.plays).map_err(histogram)?,
             statistics: Statistics::new().map_err(histogram)?,
             repeats: Repeats::new(),
-            rtt: RoundTrip::new(config.initial_rtt),
+            rtt: RoundTrip::default(),
             last_received: None,
             ended: None,
             finished: false,
@@ -130,52 +144,6 @@ impl Listener {
             rebuilt: Vec::new(),
             config,
         })
-    }
-
-    /// Handles a datagram.
-    ///
-    /// # Errors
-    /// [`HandleError`] states why it changed only a counter. No error requires an action.
-    pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
-        if let Some(parity) = &mut self.parity {
-            if parity.takes_answer(datagram, now) {
-                return Ok(Handled::Proxy);
-            }
-            parity.on_arrival(datagram, now);
-        }
-        let handled = self.take(datagram, now);
-        self.take_rebuilt(now);
-        self.on_timeout(now);
-        handled
-    }
-
-    /// Requests parity for the flow from the listener to the talker, if it is configured. The proxy
-    /// must see the flow's source port; the source address may be unspecified. The same flow again
-    /// changes nothing.
-    pub fn follow(&mut self, flow: Flow, now: Instant) {
-        if let Some(parity) = self.parity.as_mut().filter(|_| !self.finished) {
-            parity.follow(flow, now);
-        }
-    }
-
-    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
-    ///
-    /// # Errors
-    /// As [`sidekick_protocol::Sender::handle_input`]. No error requires an action.
-    pub fn handle_proxy(
-        &mut self,
-        from: SocketAddr,
-        datagram: &[u8],
-        now: Instant,
-    ) -> Result<(), ProxyError> {
-        let Some(parity) = &mut self.parity else { return Ok(()) };
-        let handled = parity.handle_proxy(from, datagram, now);
-        self.take_rebuilt(now);
-        while let Some(places) = self.parity.as_mut().and_then(|parity| parity.next_hopeless(now)) {
-            self.dejitter.hurry(places, now);
-        }
-        self.on_timeout(now);
-        handled
     }
 
     /// Handles what parity rebuilt as if it had arrived.
@@ -189,7 +157,7 @@ impl Listener {
     }
 
     /// Handles a datagram that arrived or was rebuilt.
-    fn take(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+    fn take(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
         let patience = self.parity.as_ref().map(|parity| parity.patience(now));
         self.dejitter.patience = patience.unwrap_or_default();
         // Each missing packet needs a repair symbol. With many, a NACK is sooner.
@@ -205,8 +173,7 @@ impl Listener {
             Ok(Handled::Repeated | Handled::Proxy) => {}
             Err(error) => {
                 self.packets.rejected += 1;
-                self.packets.forged +=
-                    u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
+                self.packets.forged += u64::from(*error == Refused::Forged);
             }
         }
         // A refused datagram may come from anyone. If it passed no proxy, no list names it. Then no
@@ -217,7 +184,7 @@ impl Listener {
         handled
     }
 
-    fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+    fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
         let header = rtp::header(datagram).ok_or(Refused::Malformed)?;
         let again = Some(header.payload_type) == self.session.rtx_payload_type;
         let known = match (&self.stream, again) {
@@ -229,13 +196,13 @@ impl Listener {
             (None, again) => !again,
         };
         if !known || !(again || header.payload_type == self.session.payload_type) {
-            return Err(HandleError::OtherStream);
+            return Err(Refused::OtherStream);
         }
         let packet = match self.unprotector.rtp(datagram, header.ssrc) {
             Ok(packet) => packet,
             Err(refused) => return self.on_refused(datagram, &header, refused),
         };
-        let (_, content) = rtp::parse(&packet).ok_or(Refused::Malformed)?;
+        let content = rtp::content(&packet).ok_or(Refused::Malformed)?;
         let (sequence, content) = if again {
             rtp::original(content).ok_or(Refused::Malformed)?
         } else {
@@ -252,7 +219,7 @@ impl Listener {
         datagram: &[u8],
         header: &Header,
         refused: Refused,
-    ) -> Result<Handled, HandleError> {
+    ) -> Result<Handled, Refused> {
         let original = self.repeats.original(datagram, header.ssrc, header.sequence);
         match original {
             Some(original) if refused == Refused::Forged => {
@@ -261,7 +228,7 @@ impl Listener {
                 self.on_duplicate(original);
                 Ok(Handled::Repeated)
             }
-            _ => Err(refused.into()),
+            _ => Err(refused),
         }
     }
 
@@ -283,7 +250,7 @@ impl Listener {
         content: &[u8],
         again: bool,
         now: Instant,
-    ) -> Result<Handled, HandleError> {
+    ) -> Result<Handled, Refused> {
         let stream = self.stream.get_or_insert_with(|| {
             // The SSRC must differ from the talker's.
             self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
@@ -296,20 +263,19 @@ impl Listener {
                 rtx: None,
                 numbers: Numbers::new(header.sequence, place),
                 first: None,
-                clock: NtpClock::new(now),
                 report_at: now,
             }
         });
         if again {
             stream.rtx = Some(header.ssrc);
         }
-        let place = stream.numbers.place(header.sequence).ok_or(HandleError::Implausible)?;
+        let place = stream.numbers.place(header.sequence).ok_or(Refused::Implausible)?;
         if header.marker && stream.first.is_none() && place <= LOOKBACK {
             stream.first = Some(place);
             self.dejitter.begins_at(place, now);
         }
         match self.dejitter.arrive(place, content, now) {
-            Arrival::Implausible => return Err(HandleError::Implausible),
+            Arrival::Implausible => return Err(Refused::Implausible),
             Arrival::Accepted => {
                 self.repeats.begins(header.sequence);
                 self.statistics.arrived(header.timestamp, true, now);
@@ -328,22 +294,18 @@ impl Listener {
         Ok(Handled::New)
     }
 
-    fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+    fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
         let packet = self.unprotector.rtcp(datagram)?;
         let (source, items) = (rtcp_source(&packet), rtcp::parse(&packet)?);
         let mut packets = None;
         for item in items {
-            let Some(stream) = &mut self.stream else { return Err(HandleError::OtherStream) };
+            let Some(stream) = &self.stream else { return Err(Refused::OtherStream) };
             match item {
-                Item::Sender { ssrc, ntp, packets: sent } if ssrc == stream.media => {
-                    packets = Some(sent);
-                    self.statistics.sender_report = Some((middle(ntp), now));
+                Item::Clock { ssrc, ntp } if ssrc == stream.media => {
+                    self.statistics.sender_report = Some(Reference::new(ssrc, ntp, now));
                 }
-                Item::Held(held) if held.ssrc == self.ssrc => {
-                    if let Some(trip) = stream.clock.round_trip(held.last, held.delay, now) {
-                        self.rtt.sample(trip);
-                    }
-                }
+                Item::Sent { ssrc, packets: sent } if ssrc == stream.media => packets = Some(sent),
+                Item::Echo(echo) if echo.ssrc == self.ssrc => self.rtt.measure(&echo, now),
                 // Only the talker ends its stream.
                 Item::Bye { ssrc } if ssrc == stream.media && source == Some(ssrc) => {
                     self.on_bye(packets, now);
@@ -383,8 +345,8 @@ impl Listener {
             stream.numbers.extended(),
             now,
         );
-        let ntp = stream.clock.at(now);
-        self.queue(&rtcp::receiver_report(self.ssrc, &reception, ntp, leaves));
+        let clock = (!leaves).then(|| self.rtt.timestamp(now));
+        self.queue(&rtcp::receiver_report(self.ssrc, reception, clock));
     }
 
     fn queue(&mut self, packet: &[u8]) {
@@ -395,9 +357,101 @@ impl Listener {
         self.outgoing.push_back(datagram);
     }
 
-    /// When [`Listener::on_timeout`] is due.
+    fn finish(&mut self) {
+        self.finished = true;
+        if let Some(parity) = &mut self.parity {
+            parity.sender.stop();
+        }
+    }
+
+    /// Requests each missing packet that it did not request within the last round trip.
+    fn request_missing(&mut self, now: Instant) {
+        let Some(stream) = &self.stream else { return };
+        let (media, numbers) = (stream.media, stream.numbers);
+        let due = self.dejitter.take_due(now, now + self.rtt.patience());
+        let due: Vec<_> = due.into_iter().map(|place| numbers.sequence_of(place)).collect();
+        for named in due.chunks(MAX_NAMED) {
+            self.nacks.datagrams += 1;
+            self.nacks.packets += u64::try_from(named.len()).unwrap_or(0);
+            self.queue(&rtcp::nack(self.ssrc, media, named));
+        }
+    }
+
+    /// The next frame to play, if there is one, and [`ListenerConfig::plays`] is set.
+    pub fn next_frame(&mut self) -> Option<Frame> {
+        self.dejitter.frames.pop_front()
+    }
+
+    /// The de-jitter delays of the packets played, in microseconds.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn waits(&self) -> &Histogram<u64> {
+        &self.dejitter.waits_us
+    }
+
+    /// The report so far. It takes time in proportion to the call.
+    #[must_use]
+    pub fn report(&self) -> ListenerReport {
+        ListenerReport {
+            complete: self.dejitter.is_complete(),
+            played: self.dejitter.played,
+            late: self.dejitter.late,
+            dejitter_ms: Percentiles::of(self.waits()),
+            packets: self.packets,
+            nacks: self.nacks,
+            rtt_ms: self.rtt.smoothed_ms(),
+            quality: self.quality(),
+            concealed: None,
+            parity: self.parity.as_ref().map(Parity::report),
+            socket_errors: 0,
+        }
+    }
+
+    /// The estimated quality; `None` for random bytes.
+    fn quality(&self) -> Option<Quality> {
+        if self.session.encoding == Encoding::Random {
+            return None;
+        }
+        quality::best(&self.statistics.lateness_us, self.dejitter.late, self.rtt.smoothed?)
+    }
+}
+
+impl End for Listener {
+    fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
+        if let Some(parity) = &mut self.parity {
+            if parity.takes_answer(datagram, now) {
+                return Ok(Handled::Proxy);
+            }
+            parity.on_arrival(datagram, now);
+        }
+        let handled = self.take(datagram, now);
+        self.take_rebuilt(now);
+        self.on_timeout(now);
+        handled
+    }
+
+    fn follow(&mut self, flow: Flow, now: Instant) {
+        if let Some(parity) = self.parity.as_mut().filter(|_| !self.finished) {
+            parity.follow(flow, now);
+        }
+    }
+
+    fn handle_proxy(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), ProxyError> {
+        let Some(parity) = &mut self.parity else { return Ok(()) };
+        let handled = parity.handle_proxy(from, datagram, now);
+        self.take_rebuilt(now);
+        while let Some(places) = self.parity.as_mut().and_then(|parity| parity.next_hopeless(now)) {
+            self.dejitter.hurry(places, now);
+        }
+        self.on_timeout(now);
+        handled
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
         if self.finished {
             return None;
         }
@@ -406,30 +460,21 @@ impl Listener {
         }
         let idle = self.last_received.map(|at| at + self.config.idle_timeout);
         let report = self.stream.as_ref().map(|stream| stream.report_at);
-        let parity = self.parity.as_ref().and_then(Parity::poll_timeout);
+        let parity = self.parity.as_ref().and_then(|parity| parity.sender.poll_timeout());
         [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle, parity]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Leaves the call before its end, with one BYE that waits in [`Listener::poll_transmit`].
-    pub fn stop(&mut self, now: Instant) {
+    fn stop(&mut self, now: Instant) {
         if !self.finished && self.ended.is_none() {
             self.report_reception(true, now);
-            self.finish();
         }
+        self.finish();
     }
 
-    fn finish(&mut self) {
-        self.finished = true;
-        if let Some(parity) = &mut self.parity {
-            parity.stop();
-        }
-    }
-
-    /// Serves the timers that are due at `now`.
-    pub fn on_timeout(&mut self, now: Instant) {
+    fn on_timeout(&mut self, now: Instant) {
         if self.finished {
             return;
         }
@@ -460,22 +505,7 @@ impl Listener {
         self.request_missing(now);
     }
 
-    /// Requests each missing packet that it did not request within the last round trip.
-    fn request_missing(&mut self, now: Instant) {
-        let Some(stream) = &self.stream else { return };
-        let (media, numbers) = (stream.media, stream.numbers);
-        let due = self.dejitter.take_due(now, now + self.rtt.patience());
-        let due: Vec<_> = due.into_iter().map(|place| numbers.sequence_of(place)).collect();
-        for named in due.chunks(MAX_NAMED) {
-            self.nacks.datagrams += 1;
-            self.nacks.packets += u64::try_from(named.len()).unwrap_or(0);
-            self.queue(&rtcp::nack(self.ssrc, media, named));
-        }
-    }
-
-    /// Replaces the contents of `out` by the next datagram for the talker, which leaves at `now`.
-    /// False if there is none.
-    pub fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
+    fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         let Some(datagram) = self.outgoing.pop_front() else { return false };
         *out = datagram;
         if let Some(parity) = &mut self.parity {
@@ -484,60 +514,16 @@ impl Listener {
         true
     }
 
-    /// Writes the next datagram for the proxy to `out`, at least
-    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it
-    /// from the adjacent socket. `None` if there is none.
-    pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        self.parity.as_mut()?.transmit(out)
+    fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        to_proxy(&mut self.parity.as_mut()?.sender, out)
     }
 
-    /// The next frame to play, if there is one, and [`ListenerConfig::plays`] is set.
-    pub fn next_frame(&mut self) -> Option<Frame> {
-        self.dejitter.frames.pop_front()
-    }
-
-    /// Whether the stream is over: the talker stopped sending BYEs, or was silent for too long.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    /// The de-jitter delays of the packets played, in microseconds.
-    #[must_use]
-    pub fn waits(&self) -> &Histogram<u64> {
-        &self.dejitter.waits_us
-    }
-
-    /// The number of packets played so far.
-    #[must_use]
-    pub fn played(&self) -> u64 {
+    fn played(&self) -> u64 {
         self.dejitter.played
     }
 
-    /// The report so far. It takes time in proportion to the call.
-    #[must_use]
-    pub fn report(&self) -> ListenerReport {
-        ListenerReport {
-            complete: self.dejitter.is_complete(),
-            played: self.dejitter.played,
-            late: self.dejitter.late,
-            dejitter_ms: self.dejitter.latency(),
-            packets: self.packets,
-            nacks: self.nacks,
-            rtt_ms: self.rtt.smoothed.map(|rtt| rtt.as_secs_f64() * 1000.0),
-            quality: self.quality(),
-            concealed: None,
-            parity: self.parity.as_ref().map(Parity::report),
-            socket_errors: 0,
-        }
-    }
-
-    /// The estimated quality; `None` for random bytes.
-    fn quality(&self) -> Option<Quality> {
-        if self.session.encoding == Encoding::Random {
-            return None;
-        }
-        quality::best(&self.statistics.lateness_us, self.dejitter.late, self.rtt.smoothed?)
+    fn is_finished(&self) -> bool {
+        self.finished
     }
 }
 

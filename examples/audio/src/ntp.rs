@@ -1,48 +1,15 @@
 //! Timestamps of RTCP (RFC 3550, section 4), and the round-trip time that they measure.
 
+use crate::rtcp::Echo;
 use crate::session::CLOCK_RATE;
 use std::time::{Duration, Instant};
 
 /// The longest round-trip time; longer ones count as this.
 const MAX_RTT: Duration = Duration::from_secs(1);
+/// The assumed round-trip time until it is measured.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The clock's value at its origin. Zero would mean "none" in reports.
 const ORIGIN: Duration = Duration::from_secs(3600);
-
-/// A clock that counts from its origin. A sender without wall-clock time may use any clock that
-/// runs evenly (RFC 3550, section 6.4.1).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NtpClock(Instant);
-
-impl NtpClock {
-    pub(crate) fn new(origin: Instant) -> Self {
-        Self(origin)
-    }
-
-    /// The timestamp of `now`: seconds in the upper 32 bits, their fraction in the lower.
-    pub(crate) fn at(&self, now: Instant) -> u64 {
-        let since = now.saturating_duration_since(self.0) + ORIGIN;
-        let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
-        since.as_secs() << 32 | fraction
-    }
-
-    /// The round-trip time to a peer that held our timestamp `last` for `delay`, and whose answer
-    /// arrived `now`. Both are as in reports: LSR and DLSR, or LRR and DLRR. `None` if they are
-    /// impossible.
-    pub(crate) fn round_trip(&self, last: u32, delay: u32, now: Instant) -> Option<Duration> {
-        if last == 0 {
-            return None;
-        }
-        let units = middle(self.at(now)).wrapping_sub(last).wrapping_sub(delay);
-        // A negative time becomes nearly a day.
-        let trip = duration(units);
-        (trip <= Duration::from_secs(3600)).then(|| trip.min(MAX_RTT))
-    }
-}
-
-/// The middle 32 bits of a timestamp, to which reports refer, in units of 1/65536 s.
-pub(crate) fn middle(timestamp: u64) -> u32 {
-    low32(timestamp >> 16)
-}
 
 /// A duration in units of 1/65536 s.
 pub(crate) fn units(duration: Duration) -> u32 {
@@ -67,25 +34,63 @@ pub(crate) fn low16(number: u32) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-fn duration(units: u32) -> Duration {
-    Duration::from_nanos((u64::from(units) * 1_000_000_000) >> 16)
+/// Another participant's timestamp, to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reference {
+    ssrc: u32,
+    /// The middle 32 bits of the timestamp, in units of 1/65536 s.
+    middle: u32,
+    came: Instant,
 }
 
-/// A smoothed round-trip time (RFC 6298, section 2).
-#[derive(Clone, Copy, Debug)]
+impl Reference {
+    pub(crate) fn new(ssrc: u32, timestamp: u64, now: Instant) -> Self {
+        Self { ssrc, middle: low32(timestamp >> 16), came: now }
+    }
+
+    /// The answer that leaves at `now`.
+    pub(crate) fn echo(&self, now: Instant) -> Echo {
+        let delay = units(now.saturating_duration_since(self.came));
+        Echo { ssrc: self.ssrc, last: self.middle, delay }
+    }
+}
+
+/// A participant's clock, and the smoothed round-trip time that it measures (RFC 6298, section 2).
+///
+/// The clock counts from its first timestamp. A sender without wall-clock time may use any clock
+/// that runs evenly (RFC 3550, section 6.4.1).
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
-    initial: Duration,
+    began: Option<Instant>,
     pub(crate) smoothed: Option<Duration>,
     latest: Duration,
 }
 
 impl RoundTrip {
-    /// `initial` is the value until the first sample.
-    pub(crate) fn new(initial: Duration) -> Self {
-        Self { initial, smoothed: None, latest: Duration::ZERO }
+    /// The timestamp of `now`: seconds in the upper 32 bits, their fraction in the lower.
+    pub(crate) fn timestamp(&mut self, now: Instant) -> u64 {
+        let began = *self.began.get_or_insert(now);
+        let since = now.saturating_duration_since(began) + ORIGIN;
+        let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+        since.as_secs() << 32 | fraction
     }
 
-    pub(crate) fn sample(&mut self, sample: Duration) {
+    /// Measures the round-trip time by an answer to our timestamp that arrived `now`, unless it is
+    /// impossible.
+    pub(crate) fn measure(&mut self, echo: &Echo, now: Instant) {
+        if echo.last == 0 {
+            return;
+        }
+        let middle = low32(self.timestamp(now) >> 16);
+        let units = u64::from(middle.wrapping_sub(echo.last).wrapping_sub(echo.delay));
+        let trip = Duration::from_nanos((units * 1_000_000_000) >> 16);
+        // A negative time becomes nearly a day.
+        if trip <= Duration::from_secs(3600) {
+            self.sample(trip.min(MAX_RTT));
+        }
+    }
+
+    fn sample(&mut self, sample: Duration) {
         self.latest = sample;
         self.smoothed =
             Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
@@ -93,7 +98,7 @@ impl RoundTrip {
 
     /// The larger of the smoothed and the latest value.
     pub(crate) fn current(&self) -> Duration {
-        self.smoothed.map_or(self.initial, |smoothed| smoothed.max(self.latest))
+        self.smoothed.map_or(INITIAL_RTT, |smoothed| smoothed.max(self.latest))
     }
 
     /// How long to wait for a requested packet: 9/8 of the round-trip time (kTimeThreshold of RFC
@@ -101,50 +106,54 @@ impl RoundTrip {
     pub(crate) fn patience(&self) -> Duration {
         (self.current() * 9 / 8).max(Duration::from_millis(1))
     }
+
+    /// The smoothed value in milliseconds, for reports.
+    pub(crate) fn smoothed_ms(&self) -> Option<f64> {
+        self.smoothed.map(|rtt| rtt.as_secs_f64() * 1000.0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use proptest::prelude::*;
 
-    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-    fn start() -> Instant {
-        Instant::now()
+    fn start() -> (RoundTrip, Instant) {
+        (RoundTrip::default(), testing::start())
     }
 
     proptest! {
         #[test]
         fn round_trips_come_out(begin in 0..100_000_000_u64, trip in 0..1000_u64, held in 0..3_000_u64) {
-            let origin = start();
-            let clock = NtpClock::new(origin);
+            let (mut rtt, origin) = start();
+            rtt.timestamp(origin);
             let ms = Duration::from_millis;
-            let last = middle(clock.at(origin + ms(begin)));
-            let now = origin + ms(begin + trip + held);
-            let found = clock.round_trip(last, units(ms(held)), now).unwrap();
+            let sent = rtt.timestamp(origin + ms(begin));
+            let arrives = origin + ms(begin + trip / 2);
+            let echo = Reference::new(7, sent, arrives).echo(arrives + ms(held));
+            rtt.measure(&echo, origin + ms(begin + trip + held));
+            let found = rtt.smoothed.unwrap();
             prop_assert!(found.abs_diff(ms(trip)) < Duration::from_micros(50), "{found:?}");
         }
     }
 
     #[test]
     fn impossible_round_trips_are_ignored() {
-        let origin = start();
-        let clock = NtpClock::new(origin);
-        let last = middle(clock.at(origin));
-        assert_eq!(clock.round_trip(0, 0, origin), None, "no report yet");
-        assert_eq!(
-            clock.round_trip(last, units(Duration::from_secs(1)), origin),
-            None,
-            "the peer held it for longer than it exists"
-        );
-        let long = clock.round_trip(last, 0, origin + Duration::from_secs(100));
-        assert_eq!(long, Some(MAX_RTT));
+        let (mut rtt, origin) = start();
+        let last = low32(rtt.timestamp(origin) >> 16);
+        // There was no report yet, or the peer held it for longer than it exists.
+        for (last, delay) in [(0, 0), (last, 1 << 16)] {
+            rtt.measure(&Echo { ssrc: 7, last, delay }, origin);
+            assert_eq!(rtt.smoothed, None, "{last} {delay}");
+        }
+        rtt.measure(&Echo { ssrc: 7, last, delay: 0 }, origin + Duration::from_secs(100));
+        assert_eq!(rtt.smoothed, Some(MAX_RTT));
     }
 
     #[test]
     fn one_long_round_trip_counts_at_once() {
-        let ms = Duration::from_millis;
-        let mut rtt = RoundTrip::new(ms(100));
+        let (ms, mut rtt) = (Duration::from_millis, start().0);
         assert_eq!((rtt.smoothed, rtt.current()), (None, ms(100)));
         rtt.sample(ms(40));
         assert_eq!((rtt.smoothed, rtt.patience()), (Some(ms(40)), ms(45)));

@@ -2,12 +2,12 @@
 
 use crate::listener::Frame;
 use crate::session::CLOCK_RATE;
+use anyhow::Context as _;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use opus::{Channels, Decoder};
 use std::fmt;
 use std::io::{Seek, Write};
 use std::time::Duration;
-use thiserror::Error;
 
 /// The samples in the longest packet of Opus: 120 ms (RFC 6716, section 2.1.4).
 const LONGEST: usize = 5760;
@@ -18,23 +18,9 @@ const LONGEST_GAP: u64 = 3000;
 
 /// The most bytes of sound in a WAV file, whose lengths have 32 bits.
 const MAX_BYTES: u64 = u32::MAX as u64 - 1024;
+const UNWRITABLE: &str = "the WAV file cannot be written";
 /// The samples between two updates of the header: 10 s, the most that a crash loses.
 const FLUSHED: usize = 10 * CLOCK_RATE as usize;
-
-/// Why a call cannot be played.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PlayError {
-    /// The file cannot be written.
-    #[error("the WAV file cannot be written: {0}")]
-    File(#[from] hound::Error),
-    /// The file has its greatest length. It is valid, and the rest is omitted.
-    #[error("the WAV file is as long as such a file can be, 12 hours")]
-    Full,
-    /// The codec fails.
-    #[error("the Opus decoder failed to start: {0}")]
-    Codec(#[from] opus::Error),
-}
 
 /// Decodes a listener's frames, and writes them with one channel of 16 bits at 48 kHz.
 pub struct Player<W: Write + Seek> {
@@ -43,8 +29,8 @@ pub struct Player<W: Write + Seek> {
     /// The samples in a packet.
     packet: usize,
     concealed: u64,
-    /// The bytes that still fit the file.
-    left: u64,
+    /// The bytes that still fit the file; `None` once it is full.
+    left: Option<u64>,
     unflushed: usize,
 }
 
@@ -58,8 +44,8 @@ impl<W: Write + Seek> Player<W> {
     /// A player that writes to `file`. `interval` is the length of a packet until one arrives.
     ///
     /// # Errors
-    /// [`PlayError`]
-    pub fn new(file: W, interval: Duration) -> Result<Self, PlayError> {
+    /// The file cannot be written, or the decoder fails to start.
+    pub fn new(file: W, interval: Duration) -> anyhow::Result<Self> {
         let spec = WavSpec {
             channels: 1,
             sample_rate: CLOCK_RATE,
@@ -70,11 +56,12 @@ impl<W: Write + Seek> Player<W> {
         let packet =
             usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
         Ok(Self {
-            decoder: Decoder::new(CLOCK_RATE, Channels::Mono)?,
-            writer: WavWriter::new(file, spec)?,
+            decoder: Decoder::new(CLOCK_RATE, Channels::Mono)
+                .context("the Opus decoder failed to start")?,
+            writer: WavWriter::new(file, spec).context(UNWRITABLE)?,
             packet: packet / 120 * 120,
             concealed: 0,
-            left: MAX_BYTES,
+            left: Some(MAX_BYTES),
             unflushed: 0,
         })
     }
@@ -82,8 +69,8 @@ impl<W: Write + Seek> Player<W> {
     /// Plays the next frame.
     ///
     /// # Errors
-    /// [`PlayError`] if the file cannot be written. After [`PlayError::Full`] it stays full.
-    pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
+    /// The file cannot be written.
+    pub fn play(&mut self, frame: &Frame) -> anyhow::Result<()> {
         match frame {
             Frame::Content(content) => self.decode(content),
             Frame::Lost(packets) => {
@@ -99,7 +86,7 @@ impl<W: Write + Seek> Player<W> {
         }
     }
 
-    fn decode(&mut self, content: &[u8]) -> Result<(), PlayError> {
+    fn decode(&mut self, content: &[u8]) -> anyhow::Result<()> {
         let mut samples = [0; LONGEST];
         // To the decoder, an empty packet means a loss.
         let decoded = if content.is_empty() {
@@ -117,7 +104,7 @@ impl<W: Write + Seek> Player<W> {
         }
     }
 
-    fn conceal(&mut self) -> Result<(), PlayError> {
+    fn conceal(&mut self) -> anyhow::Result<()> {
         self.concealed += 1;
         let mut samples = vec![0; self.packet];
         // If it fails, there is silence.
@@ -125,23 +112,28 @@ impl<W: Write + Seek> Player<W> {
         self.write(&samples)
     }
 
-    fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
+    fn write(&mut self, samples: &[i16]) -> anyhow::Result<()> {
         let bytes = 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX / 2);
-        let Some(left) = self.left.checked_sub(bytes) else {
-            // Nothing shorter may follow.
-            self.left = 0;
-            return Err(PlayError::Full);
-        };
-        self.left = left;
+        // Nothing shorter may follow what does not fit.
+        self.left = self.left.and_then(|left| left.checked_sub(bytes));
+        if self.is_full() {
+            return Ok(());
+        }
         for sample in samples {
-            self.writer.write_sample(*sample)?;
+            self.writer.write_sample(*sample).context(UNWRITABLE)?;
         }
         self.unflushed += samples.len();
         if self.unflushed >= FLUSHED {
             self.unflushed = 0;
-            self.writer.flush()?;
+            self.writer.flush().context(UNWRITABLE)?;
         }
         Ok(())
+    }
+
+    /// Whether the file has its greatest length, 12 hours. It is valid, and the rest is omitted.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.left.is_none()
     }
 
     /// The number of packets that were concealed.
@@ -153,16 +145,16 @@ impl<W: Write + Seek> Player<W> {
     /// Completes the file's header.
     ///
     /// # Errors
-    /// [`PlayError`] if the file cannot be written.
-    pub fn finish(self) -> Result<(), PlayError> {
-        Ok(self.writer.finalize()?)
+    /// The file cannot be written.
+    pub fn finish(self) -> anyhow::Result<()> {
+        self.writer.finalize().context(UNWRITABLE)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{OpusSource, Pcm as _, Source as _, Tone};
+    use crate::source::{opus, tone};
     use hound::WavReader;
     use std::io::Cursor;
 
@@ -183,12 +175,7 @@ mod tests {
     }
 
     fn packets(count: usize) -> Vec<Frame> {
-        let mut source = OpusSource::new(Box::new(Tone::new()), INTERVAL).unwrap();
-        let mut packet = Vec::new();
-        std::iter::repeat_with(|| source.next(&mut packet).then(|| Frame::Content(packet.clone())))
-            .take(count)
-            .flatten()
-            .collect()
+        opus(tone(), INTERVAL).unwrap().take(count).map(Frame::Content).collect()
     }
 
     /// The similarity of two sounds: 1 if they differ only in loudness.
@@ -199,8 +186,7 @@ mod tests {
 
     #[test]
     fn the_player_decodes_the_sound_and_conceals_a_lost_packet() {
-        let mut tone = vec![0.0; 250 * 960];
-        Tone::new().fill(&mut tone);
+        let tone: Vec<f32> = tone().take(250 * 960).collect();
         // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
         let delay = 312;
         let (whole, concealed) = played(&packets(250));
@@ -222,15 +208,14 @@ mod tests {
     fn a_full_file_is_valid_and_refuses_more() {
         let mut bytes = Cursor::new(Vec::new());
         let mut player = Player::new(&mut bytes, INTERVAL).unwrap();
-        player.left = 2 * (2 * 960 + 500);
-        let frames = packets(3);
-        assert!(player.play(&frames[0]).is_ok() && player.play(&frames[1]).is_ok());
-        assert!(matches!(player.play(&frames[2]), Err(PlayError::Full)));
+        player.left = Some(2 * (2 * 960 + 500));
+        for (frame, full) in packets(3).iter().zip([false, false, true]) {
+            player.play(frame).unwrap();
+            assert_eq!(player.is_full(), full);
+        }
+        // It would fit, but an earlier frame is missing.
         player.packet = 120;
-        assert!(
-            matches!(player.play(&Frame::Lost(1)), Err(PlayError::Full)),
-            "it fits, but an earlier frame is missing"
-        );
+        player.play(&Frame::Lost(1)).unwrap();
         player.finish().unwrap();
         assert_eq!(WavReader::new(Cursor::new(bytes.into_inner())).unwrap().len(), 2 * 960);
     }

@@ -1,6 +1,7 @@
 //! The reports of both ends. The programs print them as JSON objects, and the lab reads them.
 
 use crate::quality::Quality;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// The report of a [`crate::Talker`].
@@ -14,9 +15,8 @@ pub struct TalkerReport {
     pub bytes: u64,
     /// Whether the listener confirmed that the stream is complete.
     pub acknowledged: bool,
-    /// How the stream ended. The listener `confirmed` the end, `hung up` before it, or fell
-    /// `silent`; or the end was `unanswered`. `talking` while the stream continues.
-    pub ending: String,
+    /// How the stream ended.
+    pub ending: Ending,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
     /// A sentence about that help; `off` if none was requested.
@@ -33,6 +33,23 @@ pub struct TalkerReport {
     /// because anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
+}
+
+/// How a stream ended, for the talker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// It continues.
+    Talking,
+    /// The listener answered a BYE.
+    Confirmed,
+    /// The listener sent a BYE first.
+    #[serde(rename = "hung up")]
+    HungUp,
+    /// The listener stopped sending.
+    Silent,
+    /// No BYE was answered.
+    Unanswered,
 }
 
 /// Counts of media datagrams.
@@ -54,7 +71,7 @@ pub struct TalkerPackets {
     pub rejected: u64,
 }
 
-/// Counts of the proxy's reports.
+/// Counts of the proxy's reports, and of the sender's polls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quacks {
     /// quACKs that arrived.
@@ -78,8 +95,9 @@ pub struct ListenerReport {
     pub played: u64,
     /// Packets skipped, because they did not arrive within the playout limit.
     pub late: u64,
-    /// How long packets waited for earlier ones.
-    pub dejitter_ms: DejitterMs,
+    /// The de-jitter delay of the packets played: from a packet's arrival until every earlier one
+    /// arrived or was given up.
+    pub dejitter_ms: Percentiles,
     /// Counts of datagrams.
     pub packets: ListenerPackets,
     /// Counts of requests.
@@ -116,10 +134,9 @@ pub struct ParityReport {
     pub near_rtt_ms: Option<f64>,
 }
 
-/// The de-jitter delay of the packets played, in milliseconds: from a packet's arrival until
-/// every earlier one arrived or was given up.
+/// Percentiles of the time that packets or messages waited, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DejitterMs {
+pub struct Percentiles {
     /// The median.
     pub p50: f64,
     /// 90 % waited no longer.
@@ -132,6 +149,22 @@ pub struct DejitterMs {
     pub p999: f64,
     /// The longest wait.
     pub max: f64,
+}
+
+impl Percentiles {
+    /// Those of a distribution in microseconds.
+    #[must_use]
+    pub fn of(waits_us: &Histogram<u64>) -> Self {
+        let at = |quantile| waits_us.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: waits_us.max() as f64 / 1e3,
+        }
+    }
 }
 
 /// Counts of datagrams that arrived.

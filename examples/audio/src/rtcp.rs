@@ -4,107 +4,50 @@
 //! Reports are compound packets with a CNAME. NACKs and reports of duplicates are sent alone (RFC
 //! 5506), because they are smaller.
 
+use crate::end::Refused;
 use crate::session::cname;
 use rtcp_types::prelude::*;
 use rtcp_types::{
     Bye, Compound, DelaySinceLastReceiverReport, DelaySinceLastReceiverReportBlock, DuplicateRle,
-    Nack, Packet, ReceiverReferenceTime, ReceiverReport, ReportBlock, RleChunk, RtcpParseError,
-    Sdes, SdesChunk, SdesItem, SenderReport, TransportFeedback, Xr, XrBlock,
+    Nack, Packet, ReceiverReferenceTime, ReceiverReport, ReportBlock, ReportBlockBuilder, RleChunk,
+    RtcpParseError, Sdes, SdesChunk, SdesItem, SenderReportBuilder, TransportFeedback, Xr, XrBlock,
 };
-use thiserror::Error;
+use std::collections::BTreeSet;
 
 /// The most packets that a feedback packet names.
-pub const MAX_NAMED: usize = 64;
+pub(crate) const MAX_NAMED: usize = 64;
 /// The most sequence numbers that are read from a NACK or a report of duplicates.
 const MAX_READ: usize = 1024;
 
-/// Why bytes are not RTCP.
-#[derive(Debug, PartialEq, Eq, Error)]
-#[error("malformed RTCP: {0}")]
-pub struct RtcpError(#[from] RtcpParseError);
-
-/// The part of a participant's RTCP that a call uses.
+/// The part of a participant's RTCP that a call uses. SSRCs are of the participant that sent it, or
+/// whose packets or clock it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// A sender report (RFC 3550, section 6.4.1).
-    Sender {
-        /// The sender.
-        ssrc: u32,
-        /// Its clock.
-        ntp: u64,
-        /// The packets that it sent so far.
-        packets: u32,
-    },
-    /// A report block about a sender (RFC 3550, section 6.4.1).
-    Reception(Reception),
-    /// A receiver's clock (RFC 3611, section 4.4).
-    Reference {
-        /// The receiver.
-        ssrc: u32,
-        /// The time.
-        ntp: u64,
-    },
-    /// The answer to an [`Item::Reference`] (RFC 3611, section 4.5).
-    Held(Held),
-    /// A NACK: missing packets (RFC 4585, section 6.2.1).
-    Missing {
-        /// Their sender.
-        ssrc: u32,
-        /// Their sequence numbers.
-        sequences: Vec<u16>,
-    },
-    /// Packets that arrived more than once (RFC 3611, section 4.2).
-    Duplicates {
-        /// Their sender.
-        ssrc: u32,
-        /// Their sequence numbers.
-        sequences: Vec<u16>,
-    },
+pub(crate) enum Item {
+    /// A participant's clock: a sender's (RFC 3550, section 6.4.1) or a receiver's (RFC 3611,
+    /// section 4.4).
+    Clock { ssrc: u32, ntp: u64 },
+    /// The packets that a sender sent so far (RFC 3550, section 6.4.1).
+    Sent { ssrc: u32, packets: u32 },
+    /// The answer to a sender's or a receiver's clock.
+    Echo(Echo),
+    /// A NACK: the sequence numbers of missing packets (RFC 4585, section 6.2.1).
+    Missing { ssrc: u32, sequences: Vec<u16> },
+    /// The numbers of packets that arrived more than once (RFC 3611, section 4.2).
+    Duplicates { ssrc: u32, sequences: Vec<u16> },
     /// A participant leaves (RFC 3550, section 6.6).
-    Bye {
-        /// The participant.
-        ssrc: u32,
-    },
+    Bye { ssrc: u32 },
 }
 
-/// A report block about a sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reception {
-    /// The sender.
-    pub ssrc: u32,
-    /// The share of packets lost since the last report, in 256ths.
-    pub fraction_lost: u8,
-    /// The packets lost in total, 24 bits.
-    pub lost: u32,
-    /// The highest sequence number, with its rollovers in the upper 16 bits.
-    pub highest: u32,
-    /// Interarrival jitter in units of the media's clock.
-    pub jitter: u32,
-    /// The middle of the last sender report's timestamp, or 0.
-    pub last_report: u32,
-    /// The time since its arrival, in units of 1/65536 s.
-    pub delay: u32,
-}
-
-/// The answer to a receiver's clock.
+/// The answer to a participant's clock: LSR and DLSR (RFC 3550, section 6.4.1), or LRR and DLRR
+/// (RFC 3611, section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The receiver.
-    pub ssrc: u32,
-    /// The middle of its timestamp.
-    pub last: u32,
-    /// The time since its arrival, in units of 1/65536 s.
-    pub delay: u32,
-}
-
-/// The contents of a sender report.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SenderInfo {
+pub(crate) struct Echo {
+    /// The participant.
     pub(crate) ssrc: u32,
-    pub(crate) ntp: u64,
-    pub(crate) timestamp: u32,
-    pub(crate) packets: u32,
-    pub(crate) octets: u32,
+    /// The middle of its timestamp, or 0.
+    pub(crate) last: u32,
+    /// The time since its arrival, in units of 1/65536 s.
+    pub(crate) delay: u32,
 }
 
 fn written(packet: &impl RtcpPacketWriter) -> Vec<u8> {
@@ -119,21 +62,22 @@ fn name(ssrc: u32) -> rtcp_types::SdesBuilder<'static> {
     Sdes::builder().add_chunk(SdesChunk::builder(ssrc).add_item(item))
 }
 
-/// A sender report, with the answer to a receiver's clock, and a BYE of those that leave.
-pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[u32]) -> Vec<u8> {
-    let report = SenderReport::builder(sender.ssrc)
-        .ntp_timestamp(sender.ntp)
-        .rtp_timestamp(sender.timestamp)
-        .packet_count(sender.packets)
-        .octet_count(sender.octets);
-    let mut compound = Compound::builder().add_packet(report).add_packet(name(sender.ssrc));
-    if let Some(held) = held {
+/// The sender report of `ssrc`, with the answer to a receiver's clock, and a BYE of those that
+/// leave.
+pub(crate) fn sender_report(
+    ssrc: u32,
+    report: SenderReportBuilder,
+    answer: Option<Echo>,
+    leaving: &[u32],
+) -> Vec<u8> {
+    let mut compound = Compound::builder().add_packet(report).add_packet(name(ssrc));
+    if let Some(answer) = answer {
         let block = DelaySinceLastReceiverReportBlock::builder()
-            .ssrc(held.ssrc)
-            .last_receiver_report(held.last)
-            .delay_since_last_receiver_report_timestamp(held.delay);
+            .ssrc(answer.ssrc)
+            .last_receiver_report(answer.last)
+            .delay_since_last_receiver_report_timestamp(answer.delay);
         let answer = DelaySinceLastReceiverReport::builder().add_block(block);
-        compound = compound.add_packet(Xr::builder().sender_ssrc(sender.ssrc).add_block(answer));
+        compound = compound.add_packet(Xr::builder().sender_ssrc(ssrc).add_block(answer));
     }
     if !leaving.is_empty() {
         compound = compound
@@ -142,20 +86,13 @@ pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[
     written(&compound)
 }
 
-/// A receiver report with its clock, or with its BYE.
-pub(crate) fn receiver_report(ssrc: u32, reception: &Reception, ntp: u64, leaves: bool) -> Vec<u8> {
-    let block = ReportBlock::builder(reception.ssrc)
-        .fraction_lost(reception.fraction_lost)
-        .cumulative_lost(reception.lost)
-        .extended_sequence_number(reception.highest)
-        .interarrival_jitter(reception.jitter)
-        .last_sender_report_timestamp(reception.last_report)
-        .delay_since_last_sender_report_timestamp(reception.delay);
+/// A receiver report with its clock; or with its BYE, if there is none.
+pub(crate) fn receiver_report(ssrc: u32, block: ReportBlockBuilder, ntp: Option<u64>) -> Vec<u8> {
     let report = ReceiverReport::builder(ssrc).add_report_block(block);
     let compound = Compound::builder().add_packet(report).add_packet(name(ssrc));
-    if leaves {
+    let Some(ntp) = ntp else {
         return written(&compound.add_packet(Bye::builder().add_source(ssrc)));
-    }
+    };
     let clock = ReceiverReferenceTime::builder().ntp_timestamp(ntp);
     written(&compound.add_packet(Xr::builder().sender_ssrc(ssrc).add_block(clock)))
 }
@@ -178,22 +115,23 @@ pub(crate) fn duplicate(ssrc: u32, media: u32, sequence: u16) -> Vec<u8> {
     written(&Xr::builder().sender_ssrc(ssrc).add_block(block))
 }
 
-/// Reads the items of a datagram, and ignores what a call does not use.
-///
-/// # Errors
-/// [`RtcpError`] if it is not RTCP.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Item>, RtcpError> {
+/// Reads the items of a datagram, and ignores what a call does not use. It is malformed if it is
+/// not RTCP.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Item>, Refused> {
+    items(bytes).map_err(|_| Refused::Malformed)
+}
+
+fn items(bytes: &[u8]) -> Result<Vec<Item>, RtcpParseError> {
     let mut items = Vec::new();
     for packet in Compound::parse(bytes)? {
         match packet? {
             Packet::Sr(report) => {
-                let (ssrc, ntp) = (report.ssrc(), report.ntp_timestamp());
-                items.push(Item::Sender { ssrc, ntp, packets: report.packet_count() });
-                items.extend(report.report_blocks().map(|block| reception(&block)));
+                let ssrc = report.ssrc();
+                items.push(Item::Clock { ssrc, ntp: report.ntp_timestamp() });
+                items.push(Item::Sent { ssrc, packets: report.packet_count() });
+                items.extend(report.report_blocks().map(|block| answer(&block)));
             }
-            Packet::Rr(report) => {
-                items.extend(report.report_blocks().map(|block| reception(&block)));
-            }
+            Packet::Rr(report) => items.extend(report.report_blocks().map(|block| answer(&block))),
             Packet::Bye(bye) => items.extend(bye.ssrcs().map(|ssrc| Item::Bye { ssrc })),
             Packet::TransportFeedback(feedback) => {
                 if let Ok(nack) = feedback.parse_fci::<Nack<'_>>() {
@@ -211,31 +149,27 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Item>, RtcpError> {
     Ok(items)
 }
 
-fn reception(block: &ReportBlock<'_>) -> Item {
-    Item::Reception(Reception {
+fn answer(block: &ReportBlock<'_>) -> Item {
+    Item::Echo(Echo {
         ssrc: block.ssrc(),
-        fraction_lost: block.fraction_lost(),
-        lost: block.cumulative_lost(),
-        highest: block.extended_sequence_number(),
-        jitter: block.interarrival_jitter(),
-        last_report: block.last_sender_report_timestamp(),
+        last: block.last_sender_report_timestamp(),
         delay: block.delay_since_last_sender_report_timestamp(),
     })
 }
 
 fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
     if let Ok(clock) = block.parse_into::<ReceiverReferenceTime<'_>>() {
-        return vec![Item::Reference { ssrc: from, ntp: clock.ntp_timestamp() }];
+        return vec![Item::Clock { ssrc: from, ntp: clock.ntp_timestamp() }];
     }
     if let Ok(answers) = block.parse_into::<DelaySinceLastReceiverReport<'_>>() {
-        let held = answers.block_iter().take(MAX_NAMED).map(|answer| {
-            Item::Held(Held {
+        let answers = answers.block_iter().take(MAX_NAMED).map(|answer| {
+            Item::Echo(Echo {
                 ssrc: answer.ssrc(),
                 last: answer.last_receiver_report(),
                 delay: answer.delay_since_last_receiver_report_timestamp(),
             })
         });
-        return held.collect();
+        return answers.collect();
     }
     if let Ok(runs) = block.parse_into::<DuplicateRle<'_>>() {
         return vec![Item::Duplicates { ssrc: runs.media_ssrc(), sequences: duplicated(&runs) }];
@@ -244,31 +178,102 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
 }
 
 /// The sequence numbers whose bit is zero. The crate's iterator returns those whose bit is one, as
-/// in a report of losses.
+/// in a report of losses. A thinned report does not name each packet, and is ignored.
 fn duplicated(runs: &DuplicateRle<'_>) -> Vec<u16> {
-    let mut sequences = Vec::new();
-    let total = usize::from(runs.end().wrapping_sub(runs.begin()));
-    let mut passed = 0_usize;
-    for chunk in runs.chunk_iter() {
-        let (length, doubled): (usize, &dyn Fn(usize) -> bool) = match &chunk {
-            RleChunk::SkipLength(length) => ((*length).into(), &|_| true),
-            RleChunk::RunLength(length) => ((*length).into(), &|_| false),
-            RleChunk::BitVector(bits) => (15, &move |at| (bits >> (14 - at)) & 1 == 0),
-            RleChunk::Null => (0, &|_| false),
-        };
-        for at in 0..length.min(total.saturating_sub(passed)) {
-            if sequences.len() >= MAX_READ {
-                return sequences;
-            }
-            if doubled(at) {
-                let offset = u16::try_from(passed + at).unwrap_or(u16::MAX);
-                sequences.push(runs.begin().wrapping_add(offset << runs.thinning().min(15)));
-            }
-        }
-        passed += length;
-    }
-    sequences
+    let once: BTreeSet<_> = runs.sequence_iter().collect();
+    let total = if runs.thinning() == 0 { runs.end().wrapping_sub(runs.begin()) } else { 0 };
+    let all = (0..total).map(|at| runs.begin().wrapping_add(at));
+    all.filter(|sequence| !once.contains(sequence)).take(MAX_READ).collect()
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rtcp_types::SenderReport;
+
+    const CLOCK: u64 = 2 << 32 | 3;
+
+    fn senders(answer: Option<Echo>, leaving: &[u32]) -> Vec<u8> {
+        let report = SenderReport::builder(1).ntp_timestamp(CLOCK).packet_count(5);
+        sender_report(1, report, answer, leaving)
+    }
+
+    fn receivers(ntp: Option<u64>) -> Vec<u8> {
+        let block = ReportBlock::builder(1)
+            .last_sender_report_timestamp(6)
+            .delay_since_last_sender_report_timestamp(7);
+        receiver_report(9, block, ntp)
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let sent = [Item::Clock { ssrc: 1, ntp: CLOCK }, Item::Sent { ssrc: 1, packets: 5 }];
+        let answer = Echo { ssrc: 9, last: 10, delay: 11 };
+        let leaving = [Item::Echo(answer), Item::Bye { ssrc: 1 }, Item::Bye { ssrc: 2 }];
+        let received = Item::Echo(Echo { ssrc: 1, last: 6, delay: 7 });
+        let missing = vec![7, 8, 65_535];
+        let twice = |sequence| Item::Duplicates { ssrc: 1, sequences: vec![sequence] };
+        // The packet types, with a name behind each report (RFC 3550, section 6.1).
+        for (bytes, kinds, items) in [
+            (senders(None, &[]), [200, 202], sent.to_vec()),
+            (senders(Some(answer), &[1, 2]), [200, 202], [&sent[..], &leaving].concat()),
+            (
+                receivers(Some(77)),
+                [201, 202],
+                vec![received.clone(), Item::Clock { ssrc: 9, ntp: 77 }],
+            ),
+            (receivers(None), [201, 202], vec![received, Item::Bye { ssrc: 9 }]),
+            (nack(9, 1, &missing), [205, 0], vec![Item::Missing { ssrc: 1, sequences: missing }]),
+            (duplicate(9, 1, 7), [207, 0], vec![twice(7)]),
+            (duplicate(9, 1, 65_535), [207, 0], vec![twice(65_535)]),
+        ] {
+            assert_eq!(parse(&bytes), Ok(items));
+            let length = 4 * (usize::from(bytes[3]) + 1);
+            assert_eq!([bytes[1], bytes.get(length + 1).copied().unwrap_or(0)], kinds);
+        }
+        // FMT 1 (RFC 4585, section 6.2.1).
+        assert_eq!((nack(9, 1, &[7, 8])[0] & 0x1f, nack(9, 1, &[7, 8]).len()), (1, 16));
+    }
+
+    #[test]
+    fn every_kind_of_duplicate_run_is_parsed() {
+        let block = DuplicateRle::builder()
+            .ssrc(1)
+            .begin(65_530)
+            .end(30)
+            .add_chunk(RleChunk::RunLength(5))
+            .add_chunk(RleChunk::BitVector(0b0011_1111_1111_1111))
+            .add_chunk(RleChunk::SkipLength(100));
+        let bytes = written(&Xr::builder().sender_ssrc(9).add_block(block));
+        // Five without, one with, fourteen without, and the rest up to the end.
+        let sequences = std::iter::once(65_535).chain(14..30).collect();
+        assert_eq!(parse(&bytes), Ok(vec![Item::Duplicates { ssrc: 1, sequences }]));
+    }
+
+    #[test]
+    fn truncated_packets_are_refused() {
+        let bytes = senders(None, &[1]);
+        for len in 0..bytes.len() {
+            // A shorter compound packet is one, too.
+            let whole = [28, bytes.len() - 8].contains(&len);
+            assert_eq!(parse(&bytes[..len]).is_ok(), whole, "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), count in 0x80_u8..0xa0, kind in 200_u8..208) {
+            let _ = parse(&bytes);
+            let words = u16::try_from(bytes.len() / 4).unwrap();
+            bytes.truncate(usize::from(words) * 4);
+            if let Some(header) = bytes.first_chunk_mut::<4>() {
+                let [high, low] = (words - 1).to_be_bytes();
+                *header = [count, kind, high, low];
+            }
+            if let Ok(items) = parse(&bytes) {
+                prop_assert!(items.len() <= 120);
+            }
+        }
+    }
+}

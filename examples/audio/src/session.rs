@@ -6,7 +6,7 @@ mod sdp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 #[cfg(feature = "programs")]
-pub use sdp::{Description, SdpError};
+pub use sdp::Description;
 use std::fmt;
 
 /// The length in bytes of a master key and salt of AES_CM_128_HMAC_SHA1_80 (RFC 4568, section

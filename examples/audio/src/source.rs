@@ -1,61 +1,26 @@
-//! Sources of content: random bytes, or Opus of a tone or a WAV file.
+//! Sources of content: random bytes, or Opus of a tone or a WAV file. Sound has one channel of
+//! 48,000 samples per second, each from -1 to 1.
 
 #[cfg(feature = "programs")]
-mod opus;
-#[cfg(feature = "programs")]
-mod tone;
+mod sound;
 #[cfg(feature = "programs")]
 mod wav;
 
-#[cfg(feature = "programs")]
-pub use self::opus::{BITRATE, FRAME_MS, OpusError, OpusSource};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::fmt;
 #[cfg(feature = "programs")]
-pub use tone::Tone;
+pub use sound::{BITRATE, FRAME_MS, opus, tone};
 #[cfg(feature = "programs")]
-pub use wav::{WavError, WavSource};
+pub use wav::WavSource;
 
-/// The content of one packet after another.
-pub trait Source: fmt::Debug + Send {
-    /// Replaces the contents of `out` by those of the next packet, 1 to
-    /// [`crate::talker::MAX_PAYLOAD`] bytes. False at the end of the stream.
-    fn next(&mut self, out: &mut Vec<u8>) -> bool;
-}
-
-/// Random bytes without end, as in the Sidekick paper's calls.
-#[derive(Clone, Debug)]
-pub struct RandomBytes {
-    seed: u64,
-    len: usize,
-    packet: u64,
-}
-
-impl RandomBytes {
-    /// `len` bytes per packet. `seed` and n alone determine the n-th packet.
-    #[must_use]
-    pub fn new(seed: u64, len: usize) -> Self {
-        Self { seed, len, packet: 0 }
-    }
-}
-
-impl Source for RandomBytes {
-    fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        self.packet += 1;
-        out.clear();
-        out.resize(self.len, 0);
-        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        random.set_stream(self.packet);
-        random.fill_bytes(out);
-        true
-    }
-}
-
-/// Sound: one channel of 48,000 samples per second, each from -1 to 1.
-#[cfg(feature = "programs")]
-pub trait Pcm: fmt::Debug + Send {
-    /// Writes the next samples to the front of `out`, and returns their number. It is less than the
-    /// length of `out` only at the end.
-    fn fill(&mut self, out: &mut [f32]) -> usize;
+/// Random bytes without end, as in the Sidekick paper's calls: `len` bytes per packet. `seed` and n
+/// alone determine the n-th packet.
+pub fn random_bytes(seed: u64, len: usize) -> impl Iterator<Item = Vec<u8>> + Send {
+    (1..).map(move |packet| {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(packet);
+        let mut bytes = vec![0; len];
+        random.fill_bytes(&mut bytes);
+        bytes
+    })
 }

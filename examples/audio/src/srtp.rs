@@ -1,18 +1,16 @@
 //! SRTP and SRTCP (RFC 3711) with the `rtc-srtp` crate.
 
+use crate::end::{ConfigError, Refused};
 use crate::session::{MasterKey, Session};
 use rtc_srtp::context::Context;
 use rtc_srtp::crypto::default_provider;
-use rtc_srtp::option::{ContextOption, srtcp_replay_protection, srtp_replay_protection};
+use rtc_srtp::option::{srtcp_replay_protection, srtp_replay_protection};
 use rtc_srtp::protection_profile::ProtectionProfile;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use thiserror::Error;
 
-/// The bytes that SRTP adds to a packet: its authentication tag.
-pub const SRTP_OVERHEAD: usize = TAG_LEN;
-/// The length of an authentication tag of HMAC-SHA1-80 in bytes.
-pub(crate) const TAG_LEN: usize = 10;
+/// The length of an authentication tag of HMAC-SHA1-80 in bytes. SRTP adds only it to a packet.
+pub const TAG_LEN: usize = 10;
 /// A packet this far behind the latest counts as a replay. At 20 ms per packet, a talker keeps
 /// fewer.
 const REPLAY_WINDOW: usize = 1024;
@@ -21,29 +19,6 @@ const MAX_SOURCES: usize = 4;
 /// The length in bytes of the index that SRTCP appends. Its first bit states whether the packet is
 /// encrypted.
 const SRTCP_INDEX_LEN: usize = 4;
-
-/// The cipher rejects the key.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("SRTP rejects the key: {0}")]
-pub struct SrtpError(String);
-
-/// Why a packet was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// It is too short, or neither RTP nor RTCP.
-    #[error("malformed")]
-    Malformed,
-    /// Its authentication tag is wrong, or it is a replay.
-    #[error("forged or replayed")]
-    Forged,
-    /// It is our own. It would be authentic, because both directions have the same key.
-    #[error("our own packet")]
-    Own,
-    /// Its SSRC exceeds the limit.
-    #[error("beyond the limit of SSRCs")]
-    TooManySources,
-}
 
 /// Whether a datagram is RTCP rather than RTP (RFC 5761, section 4).
 #[must_use]
@@ -56,15 +31,13 @@ pub(crate) fn rtcp_source(packet: &[u8]) -> Option<u32> {
     packet.get(4..8)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn context(
-    key: &MasterKey,
-    replays: Option<(ContextOption, ContextOption)>,
-) -> Result<Context, SrtpError> {
-    let (rtp, rtcp) = replays.unzip();
-    let provider = default_provider().map_err(|error| SrtpError(error.to_string()))?;
+fn context(key: &MasterKey) -> Result<Context, ConfigError> {
+    let provider = default_provider().map_err(|error| ConfigError::Key(error.to_string()))?;
     let profile = ProtectionProfile::Aes128CmHmacSha1_80;
+    let rtp = Some(srtp_replay_protection(REPLAY_WINDOW));
+    let rtcp = Some(srtcp_replay_protection(REPLAY_WINDOW));
     Context::new(key.key(), key.salt(), profile, rtp, rtcp, provider.crypto())
-        .map_err(|error| SrtpError(error.to_string()))
+        .map_err(|error| ConfigError::Key(error.to_string()))
 }
 
 /// Protects outgoing packets.
@@ -83,9 +56,9 @@ impl fmt::Debug for Protector {
 
 impl Protector {
     /// A protector for as many packets of each protocol as the session allows.
-    pub(crate) fn new(session: &Session) -> Result<Self, SrtpError> {
+    pub(crate) fn new(session: &Session) -> Result<Self, ConfigError> {
         let left = session.lifetime.unwrap_or(u64::MAX);
-        Ok(Self { context: context(&session.key, None)?, rtp_left: left, rtcp_left: left })
+        Ok(Self { context: context(&session.key)?, rtp_left: left, rtcp_left: left })
     }
 
     /// The SRTP packet of an RTP packet. `None` if the key's lifetime is over (RFC 3711, section
@@ -111,28 +84,21 @@ enum Protocol {
 /// Accepts packets that were protected with the same key, each once.
 pub(crate) struct Unprotector {
     key: MasterKey,
-    context: Context,
-    /// The SSRCs with an authentic packet. The context, too, keeps its state by protocol.
-    sources: BTreeSet<(Protocol, u32)>,
+    /// A context for each SSRC and protocol with an authentic packet. One for all would keep the
+    /// state of forged packets.
+    sources: BTreeMap<(Protocol, u32), Context>,
     own: BTreeSet<u32>,
 }
 
 impl fmt::Debug for Unprotector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unprotector").field("sources", &self.sources).finish_non_exhaustive()
+        f.debug_struct("Unprotector").field("own", &self.own).finish_non_exhaustive()
     }
 }
 
 impl Unprotector {
-    pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
-        let replays =
-            (srtp_replay_protection(REPLAY_WINDOW), srtcp_replay_protection(REPLAY_WINDOW));
-        Ok(Self {
-            key: key.clone(),
-            context: context(key, Some(replays))?,
-            sources: BTreeSet::new(),
-            own: BTreeSet::new(),
-        })
+    pub(crate) fn new(key: &MasterKey) -> Self {
+        Self { key: key.clone(), sources: BTreeMap::new(), own: BTreeSet::new() }
     }
 
     /// Rejects packets of `ssrc` from now on, because it is our own.
@@ -142,8 +108,7 @@ impl Unprotector {
 
     /// The RTP packet in an SRTP packet of `ssrc`.
     pub(crate) fn rtp(&mut self, packet: &[u8], ssrc: u32) -> Result<Vec<u8>, Refused> {
-        self.admit(Protocol::Rtp, ssrc, |context| context.decrypt_rtp(packet).is_ok())?;
-        self.context.decrypt_rtp(packet).map(Vec::from).map_err(|_| Refused::Forged)
+        self.open(Protocol::Rtp, ssrc, |context| context.decrypt_rtp(packet).ok().map(Vec::from))
     }
 
     /// The RTCP packets in an SRTCP packet.
@@ -158,54 +123,45 @@ impl Unprotector {
         if flags & 0x80 == 0 {
             return Err(Refused::Forged);
         }
-        self.admit(Protocol::Rtcp, ssrc, |context| context.decrypt_rtcp(packet).is_ok())?;
-        self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
+        self.open(Protocol::Rtcp, ssrc, |context| context.decrypt_rtcp(packet).ok().map(Vec::from))
     }
 
-    /// Admits a new SSRC if its packet is authentic. The context would keep the SSRC of a forged
-    /// packet, so a temporary one checks the packet.
-    fn admit(
+    fn open(
         &mut self,
         protocol: Protocol,
         ssrc: u32,
-        opens: impl FnOnce(&mut Context) -> bool,
-    ) -> Result<(), Refused> {
+        decrypt: impl FnOnce(&mut Context) -> Option<Vec<u8>>,
+    ) -> Result<Vec<u8>, Refused> {
         if self.own.contains(&ssrc) {
             return Err(Refused::Own);
         }
-        if self.sources.contains(&(protocol, ssrc)) {
-            return Ok(());
+        if let Some(context) = self.sources.get_mut(&(protocol, ssrc)) {
+            return decrypt(context).ok_or(Refused::Forged);
         }
-        if self.sources.iter().filter(|(known, _)| *known == protocol).count() >= MAX_SOURCES {
+        if self.sources.keys().filter(|(known, _)| *known == protocol).count() >= MAX_SOURCES {
             return Err(Refused::TooManySources);
         }
-        let mut trial = context(&self.key, None).map_err(|_| Refused::Forged)?;
-        if !opens(&mut trial) {
-            return Err(Refused::Forged);
-        }
-        self.sources.insert((protocol, ssrc));
-        Ok(())
+        let mut context = context(&self.key).map_err(|_| Refused::Forged)?;
+        let packet = decrypt(&mut context).ok_or(Refused::Forged)?;
+        self.sources.insert((protocol, ssrc), context);
+        Ok(packet)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Encoding;
+    use crate::rtp::{self, Header};
+    use crate::testing::session;
     use proptest::prelude::*;
 
     fn pair() -> (Protector, Unprotector) {
-        let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
-        (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap())
+        (Protector::new(&session()).unwrap(), Unprotector::new(&session().key))
     }
 
     fn rtp(ssrc: u32, sequence: u16) -> Vec<u8> {
-        let mut packet = vec![0x80, 96];
-        packet.extend(sequence.to_be_bytes());
-        packet.extend([0; 4]);
-        packet.extend(ssrc.to_be_bytes());
-        packet.extend([7; 20]);
-        packet
+        let (payload_type, timestamp, marker) = (96, 0, false);
+        rtp::packet(&Header { ssrc, payload_type, sequence, timestamp, marker }, &[7; 20])
     }
 
     fn receiver_report(ssrc: u32) -> Vec<u8> {
@@ -213,27 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn a_protected_packet_is_accepted_once() {
+    fn a_protected_packet_is_accepted_once_and_an_own_one_never() {
         let (mut from, mut to) = pair();
-        let sealed = from.rtp(&rtp(5, 9)).unwrap();
-        assert_eq!(sealed.len(), rtp(5, 9).len() + SRTP_OVERHEAD);
-        assert_eq!(to.rtp(&sealed, 5), Ok(rtp(5, 9)));
-        assert_eq!(to.rtp(&sealed, 5), Err(Refused::Forged));
-        let sealed = from.rtcp(&receiver_report(6)).unwrap();
-        assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
-        assert_eq!(to.rtcp(&sealed), Ok(receiver_report(6)));
-        assert_eq!(to.rtcp(&sealed), Err(Refused::Forged));
-    }
-
-    #[test]
-    fn own_packets_are_refused() {
-        let (mut from, mut to) = pair();
-        to.refuse_own(5);
-        for number in 0..3 {
-            assert_eq!(to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5), Err(Refused::Own));
-            assert_eq!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()), Err(Refused::Own));
+        to.refuse_own(7);
+        for (packet, ssrc, opened) in [
+            (rtp(5, 9), 5, [Ok(rtp(5, 9)), Err(Refused::Forged)]),
+            (rtp(7, 9), 7, [Err(Refused::Own), Err(Refused::Own)]),
+        ] {
+            let sealed = from.rtp(&packet).unwrap();
+            assert_eq!(sealed.len(), packet.len() + TAG_LEN);
+            assert_eq!([to.rtp(&sealed, ssrc), to.rtp(&sealed, ssrc)], opened);
         }
-        assert!(to.sources.is_empty());
+        for (packet, opened) in [
+            (receiver_report(6), [Ok(receiver_report(6)), Err(Refused::Forged)]),
+            (receiver_report(7), [Err(Refused::Own), Err(Refused::Own)]),
+        ] {
+            let sealed = from.rtcp(&packet).unwrap();
+            assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
+            assert_eq!([to.rtcp(&sealed), to.rtcp(&sealed)], opened);
+        }
     }
 
     #[test]
@@ -272,32 +226,25 @@ mod tests {
         assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
     }
 
-    /// The context accepts even a forged packet's number as the latest, if the packet is the first
-    /// of its SSRC and protocol.
+    /// A context accepts even a forged packet's number as the latest, if the packet is the first of
+    /// its SSRC and protocol.
     #[test]
     fn a_forgery_before_the_first_packet_of_the_other_protocol_changes_nothing() {
         for media_first in [true, false] {
             let (mut from, mut to) = pair();
-            let mut forged = if media_first { receiver_report(5) } else { rtp(5, 30_000) };
-            if media_first {
+            let refused = if media_first {
                 assert!(to.rtp(&from.rtp(&rtp(5, 1)).unwrap(), 5).is_ok());
                 // This packet claims to be encrypted, and has an index far ahead.
-                forged.extend([0xa0, 0, 0, 0]);
+                to.rtcp(&[&receiver_report(5)[..], &[0xa0, 0, 0, 0], &[0; TAG_LEN]].concat())
             } else {
                 assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok());
-            }
-            forged.extend([0; TAG_LEN]);
-            let refused = if media_first { to.rtcp(&forged) } else { to.rtp(&forged, 5) };
+                to.rtp(&[rtp(5, 30_000), vec![0; TAG_LEN]].concat(), 5)
+            };
             assert_eq!(refused, Err(Refused::Forged));
             for number in 2..9 {
-                assert!(
-                    to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok(),
-                    "{media_first} {number}"
-                );
-                assert!(
-                    to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok(),
-                    "{media_first} {number}"
-                );
+                let opened = to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok();
+                let reported = to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok();
+                assert!(opened && reported, "{media_first} {number}");
             }
         }
     }

@@ -1,24 +1,22 @@
 //! The sending end: a packet per interval, and retransmissions.
 
 mod config;
-mod error;
-mod identity;
-mod reports;
 mod store;
 
-use crate::ntp::{NtpClock, RoundTrip, low16, low32, middle, ticks};
-use crate::report::TalkerPackets;
+use crate::end::{ConfigError, End, Handled, Refused, to_proxy};
+use crate::ntp::{Reference, RoundTrip, low16, low32, ticks};
+use crate::report::{Ending, Quacks, TalkerPackets, TalkerReport};
 use crate::rtcp::{self, Item};
 use crate::rtp::{self, Header};
 use crate::session::Sources;
-use crate::source::Source;
-use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
+use crate::srtp::{Protector, Unprotector, is_rtcp, rtcp_source};
+use config::Identity;
 pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config};
-pub use error::{ConfigError, HandleError, MAX_INTERVAL, MIN_INTERVAL};
-use identity::Identity;
+use rtcp_types::SenderReport;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Lost, Payload, Route, Sender};
+use sidekick_protocol::{Assistance, Flow, Payload, Sender};
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use store::{Cause, Store, Transmission};
@@ -32,12 +30,12 @@ const MAX_BEHIND: Duration = Duration::from_millis(500);
 /// once per [`MIN_REPORT_INTERVAL`].
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// The silence after which a listener is gone, once it has sent something.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between BYEs.
 const END_INTERVAL: Duration = Duration::from_millis(100);
 /// The most BYEs without a confirmation.
 const MAX_ENDS: u32 = 50;
-/// The assumed round-trip time until it is measured.
-const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The most datagrams that wait to be sent. The talker drops further ones, and the listener
 /// requests lost media.
 const MAX_WAITING: usize = 1024;
@@ -49,19 +47,6 @@ enum Phase {
     Finished { at: Instant, how: Ending },
 }
 
-/// How a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// The listener answered a BYE.
-    Confirmed,
-    /// The listener sent a BYE first.
-    HungUp,
-    /// The listener stopped sending.
-    Silent,
-    /// No BYE was answered.
-    Unanswered,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Outgoing {
     Media(Transmission),
@@ -69,70 +54,68 @@ enum Outgoing {
     Bye,
 }
 
+/// The content of one packet after another.
+struct Source(Box<dyn Iterator<Item = Vec<u8>> + Send>);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source(..)")
+    }
+}
+
 /// The sending end of a stream.
-///
-/// # Order of calls
-/// Call [`handle_input`](Self::handle_input) for each datagram of the stream's socket,
-/// [`handle_proxy`](Self::handle_proxy) for each of the adjacent socket, and
-/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After each, send what
-/// [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
-/// return, until both have no more. Continue until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
-    source: Box<dyn Source>,
+    source: Source,
     identity: Identity,
     protector: Protector,
     unprotector: Unprotector,
     began: Instant,
-    clock: NtpClock,
     phase: Phase,
     store: Store,
     next_rtx: u16,
     outgoing: VecDeque<Outgoing>,
     report_at: Instant,
     last_report: Option<Instant>,
-    /// A listener's clock, and when it arrived, until it is answered.
-    reference: Option<(u32, u32, Instant)>,
+    /// A listener's clock, until it is answered.
+    reference: Option<Reference>,
     last_received: Option<Instant>,
     rtt: RoundTrip,
     sidekick: Option<Sender>,
-    /// A buffer for the proxy's reports.
-    tags: Vec<u64>,
-    lost: Vec<Lost>,
+    followed: bool,
     packets: TalkerPackets,
     octets: u64,
     bytes: u64,
 }
 
 impl Talker {
-    /// A talker of `source` whose first packet is due `now`.
+    /// A talker whose first packet is due `now`. `source` has the content of each packet,
+    /// [`MIN_PAYLOAD`] to [`MAX_PAYLOAD`] bytes. The stream ends with it.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
     pub fn new(
         config: TalkerConfig,
-        source: Box<dyn Source>,
+        source: impl Iterator<Item = Vec<u8>> + Send + 'static,
         now: Instant,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let capacity = KEEP.as_millis() / config.interval.as_millis().max(1);
-        let sidekick = config.reinject.as_ref().map(|reinject| {
-            let mut sender = Sender::new(reinject.sender.clone(), reinject.seed);
-            sender.start(reinject.flow, now);
-            sender
-        });
+        let sidekick = config
+            .reinject
+            .as_ref()
+            .map(|reinject| Sender::new(reinject.sender.clone(), reinject.seed));
         let identity = Identity::drawn(config.identity);
-        let mut unprotector = Unprotector::new(&config.session.key)?;
+        let mut unprotector = Unprotector::new(&config.session.key);
         unprotector.refuse_own(identity.sources.media);
         unprotector.refuse_own(identity.sources.rtx);
         Ok(Self {
-            source,
+            source: Source(Box::new(source)),
             identity,
             protector: Protector::new(&config.session)?,
             unprotector,
             began: now,
-            clock: NtpClock::new(now),
             phase: Phase::Talking { due: now },
             store: Store::new(usize::try_from(capacity).unwrap_or(0).max(16)),
             next_rtx: identity.first_rtx,
@@ -141,10 +124,9 @@ impl Talker {
             last_report: None,
             reference: None,
             last_received: None,
-            rtt: RoundTrip::new(INITIAL_RTT),
+            rtt: RoundTrip::default(),
             sidekick,
-            tags: Vec::new(),
-            lost: Vec::new(),
+            followed: false,
             packets: TalkerPackets::default(),
             octets: 0,
             bytes: 0,
@@ -158,70 +140,15 @@ impl Talker {
         self.identity.sources
     }
 
-    /// Ends the stream after the packets sent so far.
-    pub fn stop(&mut self, now: Instant) {
-        if let Phase::Talking { .. } = self.phase {
-            self.phase = Phase::Ending { ends: 0, due: now };
-        }
-    }
-
-    /// Whether the listener confirmed the end or is gone, or enough BYEs were sent. Then send only
-    /// what [`Talker::transmit_to_proxy`] still returns.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        matches!(self.phase, Phase::Finished { .. })
-    }
-
-    /// When [`Talker::on_timeout`] is due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = match self.phase {
-            Phase::Talking { due } => due.min(self.report_at),
-            Phase::Ending { due, .. } => due,
-            Phase::Finished { .. } => return None,
-        };
-        let idle = self.last_received.map(|at| at + self.config.idle_timeout);
-        let sidekick = self.sidekick.as_ref().and_then(Sender::poll_timeout);
-        [Some(own), idle, sidekick].into_iter().flatten().min()
-    }
-
-    /// Serves the timers that are due at `now`.
-    pub fn on_timeout(&mut self, now: Instant) {
-        while let Phase::Talking { due } = self.phase
-            && due <= now
-        {
-            self.talk(due, now);
-        }
-        match self.phase {
-            Phase::Talking { .. } => self.report_if_due(now),
-            Phase::Ending { ends, due } if due <= now => {
-                if ends < MAX_ENDS {
-                    self.queue(Outgoing::Bye);
-                    self.phase = Phase::Ending { ends: ends + 1, due: now + END_INTERVAL };
-                } else {
-                    self.finish(Ending::Unanswered, now);
-                }
-            }
-            _ => {}
-        }
-        if self.last_received.is_some_and(|at| at + self.config.idle_timeout <= now) {
-            self.finish(Ending::Silent, now);
-        }
-        if let Some(sidekick) = &mut self.sidekick {
-            sidekick.on_timeout(now);
-        }
-        self.reinject(now);
-    }
-
     /// Queues the next packet, or ends the stream.
     fn talk(&mut self, due: Instant, now: Instant) {
         let index = self.store.next();
-        let mut content = Vec::new();
-        let more = index < self.config.packets && self.source.next(&mut content);
-        if !more || !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&content.len()) {
+        let next = if index < self.config.packets { self.source.0.next() } else { None };
+        let fits = |content: &Vec<u8>| (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&content.len());
+        let Some(content) = next.filter(fits) else {
             self.phase = Phase::Ending { ends: 0, due };
             return;
-        }
+        };
         let header = Header {
             ssrc: self.identity.sources.media,
             payload_type: self.config.session.payload_type,
@@ -282,44 +209,26 @@ impl Talker {
         }
     }
 
-    /// Handles a datagram from the listener's address.
-    ///
-    /// # Errors
-    /// [`HandleError`] states why it changed only a counter. No error requires an action.
-    pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let opened = self.open(datagram);
-        if opened.is_err() {
-            self.packets.rejected += 1;
+    fn on_datagram(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
+        if !is_rtcp(datagram) {
+            return Err(Refused::OtherStream);
         }
-        let (source, items) = opened?;
+        let packet = self.unprotector.rtcp(datagram)?;
+        let source = rtcp_source(&packet).ok_or(Refused::Malformed)?;
+        let items = rtcp::parse(&packet)?;
         self.last_received = Some(now);
         for item in items {
             self.on_item(source, item, now);
         }
-        Ok(())
-    }
-
-    /// The sender of an RTCP datagram, and its contents.
-    fn open(&mut self, datagram: &[u8]) -> Result<(u32, Vec<Item>), HandleError> {
-        if !is_rtcp(datagram) {
-            return Err(HandleError::Media);
-        }
-        let packet = self.unprotector.rtcp(datagram)?;
-        Ok((rtcp_source(&packet).ok_or(Refused::Malformed)?, rtcp::parse(&packet)?))
+        Ok(Handled::New)
     }
 
     fn on_item(&mut self, source: u32, item: Item, now: Instant) {
         let own = self.identity.sources.media;
         match item {
-            Item::Reception(reception) if reception.ssrc == own => {
-                if let Some(trip) =
-                    self.clock.round_trip(reception.last_report, reception.delay, now)
-                {
-                    self.rtt.sample(trip);
-                }
-            }
-            Item::Reference { ssrc, ntp } => {
-                self.reference = Some((ssrc, middle(ntp), now));
+            Item::Echo(echo) if echo.ssrc == own => self.rtt.measure(&echo, now),
+            Item::Clock { ssrc, ntp } => {
+                self.reference = Some(Reference::new(ssrc, ntp, now));
                 let soonest = self.last_report.map_or(now, |last| last + MIN_REPORT_INTERVAL);
                 self.report_at = self.report_at.min(soonest.max(now));
                 if matches!(self.phase, Phase::Talking { .. }) {
@@ -347,22 +256,19 @@ impl Talker {
     }
 
     fn on_nack(&mut self, sequence: u16, now: Instant) {
-        let rtt = self.rtt.current();
-        let Some(index) = self.index(sequence).filter(|index| self.store.get(*index).is_some())
+        let (rtt, due, index) = (self.rtt.current(), self.report_due(), self.index(sequence));
+        let Some((index, kept)) = index.and_then(|index| Some((index, self.store.get(index)?)))
         else {
             self.packets.nacks_unknown += 1;
             return;
         };
         // The NACK may have crossed the repair. But do not wait for a re-injection that the proxy
         // should have reported by now.
-        let due = self.report_due();
-        let on_its_way = self.store.get(index).is_some_and(|kept| {
-            kept.again.is_some_and(|(at, cause)| {
-                let since = now.saturating_duration_since(at);
-                let missed =
-                    cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
-                since < rtt && !missed
-            })
+        let on_its_way = kept.again.is_some_and(|(at, cause)| {
+            let since = now.saturating_duration_since(at);
+            let missed =
+                cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
+            since < rtt && !missed
         });
         if on_its_way {
             self.packets.nacks_ignored += 1;
@@ -397,36 +303,19 @@ impl Talker {
         }
     }
 
-    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
-    ///
-    /// # Errors
-    /// As [`Sender::handle_input`]. No error requires an action.
-    pub fn handle_proxy(
-        &mut self,
-        from: SocketAddr,
-        datagram: &[u8],
-        now: Instant,
-    ) -> Result<(), ProxyError> {
-        let Some(sidekick) = &mut self.sidekick else { return Ok(()) };
-        let handled = sidekick.handle_input(from, datagram, now);
-        self.reinject(now);
-        handled.map(|_| ())
-    }
-
     /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy. Skips
     /// a loss if the packet was sent again after the lost transmission.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
-        let mut tags = std::mem::take(&mut self.tags);
-        sidekick.drain_received(&mut tags);
-        for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
+        let (mut passed, mut lost) = (Vec::new(), Vec::new());
+        sidekick.drain_received(&mut passed);
+        sidekick.drain_lost(&mut lost);
+        for transmission in passed.into_iter().filter_map(Transmission::from_tag) {
             if let Some(kept) = self.store.get(transmission.index) {
                 kept.passed |= kept.attempt == transmission.attempt;
             }
         }
-        let mut lost = std::mem::take(&mut self.lost);
-        sidekick.drain_lost(&mut lost);
-        for transmission in lost.drain(..).filter_map(|lost| Transmission::from_tag(lost.tag)) {
+        for transmission in lost.into_iter().filter_map(|lost| Transmission::from_tag(lost.tag)) {
             let last = self.store.get(transmission.index).map(|kept| kept.attempt);
             if last == Some(transmission.attempt)
                 && self.send_again(transmission.index, Cause::Quack, now)
@@ -434,7 +323,6 @@ impl Talker {
                 self.packets.retransmitted_quack += 1;
             }
         }
-        (self.tags, self.lost) = (tags, lost);
     }
 
     /// Retransmits a packet's content (RFC 4588), or the same packet if the session has no payload
@@ -471,9 +359,130 @@ impl Talker {
         true
     }
 
-    /// Replaces the contents of `out` by the next datagram for the listener, which leaves at `now`.
-    /// False if there is none.
-    pub fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
+    /// A protected report, with a BYE if the talker leaves.
+    fn report_packet(&mut self, leaves: bool, now: Instant) -> Option<Vec<u8>> {
+        let Sources { media, rtx } = self.identity.sources;
+        let since = low32(ticks(now.saturating_duration_since(self.began)));
+        let report = SenderReport::builder(media)
+            .ntp_timestamp(self.rtt.timestamp(now))
+            .rtp_timestamp(self.identity.first_timestamp.wrapping_add(since))
+            // Each packet counts once, so the BYE states their number.
+            .packet_count(self.store.next())
+            .octet_count(low32(self.octets));
+        let answer = self.reference.take().map(|reference| reference.echo(now));
+        let leaving: &[u32] = if leaves { &[media, rtx] } else { &[] };
+        self.protector.rtcp(&rtcp::sender_report(media, report, answer, leaving))
+    }
+
+    /// The report until `now`.
+    #[must_use]
+    pub fn report(&self, now: Instant) -> TalkerReport {
+        let (end, ending) = match self.phase {
+            Phase::Finished { at, how } => (at, how),
+            Phase::Talking { .. } | Phase::Ending { .. } => (now, Ending::Talking),
+        };
+        let sidekick = self.sidekick.as_ref();
+        let stats = sidekick.map(Sender::stats).unwrap_or_default();
+        TalkerReport {
+            mode: if sidekick.is_some() { "reinject" } else { "off" }.to_owned(),
+            time_s: end.saturating_duration_since(self.began).as_secs_f64(),
+            bytes: self.bytes,
+            acknowledged: ending == Ending::Confirmed,
+            ending,
+            assisted: sidekick
+                .is_some_and(|sidekick| sidekick.assistance() == Assistance::Assisted),
+            assistance: sidekick.map_or_else(|| "off".to_owned(), |s| s.assistance().to_string()),
+            packets: self.packets,
+            quacks: Quacks {
+                received: stats.quacks_received,
+                bytes: stats.quack_bytes,
+                undecodable: stats.undecodable,
+                epochs: stats.epochs,
+                polls: stats.polls,
+            },
+            near_rtt_ms: sidekick.and_then(Sender::near_rtt).map(|rtt| rtt.as_secs_f64() * 1000.0),
+            rtt_ms: self.rtt.smoothed_ms(),
+            socket_errors: 0,
+        }
+    }
+}
+
+impl End for Talker {
+    fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, Refused> {
+        let handled = self.on_datagram(datagram, now);
+        self.packets.rejected += u64::from(handled.is_err());
+        handled
+    }
+
+    fn follow(&mut self, flow: Flow, now: Instant) {
+        if let Some(sidekick) = &mut self.sidekick
+            && !std::mem::replace(&mut self.followed, true)
+        {
+            sidekick.start(flow, now);
+        }
+    }
+
+    fn handle_proxy(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), ProxyError> {
+        let Some(sidekick) = &mut self.sidekick else { return Ok(()) };
+        let handled = sidekick.handle_input(from, datagram, now);
+        self.reinject(now);
+        handled.map(|_| ())
+    }
+
+    fn stop(&mut self, now: Instant) {
+        if let Phase::Talking { .. } = self.phase {
+            self.phase = Phase::Ending { ends: 0, due: now };
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let own = match self.phase {
+            Phase::Talking { due } => due.min(self.report_at),
+            Phase::Ending { due, .. } => due,
+            Phase::Finished { .. } => return None,
+        };
+        let idle = self.last_received.map(|at| at + IDLE_TIMEOUT);
+        let sidekick = self.sidekick.as_ref().and_then(Sender::poll_timeout);
+        [Some(own), idle, sidekick].into_iter().flatten().min()
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        while let Phase::Talking { due } = self.phase
+            && due <= now
+        {
+            self.talk(due, now);
+        }
+        match self.phase {
+            Phase::Talking { .. } => self.report_if_due(now),
+            Phase::Ending { ends, due } if due <= now => {
+                if ends < MAX_ENDS {
+                    self.queue(Outgoing::Bye);
+                    self.phase = Phase::Ending { ends: ends + 1, due: now + END_INTERVAL };
+                } else {
+                    self.finish(Ending::Unanswered, now);
+                }
+            }
+            _ => {}
+        }
+        if self.last_received.is_some_and(|at| at + IDLE_TIMEOUT <= now) {
+            self.finish(Ending::Silent, now);
+        }
+        if let Some(sidekick) = &mut self.sidekick {
+            sidekick.on_timeout(now);
+        }
+        self.reinject(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         while let Some(outgoing) = self.outgoing.pop_front() {
             let mut tag = Transmission::NONE;
             match outgoing {
@@ -500,13 +509,8 @@ impl Talker {
         false
     }
 
-    /// Writes the next datagram for the proxy to `out`, which has at least
-    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it
-    /// from the adjacent socket.
-    pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
-        // The proxy's address is known, so no marker has to discover it along the path.
-        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
+    fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        to_proxy(self.sidekick.as_mut()?, out)
     }
 }
 

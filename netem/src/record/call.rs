@@ -1,10 +1,9 @@
 //! The record of an audio call, from the reports of its two ends.
 
-use audio::report::{DejitterMs, Quacks as CallQuacks};
 use audio::{ListenerReport, TalkerReport};
 use sidekick_protocol::wire::Poll;
 
-use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, Repeats, RunRecord};
+use super::{Audio, Packets, QuackStyles, Quacks, Repeats, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
 use crate::units::mbit_s;
@@ -23,8 +22,7 @@ impl RunRecord {
         links: PathCounters,
         quack_styles: Option<QuackStyles>,
     ) -> Self {
-        let DejitterMs { p50, p90, p95, p99, p999, max } = listener.dejitter_ms;
-        let CallQuacks { received, bytes, undecodable, epochs, polls } = talker.quacks;
+        let Quacks { received, bytes, polls, .. } = talker.quacks;
         let packets = talker.packets;
         let (quacks, quack_bytes) =
             quack_styles.map_or((received, bytes), |styles| (styles.messages, styles.power_sums));
@@ -55,14 +53,14 @@ impl RunRecord {
                 lost_end_to_end: Some(packets.retransmitted_nack),
                 ..base.packets
             },
-            quacks: Quacks { received, bytes, undecodable, epochs, polls },
+            quacks: talker.quacks,
             assisted,
             assistance,
             near_rtt_ms,
             repeats,
             rtt_ms: talker.rtt_ms.or(listener.rtt_ms),
             audio: Some(Audio {
-                dejitter_ms: Percentiles { p50, p90, p95, p99, p999, max },
+                dejitter_ms: listener.dejitter_ms,
                 late: listener.late,
                 played: listener.played,
                 media_bytes: packets.sent.saturating_sub(again) * each,

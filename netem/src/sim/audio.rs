@@ -1,14 +1,12 @@
 //! An audio call. The talker is at the sender and the listener at the receiver, or the reverse.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use audio::listener::{self, Handled, Protected};
-use audio::source::RandomBytes;
+use audio::listener::{self, Protected};
+use audio::source::random_bytes;
 use audio::talker::sender_config;
-use audio::{
-    Listener, ListenerConfig, ListenerReport, Reinject, Talker, TalkerConfig, TalkerReport,
-};
+use audio::{End, Handled, Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use super::chain::Side;
@@ -33,23 +31,25 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let Run { scenario, seed, .. } = *run;
     let start = run.world.start();
     let mut path = Path::new(run, Vec::new())?;
-    let (end, talker, report, to_proxy) = if scenario.flow.kind == FlowKind::Listen {
-        let hearing = Hearing::new(scenario, seed, SENDER)?;
+    let (end, talking, hearing) = if scenario.flow.kind == FlowKind::Listen {
+        let hearing = listener(scenario, seed, SENDER)?;
         let talking = talker(scenario, seed, RECEIVER, SENDER, start)?;
         let mut sender = Host::new(Side::Right, start, vec![hearing], None, None);
         let mut receiver = Host::new(Side::Left, start, vec![talking], None, None);
         let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        let (listening, talking) = (sender.endpoints.first(), receiver.endpoints.first());
-        reports(end, start, talking, listening)?
+        (end, receiver.endpoints.pop(), sender.endpoints.pop())
     } else {
-        let hearing = Hearing::new(scenario, seed, RECEIVER)?;
+        let hearing = listener(scenario, seed, RECEIVER)?;
         let talking = talker(scenario, seed, SENDER, RECEIVER, start)?;
         let mut sender = Host::new(Side::Right, start, vec![talking], None, None);
         let mut receiver = Host::new(Side::Left, start, vec![hearing], None, None);
         let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        let (talking, listening) = (sender.endpoints.first(), receiver.endpoints.first());
-        reports(end, start, talking, listening)?
+        (end, sender.endpoints.pop(), receiver.endpoints.pop())
     };
+    let (Some(talking), Some(hearing)) = (talking, hearing) else {
+        return Err(SimError::SetUp("there is no call".to_owned()));
+    };
+    let (talker, report) = (talking.end.report(start + end), hearing.end.report());
     if !report.complete {
         let what = "the end of the call did not reach the listener".to_owned();
         return Err(SimError::Failed { what, at: end, seed });
@@ -59,25 +59,9 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut record =
         RunRecord::of_call(scenario, "sim", seed, talker, &report, counters, quack_styles);
     if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
-        audio.help_bytes = path.spoken_bytes() + to_proxy;
+        audio.help_bytes = path.spoken_bytes() + hearing.to_proxy;
     }
     Ok(RunRecord { faults, ..record })
-}
-
-/// The time, the reports of both ends, and the bytes that the listener sent to the proxy.
-type Ends = (Duration, TalkerReport, ListenerReport, u64);
-
-fn reports(
-    end: Duration,
-    start: Instant,
-    talking: Option<&Talking>,
-    hearing: Option<&Hearing>,
-) -> Result<Ends, SimError> {
-    let ends = talking.zip(hearing).map(|(talking, hearing)| {
-        let talker = talking.talker.report(start + end);
-        (end, talker, hearing.listener.report(), hearing.to_proxy)
-    });
-    ends.ok_or_else(|| SimError::SetUp("there is no call".to_owned()))
 }
 
 fn talker(
@@ -86,18 +70,15 @@ fn talker(
     talks: Ipv4Addr,
     listens: Ipv4Addr,
     start: Instant,
-) -> Result<Talking, SimError> {
+) -> Result<Caller<Talker>, SimError> {
     let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
-    let local: SocketAddr = (talks, TALKER_PORT).into();
-    let listener: SocketAddr = (listens, LISTENER_PORT).into();
     let reinject = (sidekick.mode == Mode::Reinject).then(|| {
         let mut sender = sender_config(sidekick.proxy_address());
         sender.terms.every_packets = sidekick.every_packets();
         sender.terms.every = sidekick.every();
         (sender.terms.threshold, sender.poll) = (sidekick.threshold, sidekick.poll);
         sender.steady = sidekick.steady.then_some(flow.frame_interval);
-        let flow = Flow { source: local, destination: listener };
-        Reinject { sender, flow, seed: seed_bytes(seed, "sidekick") }
+        Reinject { sender, seed: seed_bytes(seed, "sidekick") }
     });
     let config = TalkerConfig {
         interval: flow.frame_interval,
@@ -105,140 +86,112 @@ fn talker(
         reinject,
         ..TalkerConfig::of_simulation(seed)
     };
-    let source = Box::new(RandomBytes::new(seed, flow.frame_bytes.into()));
+    let source = random_bytes(seed, flow.frame_bytes.into());
     let talker =
         Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
-    let adjacent = (talks, ADJACENT_PORT).into();
-    Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
+    let mut caller = Caller::new(talker, scenario, (talks, TALKER_PORT).into());
+    caller.talks = true;
+    caller.follow((listens, LISTENER_PORT).into(), start);
+    Ok(caller)
 }
 
-/// The sender's end.
-struct Talking {
-    talker: Talker,
-    local: SocketAddr,
-    listener: SocketAddr,
-    adjacent: SocketAddr,
-    buffer: Vec<u8>,
+fn listener(
+    scenario: &Scenario,
+    seed: u64,
+    listens: Ipv4Addr,
+) -> Result<Caller<Listener>, SimError> {
+    let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
+    let session = TalkerConfig::of_simulation(seed).session;
+    let protected = (sidekick.mode == Mode::Receive).then(|| Protected {
+        sender: listener::sender_config(sidekick.proxy_address()),
+        share: f64::from(sidekick.parity_percent) / 100.0 * SYMBOLS,
+        interval: flow.frame_interval,
+        seed: seed_bytes(seed, "sidekick"),
+    });
+    let config = ListenerConfig { protected, ..ListenerConfig::default() };
+    let listener =
+        Listener::new(config, session).map_err(|error| SimError::SetUp(error.to_string()))?;
+    Ok(Caller::new(listener, scenario, (listens, LISTENER_PORT).into()))
 }
 
-impl Talking {
-    fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        while self.talker.poll_transmit(&mut self.buffer, now) {
-            out.push(Packet::new(self.local, self.listener, &self.buffer));
-        }
-        let mut datagram = [0; MAX_DATAGRAM_LEN];
-        while let Some((proxy, length)) = self.talker.transmit_to_proxy(&mut datagram) {
-            out.push(Packet::new(self.adjacent, proxy, datagram.get(..length).unwrap_or_default()));
-        }
-    }
-}
-
-impl Endpoint for Talking {
-    fn owns(&self, destination: SocketAddr) -> bool {
-        destination == self.local || destination == self.adjacent
-    }
-
-    fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        // The receiver of a message counts it if it is invalid.
-        if packet.destination == self.adjacent {
-            let _ = self.talker.handle_proxy(packet.source, &packet.payload, now);
-        } else if packet.source == self.listener {
-            let _ = self.talker.handle_input(&packet.payload, now);
-        }
-        self.send(now, out);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.talker.poll_timeout()
-    }
-
-    fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        self.talker.on_timeout(now);
-        self.send(now, out);
-    }
-
-    fn is_done(&self) -> bool {
-        self.talker.is_finished()
-    }
-}
-
-/// The listener's end. Like the program, it answers to the source of the last new packet.
-struct Hearing {
-    listener: Listener,
+/// An end of the call with its addresses. Like the programs, it sends to the source of the last new
+/// packet.
+struct Caller<E> {
+    end: E,
     local: SocketAddr,
     adjacent: SocketAddr,
-    talker: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    /// Whether the run ends with it.
+    talks: bool,
     frame_bytes: u64,
     /// The bytes to the proxy, with UDP and IPv4 headers.
     to_proxy: u64,
     buffer: Vec<u8>,
 }
 
-impl Hearing {
-    fn new(scenario: &Scenario, seed: u64, listens: Ipv4Addr) -> Result<Self, SimError> {
-        let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
-        let session = TalkerConfig::of_simulation(seed).session;
-        let protected = (sidekick.mode == Mode::Receive).then(|| Protected {
-            sender: listener::sender_config(sidekick.proxy_address()),
-            share: f64::from(sidekick.parity_percent) / 100.0 * SYMBOLS,
-            interval: flow.frame_interval,
-            seed: seed_bytes(seed, "sidekick"),
-        });
-        let config = ListenerConfig { protected, ..ListenerConfig::default() };
-        let listener = Listener::new(config, session);
-        Ok(Self {
-            listener: listener.map_err(|error| SimError::SetUp(error.to_string()))?,
-            local: (listens, LISTENER_PORT).into(),
-            adjacent: (listens, ADJACENT_PORT).into(),
-            talker: None,
-            frame_bytes: flow.frame_bytes.into(),
+impl<E: End> Caller<E> {
+    fn new(end: E, scenario: &Scenario, local: SocketAddr) -> Self {
+        Self {
+            end,
+            local,
+            adjacent: (local.ip(), ADJACENT_PORT).into(),
+            peer: None,
+            talks: false,
+            frame_bytes: scenario.flow.frame_bytes.into(),
             to_proxy: 0,
             buffer: Vec::new(),
-        })
+        }
+    }
+
+    fn follow(&mut self, peer: SocketAddr, now: Instant) {
+        self.peer = Some(peer);
+        self.end.follow(Flow { source: self.local, destination: peer }, now);
     }
 
     fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        while self.listener.poll_transmit(&mut self.buffer, now) {
-            if let Some(talker) = self.talker {
-                out.push(Packet::new(self.local, talker, &self.buffer));
+        while self.end.poll_transmit(&mut self.buffer, now) {
+            if let Some(peer) = self.peer {
+                out.push(Packet::new(self.local, peer, &self.buffer));
             }
         }
         let mut datagram = [0; MAX_DATAGRAM_LEN];
-        while let Some((proxy, length)) = self.listener.transmit_to_proxy(&mut datagram) {
+        while let Some((proxy, length)) = self.end.transmit_to_proxy(&mut datagram) {
             self.to_proxy += length as u64 + HEADERS;
             out.push(Packet::new(self.adjacent, proxy, datagram.get(..length).unwrap_or_default()));
         }
     }
 }
 
-impl Endpoint for Hearing {
+impl<E: End> Endpoint for Caller<E> {
     fn owns(&self, destination: SocketAddr) -> bool {
         destination == self.local || destination == self.adjacent
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        // Like the program, it learns the talker's address only from new packets. A repeated packet
-        // may come from any host.
+        // A repeated packet may come from any host. The receiver of a message counts it if it is
+        // invalid.
         if packet.destination == self.adjacent {
-            let _ = self.listener.handle_proxy(packet.source, &packet.payload, now);
-        } else if let Ok(Handled::New) = self.listener.handle_input(&packet.payload, now) {
-            self.talker = Some(packet.source);
-            let flow = Flow { source: self.local, destination: packet.source };
-            self.listener.follow(flow, now);
+            let _ = self.end.handle_proxy(packet.source, &packet.payload, now);
+        } else if let Ok(Handled::New) = self.end.handle_input(&packet.payload, now) {
+            self.follow(packet.source, now);
         }
         self.send(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.listener.poll_timeout()
+        self.end.poll_timeout()
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        self.listener.on_timeout(now);
+        self.end.on_timeout(now);
         self.send(now, out);
     }
 
+    fn is_done(&self) -> bool {
+        self.talks && self.end.is_finished()
+    }
+
     fn delivered(&self) -> u64 {
-        self.listener.played() * self.frame_bytes
+        self.end.played() * self.frame_bytes
     }
 }

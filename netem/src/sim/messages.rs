@@ -59,15 +59,7 @@ impl Pace {
             let waited = u64::try_from((took - quickest).as_micros()).unwrap_or(u64::MAX);
             histogram.saturating_record(waited);
         }
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Some(Percentiles {
-            p50: at(0.5),
-            p90: at(0.9),
-            p95: at(0.95),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
-        })
+        Some(Percentiles::of(&histogram))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The de-jitter buffer: plays packets in order, measures how long each waited, and lists the
 //! missing ones.
 
-use crate::report::DejitterMs;
 use hdrhistogram::{CreationError, Histogram};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -248,19 +247,6 @@ impl Dejitter {
     /// When the next request is due.
     pub(super) fn nack_at(&self) -> Option<Instant> {
         self.missing.values().map(|missing| missing.nack_at).min()
-    }
-
-    pub(super) fn latency(&self) -> DejitterMs {
-        let ms = |us: u64| Duration::from_micros(us).as_secs_f64() * 1000.0;
-        let quantile = |q| ms(self.waits_us.value_at_quantile(q));
-        DejitterMs {
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p95: quantile(0.95),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            max: ms(self.waits_us.max()),
-        }
     }
 }
 

@@ -1,6 +1,8 @@
-//! Conversion between the 16 bits of a sequence number and a packet's place in the stream.
+//! Sequence numbers: their packets' places in the stream, which of them were repeated, to the byte,
+//! and which were reported as duplicates.
 
 use crate::ntp::low16;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// The number of packets before the first arrival that are requested if it is not marked as the
 /// stream's first, because they may be lost. At 4 % of loss, three in a row are lost once in 16,000
@@ -45,6 +47,63 @@ impl Numbers {
     }
 }
 
+/// The window of the replay protection.
+const CAPACITY: usize = 1024;
+
+/// The recent datagrams that arrived. SRTP's replay protection rejects a repetition and a forgery
+/// with the same number alike. The sum of the datagram distinguishes them.
+#[derive(Debug)]
+pub(super) struct Repeats {
+    /// The sum of each whole datagram, and the content's sequence number in the media. A collision
+    /// of sums is worth no more than the datagram itself.
+    seen: Vec<Option<(u64, u16)>>,
+    /// Sequence numbers in the media.
+    reported: Vec<Option<u16>>,
+}
+
+fn sum(datagram: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    datagram.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Repeats {
+    pub(super) fn new() -> Self {
+        Self { seen: vec![None; CAPACITY], reported: vec![None; CAPACITY] }
+    }
+
+    /// Packets of different SSRCs may displace each other. Then a repetition counts as forged.
+    fn place(&mut self, ssrc: u32, sequence: u16) -> Option<&mut Option<(u64, u16)>> {
+        let spread = usize::try_from(ssrc % 2).unwrap_or(0) * CAPACITY / 2;
+        self.seen.get_mut((usize::from(sequence) + spread) % CAPACITY)
+    }
+
+    pub(super) fn note(&mut self, datagram: &[u8], ssrc: u32, sequence: u16, original: u16) {
+        if let Some(place) = self.place(ssrc, sequence) {
+            *place = Some((sum(datagram), original));
+        }
+    }
+
+    /// The media's sequence number in the datagram that this one repeats, if it repeats one.
+    pub(super) fn original(&mut self, datagram: &[u8], ssrc: u32, sequence: u16) -> Option<u16> {
+        let (seen, original) = (*self.place(ssrc, sequence)?)?;
+        (seen == sum(datagram)).then_some(original)
+    }
+
+    /// Records that a new packet has this number in the media.
+    pub(super) fn begins(&mut self, original: u16) {
+        if let Some(reported) = self.reported.get_mut(usize::from(original) % CAPACITY) {
+            *reported = None;
+        }
+    }
+
+    /// Records a duplicate's report. False if one was recorded before.
+    pub(super) fn record_report(&mut self, original: u16) -> bool {
+        let reported = self.reported.get_mut(usize::from(original) % CAPACITY);
+        reported.is_some_and(|reported| reported.replace(original) != Some(original))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +132,37 @@ mod tests {
         assert_eq!(numbers.place(65_535), Some(0));
         assert_eq!(numbers.place(65_534), None);
         assert_eq!(numbers.extended(), 2);
+    }
+
+    #[test]
+    fn only_an_identical_datagram_is_a_repetition() {
+        let mut repeats = Repeats::new();
+        let datagram = [7; 40];
+        assert_eq!(repeats.original(&datagram, 1, 9), None);
+        repeats.note(&datagram, 1, 9, 8);
+        assert_eq!(repeats.original(&datagram, 1, 9), Some(8));
+        let mut altered = datagram;
+        altered[20] ^= 1;
+        assert_eq!(repeats.original(&altered, 1, 9), None);
+        assert_eq!(repeats.original(&datagram, 2, 9), None);
+        assert_eq!(repeats.original(&[7; 3], 1, 9), None);
+        repeats.note(&altered, 1, 9 + 1024, 5);
+        assert_eq!(repeats.original(&datagram, 1, 9), None, "the later number replaces it");
+    }
+
+    #[test]
+    fn a_packet_is_reported_once() {
+        let mut repeats = Repeats::new();
+        assert!(
+            repeats.record_report(9)
+                && !repeats.record_report(9)
+                && repeats.record_report(10)
+                && !repeats.record_report(9)
+        );
+        repeats.begins(9);
+        assert!(
+            repeats.record_report(9) && !repeats.record_report(10),
+            "the number belongs to another packet"
+        );
     }
 }

@@ -3,9 +3,7 @@
 
 use crate::report::ParityReport;
 use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{
-    Between, Filter, Flow, Lost, Payload, Protect, Route, Sender, SenderConfig,
-};
+use sidekick_protocol::{Between, Filter, Flow, Payload, Protect, Sender, SenderConfig};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -97,7 +95,7 @@ struct Gap {
 /// A listener's session with a proxy.
 #[derive(Debug)]
 pub(super) struct Parity {
-    sender: Sender,
+    pub(super) sender: Sender,
     wanted: Protect,
     /// The longest time between two repair symbols.
     between: Duration,
@@ -114,8 +112,6 @@ pub(super) struct Parity {
     flow_bytes: u64,
     /// The datagrams to the talker.
     sent: u64,
-    tags: Vec<u64>,
-    lost: Vec<Lost>,
 }
 
 impl Parity {
@@ -138,8 +134,6 @@ impl Parity {
             rebuilt: 0,
             flow_bytes: 0,
             sent: 0,
-            tags: Vec::new(),
-            lost: Vec::new(),
         }
     }
 
@@ -151,11 +145,6 @@ impl Parity {
             self.gaps.clear();
             self.sender.start(flow, now);
         }
-    }
-
-    /// Ends the session.
-    pub(super) fn stop(&mut self) {
-        self.sender.stop();
     }
 
     /// Handles a proxy's answer along the path. Returns whether the datagram is one.
@@ -210,10 +199,8 @@ impl Parity {
     fn ask(&mut self, now: Instant) {
         self.sender.set_fetching(false);
         self.sender.protect(Some(self.wanted), now);
-        self.sender.drain_received(&mut self.tags);
-        self.tags.clear();
-        self.sender.drain_lost(&mut self.lost);
-        self.lost.clear();
+        self.sender.drain_received(&mut Vec::new());
+        self.sender.drain_lost(&mut Vec::new());
     }
 
     /// Replaces the contents of `out` by the next datagram that parity rebuilt. False if there is
@@ -260,19 +247,9 @@ impl Parity {
         gaps.remove(place).map(|gap| gap.places)
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.sender.poll_timeout()
-    }
-
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.sender.on_timeout(now);
         self.ask(now);
-    }
-
-    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        let transmit = self.sender.poll_transmit(out)?;
-        // The proxy's address is known, so no marker has to discover it along the path.
-        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
     }
 
     pub(super) fn report(&self) -> ParityReport {
@@ -287,6 +264,3 @@ impl Parity {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

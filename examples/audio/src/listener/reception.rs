@@ -1,9 +1,9 @@
 //! A listener's reports of the packets that arrive (RFC 3550, section 6.4.1 and appendix A).
 
-use crate::ntp::{low32, ticks, units};
-use crate::rtcp::Reception;
+use crate::ntp::{Reference, low32, ticks};
 use crate::session::CLOCK_RATE;
 use hdrhistogram::Histogram;
+use rtcp_types::{ReportBlock, ReportBlockBuilder};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,8 @@ pub(super) struct Statistics {
     /// The lateness against the shortest transit time of the packets that came in time, in
     /// microseconds.
     pub(super) lateness_us: Histogram<u64>,
-    /// The last sender report: the middle of its timestamp, and its arrival.
-    pub(super) sender_report: Option<(u32, Instant)>,
+    /// The clock of the last sender report.
+    pub(super) sender_report: Option<Reference>,
 }
 
 impl Statistics {
@@ -103,7 +103,7 @@ impl Statistics {
         expected: u64,
         highest: u32,
         now: Instant,
-    ) -> Reception {
+    ) -> ReportBlockBuilder {
         let (expected_before, received_before) = self.reported;
         self.reported = (expected, self.received);
         let expected_since = expected.saturating_sub(expected_before);
@@ -111,32 +111,26 @@ impl Statistics {
             expected_since.saturating_sub(self.received.saturating_sub(received_before));
         let fraction = (lost_since << 8).checked_div(expected_since).unwrap_or(0);
         let lost = expected.saturating_sub(self.received).min(0x7f_ffff);
-        let (last_report, delay) = self
-            .sender_report
-            .map(|(middle, came)| (middle, units(now.saturating_duration_since(came))))
-            .unwrap_or_default();
-        Reception {
-            ssrc,
-            fraction_lost: u8::try_from(fraction).unwrap_or(u8::MAX),
-            lost: u32::try_from(lost).unwrap_or(0),
-            highest,
-            jitter: u32::try_from(self.jitter_16 >> 4).unwrap_or(u32::MAX),
-            last_report,
-            delay,
-        }
+        let block = ReportBlock::builder(ssrc)
+            .fraction_lost(u8::try_from(fraction).unwrap_or(u8::MAX))
+            .cumulative_lost(u32::try_from(lost).unwrap_or(0))
+            .extended_sequence_number(highest)
+            .interarrival_jitter(u32::try_from(self.jitter_16 >> 4).unwrap_or(u32::MAX));
+        let Some(answer) = self.sender_report.map(|clock| clock.echo(now)) else { return block };
+        block
+            .last_sender_report_timestamp(answer.last)
+            .delay_since_last_sender_report_timestamp(answer.delay)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{self, MS};
     use proptest::prelude::*;
 
-    const MS: Duration = Duration::from_millis(1);
-
-    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
     fn start() -> (Statistics, Instant) {
-        (Statistics::new().unwrap(), Instant::now())
+        (Statistics::new().unwrap(), testing::start())
     }
 
     #[test]
@@ -147,12 +141,16 @@ mod tests {
                 statistics.arrived(960 * number, true, now + 20 * number * MS);
             }
         }
-        statistics.sender_report = Some((77, now));
-        let report = statistics.reception(5, 100, 99, now + 500 * MS);
-        assert_eq!((report.fraction_lost, report.lost, report.jitter), (64, 25, 0));
-        assert_eq!((report.last_report, report.delay), (77, 1 << 15));
-        let report = statistics.reception(5, 100, 99, now + 600 * MS);
-        assert_eq!((report.fraction_lost, report.lost), (0, 25));
+        statistics.sender_report = Some(Reference::new(5, 77 << 16, now));
+        for (after, fraction, delay) in [(500, 64, 1 << 15), (750, 0, 3 << 14)] {
+            let wanted = ReportBlock::builder(5)
+                .fraction_lost(fraction)
+                .cumulative_lost(25)
+                .extended_sequence_number(99)
+                .last_sender_report_timestamp(77)
+                .delay_since_last_sender_report_timestamp(delay);
+            assert_eq!(statistics.reception(5, 100, 99, now + after * MS), wanted);
+        }
     }
 
     #[test]
@@ -167,7 +165,7 @@ mod tests {
             );
         }
         // In whole ticks it settles just below.
-        assert_eq!(statistics.reception(5, 2000, 0, now).jitter, 95);
+        assert_eq!(statistics.jitter_16 >> 4, 95);
         assert_eq!(statistics.lateness_us.max(), 2000);
     }
 
@@ -212,7 +210,7 @@ mod tests {
             for (timestamp, pause) in times {
                 now += pause * MS;
                 statistics.arrived(timestamp, pause % 2 == 0, now);
-                statistics.reception(5, pause.into(), timestamp, now);
+                let _ = statistics.reception(5, pause.into(), timestamp, now);
             }
         }
     }

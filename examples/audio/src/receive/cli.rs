@@ -118,22 +118,10 @@ impl Cli {
             self.wav.is_none() || description.session.encoding == Encoding::Opus,
             "random bytes cannot be played: leave out --wav, or make a session without --raw"
         );
-        Ok(Plan { listen, description, parity: self.parity()? })
-    }
-
-    fn parity(&self) -> anyhow::Result<Option<(SocketAddr, f64)>> {
-        match (self.sidekick, &self.proxy) {
-            (Sidekick::Off, None) => Ok(None),
-            (Sidekick::Off, Some(_)) => bail!(
-                "--proxy has no effect without --sidekick: add --sidekick parity, or leave it out"
-            ),
-            (Sidekick::Parity, None) => bail!(
-                "--sidekick parity needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
-            ),
-            (Sidekick::Parity, Some(proxy)) => {
-                Ok(Some((edge::proxy_address(proxy)?, f64::from(self.parity_share) / 100.0)))
-            }
-        }
+        let used = self.sidekick == Sidekick::Parity;
+        let proxy = edge::proxy("parity", used, self.proxy.as_deref())?;
+        let parity = proxy.map(|proxy| (proxy, f64::from(self.parity_share) / 100.0));
+        Ok(Plan { listen, description, parity })
     }
 }
 
@@ -154,7 +142,7 @@ mod tests {
         );
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("call.sdp");
-        std::fs::write(&path, made.description.to_sdp()).unwrap();
+        std::fs::write(&path, made.description.to_sdp(None)).unwrap();
         let read = plan(&["--sdp", path.to_str().unwrap()]).unwrap();
         assert_eq!(
             (read.listen, read.description),

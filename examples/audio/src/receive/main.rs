@@ -4,20 +4,17 @@ mod cli;
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use audio::edge::{self, Interrupts, Socket, Status, clock};
-use audio::listener::{Handled, Protected, sender_config};
-use audio::player::{PlayError, Player};
+use audio::edge::{self, Call, Interrupts, Socket};
+use audio::listener::{Protected, sender_config};
+use audio::player::Player;
 use audio::session::MasterKey;
 use audio::{Listener, ListenerConfig, ListenerReport, hgrm};
 use clap::Parser as _;
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use cli::Cli;
 
@@ -38,7 +35,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         plays: cli.wav.is_some(),
         identity: edge::random()?,
         protected: plan.parity.map(protect).transpose()?,
-        ..ListenerConfig::default()
     };
     let mut description = plan.description;
     let listener = Listener::new(config, description.session.clone())?;
@@ -52,35 +48,43 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         opened.with_context(|| format!("cannot write {}", path.display()))?;
     }
     // Only after the socket exists, so that a failure does not truncate an older file.
-    let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
-    let address = socket.udp.local_addr().context("cannot read the socket's local address")?;
+    let player = |path: &PathBuf| -> anyhow::Result<_> {
+        let file =
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Player::new(BufWriter::new(file), description.interval)
+    };
+    let mut player = cli.wav.as_ref().map(player).transpose()?;
+    description.destination = socket.address()?;
     if let Some(path) = &cli.write_sdp {
-        description.destination = address;
-        edge::write_description(path, &description)?;
+        edge::write_description(path, &description, None)?;
     }
-    edge::print(&format!("ready: listening on {address}\n"))?;
+    edge::print(&format!("ready: listening on {}\n", description.destination))?;
 
-    let mut adjacent = None;
-    if let Some((proxy, _)) = plan.parity {
-        // The proxy assumes that the stream has the address of the adjacent socket.
-        match Socket::connected(SocketAddr::new(address.ip(), 0), proxy) {
-            Ok(socket) => adjacent = Some(socket),
-            Err(error) => {
-                eprintln!("audio-receive: {error:#}; the call continues without the proxy");
+    let proxy = plan.parity.map(|(proxy, _)| proxy);
+    let mut call = Call::new("audio-receive", listener, socket, None, proxy)?;
+    let play = |listener: &mut Listener| {
+        let Some(player) = &mut player else { return Ok(()) };
+        while let Some(frame) = listener.next_frame() {
+            let was_full = player.is_full();
+            player.play(&frame)?;
+            if player.is_full() && !was_full {
+                eprintln!(
+                    "audio-receive: the WAV file is as long as such a file can be, 12 hours; \
+                     the call continues, but the file does not record the rest"
+                );
             }
         }
-    }
-    let mut call = Call { listener, player, full: false, socket, address, adjacent, talker: None };
-    let interrupted = call.listen(&interrupts)?;
-    let mut report = call.listener.report();
-    let adjacent_errors = call.adjacent.as_ref().map_or(0, Socket::errors);
-    report.socket_errors = call.socket.errors() + adjacent_errors;
-    if let Some(player) = call.player {
+        Ok(())
+    };
+    let interrupted = call.run(&interrupts, play, |listener| status_line(&listener.report()))?;
+    let mut report = call.end.report();
+    report.socket_errors = call.errors();
+    if let Some(player) = player {
         report.concealed = Some(player.concealed());
         player.finish()?;
     }
     if let Some(path) = &cli.hgrm {
-        let write = || hgrm::write(call.listener.waits(), BufWriter::new(File::create(path)?));
+        let write = || hgrm::write(call.end.waits(), BufWriter::new(File::create(path)?));
         write().with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(hint) = unreadable(&report) {
@@ -93,106 +97,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
          or whether a firewall drops its packets"
     );
     Ok(())
-}
-
-fn player(path: &Path, interval: Duration) -> anyhow::Result<Player<BufWriter<File>>> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Player::new(BufWriter::new(file), interval)?)
-}
-
-/// A listener with its socket and its player.
-struct Call {
-    listener: Listener,
-    player: Option<Player<BufWriter<File>>>,
-    /// Whether the program reported that the player's file is full.
-    full: bool,
-    socket: Socket,
-    /// Its local address.
-    address: SocketAddr,
-    /// The socket to the proxy; `None` if there is none, or no route to it.
-    adjacent: Option<Socket>,
-    /// The source of the call's last new datagram.
-    talker: Option<SocketAddr>,
-}
-
-impl Call {
-    /// Plays one stream. Returns whether it was interrupted.
-    fn listen(&mut self, interrupts: &Interrupts) -> anyhow::Result<bool> {
-        let mut status = Status::new();
-        loop {
-            self.receive()?;
-            let listener = &mut self.listener;
-            listener.on_timeout(clock());
-            let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
-            if interrupted {
-                listener.stop(clock());
-            }
-            self.answer_and_play()?;
-            if interrupted || self.listener.is_finished() {
-                status.clear();
-                return Ok(interrupted);
-            }
-            status.show(clock(), || status_line(&self.listener.report()));
-            let mut sources = vec![interrupts.as_fd(), self.socket.as_fd()];
-            sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
-            edge::wait(&sources, self.listener.poll_timeout())
-                .context("cannot wait for datagrams")?;
-        }
-    }
-
-    fn receive(&mut self) -> anyhow::Result<()> {
-        let Self { listener, socket, address, adjacent, talker, .. } = self;
-        let handle = |datagram: &[u8], from| {
-            let now = clock();
-            if listener.handle_input(datagram, now) == Ok(Handled::New) {
-                *talker = Some(from);
-                listener.follow(Flow { source: *address, destination: from }, now);
-            }
-        };
-        socket.receive(handle).context("cannot receive")?;
-        if let Some(adjacent) = adjacent {
-            // No error requires an action.
-            let messages = adjacent.receive(|datagram, from| {
-                let _ = listener.handle_proxy(from, datagram, clock());
-            });
-            messages.context("cannot receive from the proxy")?;
-        }
-        Ok(())
-    }
-
-    fn answer_and_play(&mut self) -> anyhow::Result<()> {
-        let mut datagram = Vec::new();
-        while self.listener.poll_transmit(&mut datagram, clock()) {
-            let Some(talker) = self.talker else { continue };
-            self.socket
-                .send_to(&datagram, talker)
-                .with_context(|| format!("cannot send to {talker}"))?;
-        }
-        let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some((_, len)) = self.listener.transmit_to_proxy(&mut message) {
-            // It is connected to the proxy.
-            if let Some(adjacent) = &mut self.adjacent {
-                adjacent
-                    .send(message.get(..len).unwrap_or_default())
-                    .context("cannot send to the proxy")?;
-            }
-        }
-        if let Some(player) = &mut self.player {
-            while let Some(frame) = self.listener.next_frame() {
-                match player.play(&frame) {
-                    Err(PlayError::Full) if self.full => {}
-                    Err(full @ PlayError::Full) => {
-                        self.full = true;
-                        eprintln!(
-                            "audio-receive: {full}; the call continues, but the file does not record the rest"
-                        );
-                    }
-                    played => played?,
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A hint if datagrams arrive, but none is authentic.
@@ -259,9 +163,10 @@ fn summary(report: &ListenerReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use audio::edge::clock;
     use audio::session::{Encoding, Session};
-    use audio::source::RandomBytes;
-    use audio::{Talker, TalkerConfig};
+    use audio::source::random_bytes;
+    use audio::{End as _, Talker, TalkerConfig};
 
     #[test]
     fn the_hint_about_another_key_ends_with_an_authentic_packet() {
@@ -271,7 +176,7 @@ mod tests {
         let mut listener = Listener::new(ListenerConfig::default(), session).unwrap();
         assert_eq!(unreadable(&listener.report()), None);
         for (config, wanted) in [(TalkerConfig::of_simulation(2), true), (ours, false)] {
-            let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
+            let mut talker = Talker::new(config, random_bytes(1, 240), now).unwrap();
             talker.on_timeout(now);
             let mut datagram = Vec::new();
             while talker.poll_transmit(&mut datagram, now) {

@@ -51,9 +51,9 @@ pub(crate) struct Cli {
     /// The interval between packets in milliseconds; for Opus 5, 10, 20, 40 or 60
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     interval_ms: u16,
-    /// Random bytes in a packet, without headers [default: 240]
-    #[arg(long, value_name = "BYTES", requires = "raw")]
-    bytes: Option<usize>,
+    /// Random bytes in a packet, without headers
+    #[arg(long, value_name = "BYTES", default_value_t = 240, requires = "raw")]
+    pub(crate) bytes: usize,
     /// The seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -107,11 +107,8 @@ enum OnOff {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) description: Description,
-    /// The most packets, and whether the command line limits them.
+    /// The most packets. A file has its own end.
     pub(crate) packets: u32,
-    pub(crate) length_given: bool,
-    /// The random bytes in a packet.
-    pub(crate) bytes: usize,
     /// The proxy, and the terms to request.
     pub(crate) sender: Option<SenderConfig>,
 }
@@ -126,18 +123,15 @@ impl Cli {
             self.raw || FRAME_MS.contains(&self.interval_ms),
             "Opus has frames of 5, 10, 20, 40 or 60 ms: use --interval-ms with one of these, or --raw"
         );
-        let bytes = self.bytes.unwrap_or(240);
         ensure!(
-            (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&bytes),
+            (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&self.bytes),
             "--bytes must be {MIN_PAYLOAD} to {MAX_PAYLOAD}: less holds no identifier, and more does not fit an Ethernet frame"
         );
-        let seconds = self.seconds.unwrap_or(Duration::from_secs(60));
-        let packets = seconds.as_millis() / interval.as_millis().max(1);
+        let most = if self.wav.is_some() { Duration::MAX } else { Duration::from_secs(60) };
+        let packets = self.seconds.unwrap_or(most).as_millis() / interval.as_millis().max(1);
         Ok(Plan {
             description: Description { interval, ..self.description(key)? },
             packets: u32::try_from(packets).unwrap_or(u32::MAX).max(1),
-            length_given: self.seconds.is_some() || self.wav.is_none(),
-            bytes,
             sender: self.sender(interval)?,
         })
     }
@@ -171,19 +165,11 @@ impl Cli {
     }
 
     fn sender(&self, interval: Duration) -> anyhow::Result<Option<SenderConfig>> {
-        if self.sidekick == Sidekick::Off {
-            ensure!(
-                self.proxy.is_none(),
-                "--proxy has no effect without --sidekick: add --sidekick reinject, or leave it out"
-            );
+        let used = self.sidekick == Sidekick::Reinject;
+        let Some(proxy) = edge::proxy("reinject", used, self.proxy.as_deref())? else {
             return Ok(None);
-        }
-        let Some(proxy) = &self.proxy else {
-            bail!(
-                "--sidekick reinject needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
-            );
         };
-        let mut sender = sender_config(edge::proxy_address(proxy)?);
+        let mut sender = sender_config(proxy);
         sender.poll = self.poll == OnOff::On;
         sender.steady = (self.steady == OnOff::On).then_some(interval);
         sender.terms.threshold = self.threshold.unwrap_or(if sender.poll { 1 } else { 8 });
@@ -225,37 +211,30 @@ mod tests {
         let plan = new(&[]).unwrap();
         assert_eq!((plan.packets, plan.description.session.encoding), (3000, Encoding::Opus));
         assert_eq!(plan.description.destination, "127.0.0.1:9".parse().unwrap());
-        assert!(plan.sender.is_none() && plan.length_given);
-        assert_eq!(new(&["--raw"]).unwrap().bytes, 240);
-        assert!(!new(&["--wav", "speech.wav"]).unwrap().length_given);
+        assert!(plan.sender.is_none());
+        assert_eq!(new(&["--wav", "speech.wav"]).unwrap().packets, u32::MAX);
+        assert_eq!(new(&["--wav", "speech.wav", "--seconds", "2"]).unwrap().packets, 100);
     }
 
     #[test]
     fn the_settings_arrive() {
-        let line = "--sidekick reinject --proxy ::1 --quack-every-packets 4 --quack-every-ms 30 --threshold 16 --poll off";
-        let plan = new(&line.split(' ').collect::<Vec<_>>()).unwrap();
-        let sender = plan.sender.unwrap();
-        assert_eq!(sender.proxy, Some("[::1]:5252".parse().unwrap()));
-        assert_eq!(sender.terms.every_packets, NonZeroU16::new(4));
-        assert_eq!(sender.terms.every, Some(Duration::from_millis(30)));
-        assert_eq!((sender.terms.threshold, sender.poll), (16, false));
-        assert_eq!(sender.steady, Some(Duration::from_millis(20)));
-        let line = format!("{line} --steady off --interval-ms 60");
-        let plan = new(&line.split(' ').collect::<Vec<_>>()).unwrap();
-        assert_eq!(plan.sender.unwrap().steady, None);
-    }
-
-    #[test]
-    fn with_polls_a_quack_has_one_sum_by_default() {
-        let terms = |poll| {
-            let args = ["--sidekick", "reinject", "--proxy", "127.0.0.1", "--poll", poll];
-            new(&args).unwrap().sender.unwrap().terms
-        };
-        let one = NonZeroU16::new(1);
-        assert_eq!(
-            [terms("on"), terms("off")].map(|terms| (terms.every_packets, terms.threshold)),
-            [(one, 1), (one, 8)]
-        );
+        let proxy = "--sidekick reinject --proxy ::1 --interval-ms 60 ";
+        let all =
+            "--quack-every-packets 4 --quack-every-ms 30 --threshold 16 --poll off --steady off";
+        let ms = Duration::from_millis;
+        // With polls, a quACK has one sum by default.
+        for (line, every_packets, every, threshold, poll, steady) in [
+            ("--poll on", 1, None, 1, true, Some(ms(60))),
+            ("--poll off", 1, None, 8, false, Some(ms(60))),
+            (all, 4, Some(ms(30)), 16, false, None),
+        ] {
+            let sender = new(&(proxy.to_owned() + line).split(' ').collect::<Vec<_>>());
+            let sender = sender.unwrap().sender.unwrap();
+            assert_eq!(sender.proxy, Some("[::1]:5252".parse().unwrap()));
+            assert_eq!(sender.terms.every_packets, NonZeroU16::new(every_packets), "{line}");
+            assert_eq!((sender.terms.every, sender.terms.threshold), (every, threshold), "{line}");
+            assert_eq!((sender.poll, sender.steady), (poll, steady), "{line}");
+        }
     }
 
     #[test]
@@ -264,7 +243,7 @@ mod tests {
         let path = directory.path().join("call.sdp");
         let file = path.to_str().unwrap();
         let made = new(&[]).unwrap().description;
-        std::fs::write(&path, made.to_sdp()).unwrap();
+        std::fs::write(&path, made.to_sdp(None)).unwrap();
         assert_eq!(plan(&["--sdp", file]).unwrap().description, made);
         let elsewhere = plan(&["--sdp", file, "[::1]:7"]).unwrap().description.destination;
         assert_eq!(elsewhere, "[::1]:7".parse().unwrap());

@@ -9,16 +9,15 @@ mod cli;
 use std::fs::{File, Metadata};
 use std::io::BufReader;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use audio::edge::{self, Interrupts, Socket, Status, clock};
+use audio::edge::{self, Call, Interrupts, Socket, clock};
+use audio::report::Ending;
 use audio::session::{Encoding, MasterKey};
-use audio::source::{OpusSource, RandomBytes, Source, Tone, WavSource};
+use audio::source::{WavSource, opus, random_bytes, tone};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
 use clap::Parser as _;
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use cli::{Cli, Plan};
 
@@ -29,17 +28,19 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let plan = cli.plan(MasterKey::new(edge::random()?))?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let mut call = Call::new(cli, &plan)?;
-    let report = call.talk(&interrupts)?;
+    let mut call = call(cli, &plan)?;
+    call.run(&interrupts, |_| Ok(()), |talker| status_line(&talker.report(clock())))?;
+    let mut report = call.end.report(clock());
+    report.socket_errors = call.errors();
     let text = if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) };
     edge::print(&text)?;
     let dest = plan.description.destination;
-    match report.ending.as_str() {
-        "silent" => {
+    match report.ending {
+        Ending::Silent => {
             bail!("{dest} stopped sending reports; check whether audio-receive still runs there")
         }
-        "unanswered" | "talking" if !cli.one_way => {
-            let errors = match call.media.errors() {
+        Ending::Unanswered | Ending::Talking if !cli.one_way => {
+            let errors = match report.socket_errors {
                 0 => String::new(),
                 count => {
                     format!(
@@ -59,136 +60,44 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 /// The least number of bytes before the samples of a WAV file.
 const WAV_HEADER: u64 = 44;
 
-/// The source of the call's content.
-fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+/// The content of one packet after another.
+type Source = Box<dyn Iterator<Item = Vec<u8>> + Send>;
+
+fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Source> {
+    let interval = plan.description.interval;
     if plan.description.session.encoding == Encoding::Random {
-        return Ok(Box::new(RandomBytes::new(cli.seed, plan.bytes)));
+        return Ok(Box::new(random_bytes(cli.seed, cli.bytes)));
     }
-    let opus = match &cli.wav {
-        Some(path) => {
-            let name = path.display();
-            let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-            let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
-            let wav = WavSource::new(BufReader::new(file))
-                .with_context(|| format!("cannot play {name}"))?;
-            if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
-                eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
-            }
-            OpusSource::new(Box::new(wav), plan.description.interval)
-        }
-        None => OpusSource::new(Box::new(Tone::new()), plan.description.interval),
+    let Some(path) = &cli.wav else { return Ok(Box::new(opus(tone(), interval)?)) };
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
+    let wav =
+        WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
+    if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
+        eprintln!("audio-send: {name} is truncated; the call ends with its last sample");
+    }
+    Ok(Box::new(opus(wav, interval)?))
+}
+
+fn call(cli: &Cli, plan: &Plan) -> anyhow::Result<Call<Talker>> {
+    let description = &plan.description;
+    let dest = description.destination;
+    let media = Socket::connected(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
+    let reinject = |sender| -> anyhow::Result<_> { Ok(Reinject { sender, seed: edge::random()? }) };
+    let config = TalkerConfig {
+        interval: description.interval,
+        packets: plan.packets,
+        identity: edge::random()?,
+        reinject: plan.sender.clone().map(reinject).transpose()?,
+        ..TalkerConfig::new(description.session.clone())
     };
-    Ok(Box::new(opus?))
-}
-
-/// A talker with its sockets.
-struct Call {
-    talker: Talker,
-    media: Socket,
-    /// The socket to the proxy; `None` if there is no route to it.
-    adjacent: Option<Socket>,
-}
-
-impl Call {
-    fn new(cli: &Cli, plan: &Plan) -> anyhow::Result<Self> {
-        let mut description = plan.description.clone();
-        let dest = description.destination;
-        let media = Socket::connected(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
-        let own = media.udp.local_addr().context("cannot read the socket's local address")?;
-        let mut config = TalkerConfig {
-            interval: description.interval,
-            // A file has its own end.
-            packets: if plan.length_given { plan.packets } else { u32::MAX },
-            identity: edge::random()?,
-            ..TalkerConfig::new(description.session.clone())
-        };
-        let mut adjacent = None;
-        if let Some(sender) = &plan.sender
-            && let Some(proxy) = sender.proxy
-        {
-            // The proxy assumes that the stream has the address of the adjacent socket.
-            match Socket::connected(SocketAddr::new(own.ip(), 0), proxy) {
-                Ok(socket) => adjacent = Some(socket),
-                Err(error) => {
-                    eprintln!("audio-send: {error:#}; the call continues without the proxy");
-                }
-            }
-            let flow = Flow { source: own, destination: dest };
-            config.reinject =
-                Some(Reinject { sender: sender.clone(), flow, seed: edge::random()? });
-        }
-        let talker = Talker::new(config, source(cli, plan)?, clock())?;
-        if let Some(path) = &cli.write_sdp {
-            description.sources = Some(talker.sources());
-            edge::write_description(path, &description)?;
-        }
-        Ok(Self { talker, media, adjacent })
+    let talker = Talker::new(config, source(cli, plan)?, clock())?;
+    if let Some(path) = &cli.write_sdp {
+        edge::write_description(path, description, Some(talker.sources()))?;
     }
-
-    fn talk(&mut self, interrupts: &Interrupts) -> anyhow::Result<TalkerReport> {
-        let mut status = Status::new();
-        let mut interrupted = false;
-        loop {
-            self.receive()?;
-            let now = clock();
-            if interrupts.pending().context("cannot wait for Ctrl-C")? {
-                if std::mem::replace(&mut interrupted, true) {
-                    break;
-                }
-                self.talker.stop(now);
-            }
-            if self.talker.poll_timeout().is_some_and(|deadline| deadline <= now) {
-                self.talker.on_timeout(now);
-            }
-            self.transmit()?;
-            if self.talker.is_finished() {
-                break;
-            }
-            status.show(now, || status_line(&self.talker.report(now)));
-            let mut sources = vec![interrupts.as_fd(), self.media.as_fd()];
-            sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
-            edge::wait(&sources, self.talker.poll_timeout())
-                .context("cannot wait for datagrams")?;
-        }
-        status.clear();
-        let mut report = self.talker.report(clock());
-        report.socket_errors =
-            self.media.errors() + self.adjacent.as_ref().map_or(0, Socket::errors);
-        Ok(report)
-    }
-
-    fn receive(&mut self) -> anyhow::Result<()> {
-        let talker = &mut self.talker;
-        // No error requires an action.
-        let media = self.media.receive(|datagram, _| {
-            let _ = talker.handle_input(datagram, clock());
-        });
-        media.context("cannot receive from the listener")?;
-        if let Some(adjacent) = &mut self.adjacent {
-            let messages = adjacent.receive(|datagram, from| {
-                let _ = talker.handle_proxy(from, datagram, clock());
-            });
-            messages.context("cannot receive from the proxy")?;
-        }
-        Ok(())
-    }
-
-    fn transmit(&mut self) -> anyhow::Result<()> {
-        let mut datagram = Vec::new();
-        while self.talker.poll_transmit(&mut datagram, clock()) {
-            self.media.send(&datagram).context("cannot send to the listener")?;
-        }
-        let mut datagram = [0; MAX_DATAGRAM_LEN];
-        while let Some((_, len)) = self.talker.transmit_to_proxy(&mut datagram) {
-            // It is connected to the proxy.
-            if let Some(adjacent) = &mut self.adjacent {
-                adjacent
-                    .send(datagram.get(..len).unwrap_or_default())
-                    .context("cannot send to the proxy")?;
-            }
-        }
-        Ok(())
-    }
+    let proxy = plan.sender.as_ref().and_then(|sender| sender.proxy);
+    Call::new("audio-send", talker, media, Some(dest), proxy)
 }
 
 fn status_line(report: &TalkerReport) -> String {
@@ -223,7 +132,7 @@ fn summary(report: &TalkerReport) -> String {
             report.assistance, report.quacks.received, report.quacks.bytes, report.quacks.polls
         );
     }
-    if report.ending == "hung up" {
+    if report.ending == Ending::HungUp {
         text += "the receiver hung up\n";
     }
     if report.socket_errors > 0 {

@@ -2,13 +2,13 @@
 
 use super::{CLOCK_RATE, Encoding, MasterKey, Session, Sources, cname};
 use crate::source::BITRATE;
+use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sdp_types::enums::{MediaType, TransportProto};
 use sdp_types::{Media, Origin, Time};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use thiserror::Error;
 
 /// The only supported crypto suite (RFC 4568, section 6.2.1). Every implementation of SRTP has it.
 const SUITE: &str = "AES_CM_128_HMAC_SHA1_80";
@@ -20,52 +20,20 @@ pub struct Description {
     pub session: Session,
     /// The receiver's address for RTP and RTCP.
     pub destination: SocketAddr,
-    /// The talker's SSRCs, if the talker wrote the description.
-    pub sources: Option<Sources>,
     /// The interval between packets.
     pub interval: Duration,
-    /// The bit rate of the content, in bits per second; 0 if unknown.
-    pub bitrate: u32,
-}
-
-/// Why a session description is unusable.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum SdpError {
-    /// It does not parse.
-    #[error("it is not a session description: {0}")]
-    Malformed(String),
-    /// It has no audio stream over SRTP.
-    #[error("it describes no audio over SRTP (m=audio ... RTP/SAVPF or RTP/SAVP)")]
-    NoAudio,
-    /// Its connection line has no IP address.
-    #[error("its c= line names no address; write one like c=IN IP4 192.0.2.7")]
-    Address,
-    /// It has no usable key.
-    #[error(
-        "it has no a=crypto line with the suite {SUITE}, an inline key without identifier, and no session parameters"
-    )]
-    Key,
-    /// Its content is neither Opus nor that of `--raw`.
-    #[error("its a=rtpmap line names neither opus nor the random bytes of audio-send --raw")]
-    Encoding,
-    /// RTCP has a port of its own.
-    #[error("it does not multiplex RTCP with RTP (a=rtcp-mux)")]
-    NoMux,
 }
 
 impl Description {
     /// A call to this destination, with a packet every 20 ms.
     #[must_use]
     pub fn new(session: Session, destination: SocketAddr) -> Self {
-        let bitrate = if session.encoding == Encoding::Opus { BITRATE } else { 0 };
-        let interval = Duration::from_millis(20);
-        Self { session, destination, sources: None, interval, bitrate }
+        Self { session, destination, interval: Duration::from_millis(20) }
     }
 
-    /// The description as the text of a file.
+    /// The description as the text of a file, with the talker's SSRCs if the talker writes it.
     #[must_use]
-    pub fn to_sdp(&self) -> String {
+    pub fn to_sdp(&self, sources: Option<Sources>) -> String {
         let Session { key, lifetime, payload_type: pt, rtx_payload_type: rtx, encoding } =
             &self.session;
         let formats = rtx.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
@@ -75,8 +43,7 @@ impl Description {
         let mut media = Media::builder(MediaType::Audio, port, proto, formats);
         let (codec, parameters) = match encoding {
             Encoding::Opus => {
-                let rate = self.bitrate;
-                let parameters = format!("{pt} maxaveragebitrate={rate};cbr=1;stereo=0");
+                let parameters = format!("{pt} maxaveragebitrate={BITRATE};cbr=1;stereo=0");
                 (format!("{pt} opus/{CLOCK_RATE}/2"), Some(parameters))
             }
             Encoding::Random => (format!("{pt} x-random/{CLOCK_RATE}"), None),
@@ -100,14 +67,14 @@ impl Description {
                 "crypto",
                 format!("1 {SUITE} inline:{}{lifetime}", key.to_inline()),
             );
-        if let Some(Sources { media: ssrc, rtx }) = self.sources {
+        if let Some(Sources { media: ssrc, rtx }) = sources {
             media = media
                 .attribute_with_value("ssrc-group", format!("FID {ssrc} {rtx}"))
                 .attribute_with_value("ssrc", format!("{ssrc} cname:{}", cname(ssrc)))
                 .attribute_with_value("ssrc", format!("{rtx} cname:{}", cname(ssrc)));
         }
         let ip = self.destination.ip();
-        let origin = Origin::with_ip_addr(self.sources.map_or(0, |s| s.media), 0, ip);
+        let origin = Origin::with_ip_addr(sources.map_or(0, |s| s.media), 0, ip);
         let session = sdp_types::Session::builder(origin, "audio")
             .connection(ip)
             .time(Time::new(0, 0))
@@ -122,23 +89,34 @@ impl Description {
     /// Reads a session description: its first audio stream over SRTP.
     ///
     /// # Errors
-    /// [`SdpError`] names what is missing.
-    pub fn from_sdp(text: &[u8]) -> Result<Self, SdpError> {
-        let parsed = sdp_types::Session::parse(text)
-            .map_err(|error| SdpError::Malformed(error.to_string()))?;
+    /// It names what is missing.
+    pub fn from_sdp(text: &[u8]) -> anyhow::Result<Self> {
+        let parsed = sdp_types::Session::parse(text).context("it is not a session description")?;
         let secure = |media: &&Media| {
             media.media == "audio" && matches!(media.proto.as_str(), "RTP/SAVPF" | "RTP/SAVP")
         };
-        let media = parsed.medias.iter().find(secure).ok_or(SdpError::NoAudio)?;
+        let media = parsed
+            .medias
+            .iter()
+            .find(secure)
+            .context("it describes no audio over SRTP (m=audio ... RTP/SAVPF or RTP/SAVP)")?;
         let connection = media.connections.first().or(parsed.connection.as_ref());
         let address: IpAddr = connection
             .and_then(|connection| connection.connection_address.split('/').next()?.parse().ok())
-            .ok_or(SdpError::Address)?;
-        if values(media, "rtcp-mux").next().is_none() {
-            return Err(SdpError::NoMux);
-        }
-        let (payload_type, encoding) = media_format(media).ok_or(SdpError::Encoding)?;
-        let (key, lifetime) = values(media, "crypto").find_map(inline_key).ok_or(SdpError::Key)?;
+            .context("its c= line names no address; write one like c=IN IP4 192.0.2.7")?;
+        ensure!(
+            values(media, "rtcp-mux").next().is_some(),
+            "it does not multiplex RTCP with RTP (a=rtcp-mux)"
+        );
+        let (payload_type, encoding) = media_format(media).context(
+            "its a=rtpmap line names neither opus nor the random bytes of audio-send --raw",
+        )?;
+        let (key, lifetime) = values(media, "crypto").find_map(inline_key).with_context(|| {
+            format!(
+                "it has no a=crypto line with the suite {SUITE}, an inline key without identifier, \
+                 and no session parameters"
+            )
+        })?;
         let session = Session {
             key,
             lifetime,
@@ -147,18 +125,10 @@ impl Description {
             encoding,
         };
         let ptime = values(media, "ptime").find_map(|value| value.trim().parse().ok());
-        let bitrate = values(media, "fmtp").find_map(|value| {
-            let parameters = value.split_once(' ')?.1;
-            parameters
-                .split(';')
-                .find_map(|p| p.trim().strip_prefix("maxaveragebitrate=")?.parse().ok())
-        });
         Ok(Self {
             session,
             destination: SocketAddr::new(address, media.port),
-            sources: values(media, "ssrc-group").find_map(sources),
             interval: Duration::from_millis(ptime.unwrap_or(20)),
-            bitrate: bitrate.unwrap_or_default(),
         })
     }
 }
@@ -242,40 +212,36 @@ fn lifetime(text: &str) -> Option<u64> {
     (packets > 0).then_some(packets)
 }
 
-fn sources(value: &str) -> Option<Sources> {
-    let mut words = value.split_whitespace();
-    if words.next()? != "FID" {
-        return None;
-    }
-    Some(Sources { media: words.next()?.parse().ok()?, rtx: words.next()?.parse().ok()? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     fn description(encoding: Encoding) -> Description {
-        Description {
-            session: Session::new(MasterKey::of_simulation(1), encoding),
-            destination: "192.0.2.7:5004".parse().unwrap(),
-            sources: Some(Sources { media: 0x0102_0304, rtx: u32::MAX }),
-            interval: Duration::from_millis(20),
-            bitrate: 96_000,
-        }
+        let session = Session::new(MasterKey::of_simulation(1), encoding);
+        Description::new(session, "192.0.2.7:5004".parse().unwrap())
+    }
+
+    fn read_back(description: &Description) -> Description {
+        Description::from_sdp(description.to_sdp(None).as_bytes()).unwrap()
     }
 
     #[test]
     fn what_is_written_reads_back() {
         let ours = description(Encoding::Opus);
-        assert_eq!(Description::from_sdp(ours.to_sdp().as_bytes()), Ok(ours.clone()));
         let others = Description {
             destination: "[2001:db8::7]:5004".parse().unwrap(),
-            sources: None,
-            bitrate: 0,
+            interval: Duration::from_millis(60),
             ..description(Encoding::Random)
         };
-        assert_eq!(Description::from_sdp(others.to_sdp().as_bytes()), Ok(others));
+        let mut used_up = ours.clone();
+        used_up.session.lifetime = Some(700);
+        for description in [ours.clone(), others, used_up] {
+            assert_eq!(read_back(&description), description);
+        }
+        let named = ours.to_sdp(Some(Sources { media: 0x0102_0304, rtx: u32::MAX }));
+        assert!(named.contains("a=ssrc-group:FID 16909060 4294967295\r\n"));
+        assert_eq!(Description::from_sdp(named.as_bytes()).unwrap(), ours);
     }
 
     #[test]
@@ -289,48 +255,40 @@ mod tests {
 
     #[test]
     fn the_error_names_what_is_missing() {
-        let good = description(Encoding::Opus).to_sdp();
+        let good = description(Encoding::Opus).to_sdp(None);
         for (from, to, wanted) in [
-            ("RTP/SAVPF", "RTP/AVP", SdpError::NoAudio),
-            ("c=IN IP4 192.0.2.7", "c=IN IP4 upload.example", SdpError::Address),
-            ("inline:", "inline:A", SdpError::Key),
-            ("_80 inline", "_32 inline", SdpError::Key),
-            ("96 opus/48000/2", "96 PCMU/8000", SdpError::Encoding),
-            ("a=rtcp-mux\r\n", "", SdpError::NoMux),
+            ("RTP/SAVPF", "RTP/AVP", "no audio over SRTP"),
+            ("c=IN IP4 192.0.2.7", "c=IN IP4 upload.example", "no address"),
+            ("inline:", "inline:A", "no a=crypto line"),
+            ("_80 inline", "_32 inline", "no a=crypto line"),
+            ("96 opus/48000/2", "96 PCMU/8000", "a=rtpmap"),
+            ("a=rtcp-mux\r\n", "", "a=rtcp-mux"),
+            ("v=0", "RIFF", "not a session description"),
         ] {
             assert!(good.contains(from), "{good}");
-            assert_eq!(
-                Description::from_sdp(good.replace(from, to).as_bytes()),
-                Err(wanted),
-                "{to}"
-            );
+            let error = Description::from_sdp(good.replace(from, to).as_bytes()).unwrap_err();
+            assert!(error.to_string().contains(wanted), "{to}: {error}");
         }
-        assert!(matches!(Description::from_sdp(b"RIFF"), Err(SdpError::Malformed(_))));
     }
 
     #[test]
-    fn a_key_may_have_a_lifetime_but_no_identifier() {
+    fn a_key_may_have_a_lifetime_and_optional_parameters_alone() {
         let inline = description(Encoding::Opus).session.key.to_inline();
         let of = |tail: &str| {
             inline_key(&format!("1 {SUITE} inline:{inline}{tail}")).map(|(_, packets)| packets)
         };
-        assert_eq!(
-            (of(""), of("|2^20"), of("|700")),
-            (Some(None), Some(Some(1 << 20)), Some(Some(700)))
-        );
+        for (tail, packets) in [
+            ("", None),
+            ("|2^20", Some(1 << 20)),
+            ("|700", Some(700)),
+            (" -NEWS=7", None),
+            ("|700 -A -B", Some(700)),
+        ] {
+            assert_eq!(of(tail), Some(packets), "{tail}");
+        }
         for tail in ["|2^20|1:4", "|1:4", "|2^64", "|2^", "|0", "|", "|700|", "|-7"] {
             assert_eq!(of(tail), None, "{tail}");
         }
-        let mut ours = description(Encoding::Opus);
-        ours.session.lifetime = Some(700);
-        assert_eq!(Description::from_sdp(ours.to_sdp().as_bytes()), Ok(ours));
-    }
-
-    #[test]
-    fn session_parameters_are_refused_except_optional_ones() {
-        let inline = description(Encoding::Opus).session.key.to_inline();
-        let of = |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline} {tail}")).is_some();
-        assert!(of("") && of("-NEWS=7") && of("-A -B"));
         for parameter in [
             "UNENCRYPTED_SRTP",
             "UNENCRYPTED_SRTCP",
@@ -339,7 +297,7 @@ mod tests {
             "FEC_ORDER=FEC_SRTP",
             "-A NEWS",
         ] {
-            assert!(!of(parameter), "{parameter}");
+            assert_eq!(of(&format!(" {parameter}")), None, "{parameter}");
         }
     }
 
@@ -347,7 +305,7 @@ mod tests {
         #[test]
         fn any_text_is_read(line in "[a-z]=.{0,60}", at in 0..20_usize, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Description::from_sdp(&bytes);
-            let good = description(Encoding::Opus).to_sdp();
+            let good = description(Encoding::Opus).to_sdp(None);
             let mut lines: Vec<_> = good.lines().map(str::to_owned).collect();
             let at = at.min(lines.len() - 1);
             lines[at] = line;

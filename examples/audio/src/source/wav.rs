@@ -1,42 +1,18 @@
 //! A WAV file as sound with one channel at 48 kHz.
 
-use super::Pcm;
 use crate::session::CLOCK_RATE;
+use anyhow::{Context as _, ensure};
 use hound::{SampleFormat, WavReader, WavSpec};
 use rubato::audioadapter_buffers::owned::InterleavedOwned;
-use rubato::{Async, FixedAsync, Indexing, Resampler, SincInterpolationParameters, WindowFunction};
+use rubato::{Async, FixedAsync, Resampler, SincInterpolationParameters, WindowFunction};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Read;
-use thiserror::Error;
 
 /// The sample rates that can be converted, in hertz.
 const RATES: std::ops::RangeInclusive<u32> = 8000..=192_000;
 /// The samples of one conversion.
 const CHUNK: usize = 960;
-
-/// Why a file cannot be played.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum WavError {
-    /// It is not a WAV file, or has an unsupported encoding.
-    #[error(
-        "it is not a WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav"
-    )]
-    Unreadable(#[from] hound::Error),
-    /// It has more than two channels.
-    #[error("it has {0} channels; mix them down with: ffmpeg -i FILE -ac 1 call.wav")]
-    Channels(u16),
-    /// Its sample rate is out of range.
-    #[error("it has {0} samples a second; convert it with: ffmpeg -i FILE -ar 48000 call.wav")]
-    Rate(u32),
-    /// Its samples have an unsupported size.
-    #[error("it has samples of {0} bits; convert it with: ffmpeg -i FILE -c:a pcm_s16le call.wav")]
-    Bits(u16),
-    /// It has no samples.
-    #[error("it has no samples")]
-    Empty,
-}
 
 /// The sound of a file. Two channels become their mean. A truncated file is played to its end.
 pub struct WavSource<R> {
@@ -52,10 +28,9 @@ struct Converter {
     ready: VecDeque<f32>,
     /// The rest of the filter's delay, which is skipped.
     skip: usize,
-    /// Samples read, and samples made ready.
-    read: u64,
-    given: u64,
-    ended: bool,
+    /// The silence to read after the file, until the filter's delay is over. More of it fills the
+    /// last chunk.
+    silence: usize,
 }
 
 impl<R: Read> fmt::Debug for WavSource<R> {
@@ -68,28 +43,32 @@ impl<R: Read> WavSource<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`WavError`] names a remedy.
-    pub fn new(file: R) -> Result<Self, WavError> {
-        let reader = WavReader::new(file)?;
-        let spec = reader.spec();
-        if !(1..=2).contains(&spec.channels) {
-            return Err(WavError::Channels(spec.channels));
-        }
-        if !RATES.contains(&spec.sample_rate) {
-            return Err(WavError::Rate(spec.sample_rate));
-        }
-        let bits = match spec.sample_format {
-            SampleFormat::Float => 32..=32,
-            SampleFormat::Int => 1..=32,
-        };
-        if !bits.contains(&spec.bits_per_sample) {
-            return Err(WavError::Bits(spec.bits_per_sample));
-        }
-        if reader.len() == 0 {
-            return Err(WavError::Empty);
-        }
-        let converter = (spec.sample_rate != CLOCK_RATE).then(|| Converter::new(spec.sample_rate));
-        Ok(Self { reader, spec, converter: converter.flatten() })
+    /// The file cannot be played. The error names a remedy.
+    pub fn new(file: R) -> anyhow::Result<Self> {
+        let reader = WavReader::new(file).context(
+            "it is not a WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav",
+        )?;
+        let spec @ WavSpec { channels, sample_rate: rate, bits_per_sample: bits, .. } =
+            reader.spec();
+        ensure!(
+            (1..=2).contains(&channels),
+            "it has {channels} channels; mix them down with: ffmpeg -i FILE -ac 1 call.wav"
+        );
+        ensure!(
+            RATES.contains(&rate),
+            "it has {rate} samples a second; convert it with: ffmpeg -i FILE -ar 48000 call.wav"
+        );
+        ensure!(
+            if spec.sample_format == SampleFormat::Float {
+                bits == 32
+            } else {
+                (1..=32).contains(&bits)
+            },
+            "it has samples of {bits} bits; convert it with: ffmpeg -i FILE -c:a pcm_s16le call.wav"
+        );
+        ensure!(reader.len() > 0, "it has no samples");
+        let converter = (rate != CLOCK_RATE).then(|| Converter::new(rate)).transpose()?;
+        Ok(Self { reader, spec, converter })
     }
 
     /// The bytes of samples according to the header.
@@ -117,67 +96,46 @@ impl<R: Read> WavSource<R> {
     }
 }
 
-impl<R: Read + Send> Pcm for WavSource<R> {
-    fn fill(&mut self, out: &mut [f32]) -> usize {
-        let Some(mut converter) = self.converter.take() else {
-            let samples = std::iter::from_fn(|| self.sample());
-            return out.iter_mut().zip(samples).map(|(out, sample)| *out = sample).count();
-        };
-        while converter.ready.len() < out.len() && !converter.is_done() {
-            if converter.convert(|| self.sample()).is_none() {
-                break;
-            }
-        }
-        let count = out.len().min(converter.ready.len());
-        for (out, sample) in out.iter_mut().zip(converter.ready.drain(..count)) {
-            *out = sample;
-        }
+impl<R: Read> Iterator for WavSource<R> {
+    type Item = f32;
+
+    fn next(&mut self) -> Option<f32> {
+        let Some(mut converter) = self.converter.take() else { return self.sample() };
+        while converter.ready.is_empty() && converter.convert(|| self.sample()).is_some() {}
+        let sample = converter.ready.pop_front();
         self.converter = Some(converter);
-        count
+        sample
     }
 }
 
 impl Converter {
-    fn new(rate: u32) -> Option<Self> {
+    fn new(rate: u32) -> anyhow::Result<Self> {
         let parameters = SincInterpolationParameters::new(128, WindowFunction::BlackmanHarris2);
         let ratio = f64::from(CLOCK_RATE) / f64::from(rate);
-        let resampler =
-            Async::new_sinc(ratio, 1.0, &parameters, CHUNK, 1, FixedAsync::Output).ok()?;
+        let resampler = Async::new_sinc(ratio, 1.0, &parameters, CHUNK, 1, FixedAsync::Output)?;
         let skip = resampler.output_delay();
-        Some(Self { resampler, ready: VecDeque::new(), skip, read: 0, given: 0, ended: false })
+        #[allow(clippy::cast_possible_truncation, reason = "it is less than the filter's length")]
+        #[allow(clippy::cast_sign_loss, reason = "it is positive")]
+        let silence = (skip as f64 / ratio).ceil() as usize;
+        Ok(Self { resampler, ready: VecDeque::new(), skip, silence })
     }
 
-    /// The number of samples that those read become.
-    fn due(&self) -> f64 {
-        self.read as f64 * self.resampler.resample_ratio()
-    }
-
-    /// Whether all of the file is converted.
-    fn is_done(&self) -> bool {
-        self.ended && self.given as f64 >= self.due()
-    }
-
-    /// Converts the next chunk. `None` if that fails.
+    /// Converts the next chunk. `None` at the end, or if that fails.
     fn convert(&mut self, sample: impl FnMut() -> Option<f32>) -> Option<()> {
         let needed = self.resampler.input_frames_next();
         let mut input: Vec<f32> = std::iter::from_fn(sample).take(needed).collect();
-        let read = input.len();
-        self.ended |= read < needed;
-        self.read += u64::try_from(read).unwrap_or(0);
+        let silence = self.silence.min(needed - input.len());
+        self.silence -= silence;
+        input.resize(input.len() + silence, 0.0);
+        if input.is_empty() {
+            return None;
+        }
         input.resize(needed, 0.0);
         let input = InterleavedOwned::new_from(input, 1, needed).ok()?;
-        let indexing = Indexing::new().partial_len(read);
-        let output = self.resampler.process(&input, Some(&indexing)).ok()?.take_data();
+        let output = self.resampler.process(&input, None).ok()?.take_data();
         let skipped = self.skip.min(output.len());
         self.skip -= skipped;
-        self.given += u64::try_from(output.len() - skipped).unwrap_or(0);
         self.ready.extend(output.into_iter().skip(skipped));
-        if self.is_done() {
-            #[allow(clippy::cast_possible_truncation, reason = "no file has 2^52 samples")]
-            let surplus = self.given.saturating_sub(self.due() as u64);
-            let surplus = usize::try_from(surplus).unwrap_or(0);
-            self.ready.truncate(self.ready.len().saturating_sub(surplus));
-        }
         Some(())
     }
 }

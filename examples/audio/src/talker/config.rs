@@ -1,17 +1,20 @@
 //! A talker's configuration.
 
-use super::error::{ConfigError, MAX_INTERVAL, MIN_INTERVAL};
+use crate::end::{ConfigError, MAX_INTERVAL, MIN_INTERVAL};
+use crate::ntp::low16;
 use crate::rtp::{HEADER_LEN, OSN_LEN};
-use crate::session::{Encoding, MasterKey, Session};
-use crate::srtp::SRTP_OVERHEAD;
-use sidekick_protocol::{Filter, Flow, HEAD_LEN, SenderConfig};
+use crate::session::{Encoding, MasterKey, Session, Sources};
+use crate::srtp::TAG_LEN;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use sidekick_protocol::{Filter, HEAD_LEN, SenderConfig};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The least content of a packet in bytes: the identifier at offset 21 must fit.
 pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
 /// The most content of a packet in bytes: its retransmission fits an Ethernet frame with IPv6.
-pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
+pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - TAG_LEN;
 
 /// A stream.
 #[derive(Clone, Debug)]
@@ -25,8 +28,6 @@ pub struct TalkerConfig {
     /// Determines SSRCs, and the first sequence numbers and timestamp. Must be random, except in a
     /// simulation that repeats itself.
     pub identity: [u8; 32],
-    /// The silence after which a listener is gone, once it has sent something. The default is 10 s.
-    pub idle_timeout: Duration,
     /// Re-injection with a proxy on the path.
     pub reinject: Option<Reinject>,
 }
@@ -40,7 +41,6 @@ impl TalkerConfig {
             interval: Duration::from_millis(20),
             packets: 3000,
             identity: [0; 32],
-            idle_timeout: Duration::from_secs(10),
             reinject: None,
         }
     }
@@ -63,9 +63,6 @@ impl TalkerConfig {
 pub struct Reinject {
     /// The proxy, and the terms to request: [`sender_config`] with a schedule of quACKs.
     pub sender: SenderConfig,
-    /// The stream's flow. The proxy must see its source port; the source address may be
-    /// unspecified.
-    pub flow: Flow,
     /// Determines the session's keys. Must be random, except in a simulation that repeats itself.
     pub seed: [u8; 32],
 }
@@ -96,5 +93,36 @@ impl TalkerConfig {
             return Err(ConfigError::PayloadType);
         }
         Ok(())
+    }
+}
+
+/// A talker's SSRCs and first numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub(super) sources: Sources,
+    /// The first packet's number, in the lower half. So a listener that misses the first packets
+    /// still counts rollovers correctly (RFC 4568, section 6.4, recommends it).
+    pub(super) first: u16,
+    pub(super) first_timestamp: u32,
+    /// The first retransmission's number.
+    pub(super) first_rtx: u16,
+}
+
+impl Identity {
+    pub(super) fn drawn(seed: [u8; 32]) -> Self {
+        let mut random = ChaCha8Rng::from_seed(seed);
+        let media = random.next_u32();
+        let mut rtx = random.next_u32();
+        while rtx == media {
+            rtx = random.next_u32();
+        }
+        let mut number = || low16(random.next_u32() >> 16) & 0x7fff;
+        let (first, first_rtx) = (number(), number());
+        Self {
+            sources: Sources { media, rtx },
+            first,
+            first_timestamp: random.next_u32(),
+            first_rtx,
+        }
     }
 }

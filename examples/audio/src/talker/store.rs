@@ -122,7 +122,8 @@ impl Store {
         cause: Cause,
         now: Instant,
     ) -> Option<Transmission> {
-        let kept = Self::kept(&mut self.kept, self.first, index)?;
+        let at = self.at(index)?;
+        let kept = self.kept.get_mut(at)?;
         let attempt = kept.attempt.checked_add(1)?;
         let by_quack = cause == Cause::Quack;
         let too_late = now.saturating_duration_since(kept.sent) > MAX_AGE;
@@ -138,40 +139,38 @@ impl Store {
     }
 
     pub(super) fn get(&mut self, index: u32) -> Option<&mut Kept> {
-        Self::kept(&mut self.kept, self.first, index)
+        let at = self.at(index)?;
+        self.kept.get_mut(at)
     }
 
-    fn kept(kept: &mut VecDeque<Kept>, first: u32, index: u32) -> Option<&mut Kept> {
-        kept.get_mut(usize::try_from(index.checked_sub(first)?).ok()?)
+    fn at(&self, index: u32) -> Option<usize> {
+        usize::try_from(index.checked_sub(self.first)?).ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
     fn the_last_packets_are_kept() {
-        let now = Instant::now();
+        let now = testing::start();
         let mut store = Store::new(3);
         for number in 0..10_u8 {
             assert_eq!(store.next(), u32::from(number));
             store.push(vec![number], number.into(), vec![number, number], now);
         }
-        assert!(store.get(6).is_none() && store.get(10).is_none() && store.get(u32::MAX).is_none());
-        for number in 7..10 {
-            assert_eq!(store.get(number.into()).unwrap().content, [number]);
+        for (number, content) in [(6, None), (7, Some([7])), (9, Some([9])), (10, None)] {
+            let kept = store.get(number).map(|kept| kept.content.clone());
+            assert_eq!(kept, content.map(Vec::from), "{number}");
         }
     }
 
     #[test]
     fn tags_read_back() {
-        for transmission in [
-            Transmission { index: 0, attempt: 255 },
-            Transmission { index: u32::MAX, attempt: 0 },
-            Transmission { index: 7, attempt: 3 },
-        ] {
+        for (index, attempt) in [(0, 255), (u32::MAX, 0), (7, 3)] {
+            let transmission = Transmission { index, attempt };
             assert_eq!(Transmission::from_tag(transmission.tag()), Some(transmission));
         }
         assert_eq!(Transmission::from_tag(Transmission::NONE), None);

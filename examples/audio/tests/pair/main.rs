@@ -3,14 +3,31 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod parity;
 mod path;
 
-use audio::report::DejitterMs;
+use audio::report::{Ending, Percentiles};
 use audio::session::Encoding;
-use audio::{ListenerReport, Reinject, TalkerConfig, TalkerReport};
-use path::{Passing, Path, every_two_packets};
+use audio::talker::sender_config;
+use audio::{ListenerConfig, ListenerReport, Reinject, TalkerConfig, TalkerReport};
+use path::{MS, Passing, Path, proxy};
+use sidekick_protocol::SenderConfig;
+use std::num::NonZeroU16;
 
 const PACKETS: u32 = 3000;
+
+/// Help as in the paper: a quACK of 8 sums every 2 packets.
+fn every_two_packets(poll: bool) -> Reinject {
+    let mut sender = SenderConfig { poll, ..sender_config(proxy()) };
+    (sender.terms.every_packets, sender.terms.every) = (NonZeroU16::new(2), None);
+    sender.terms.threshold = 8;
+    Reinject { sender, seed: [7; 32] }
+}
+
+/// The path of a talker, whose config asks for help.
+fn path<L: FnMut(Passing) -> bool>(config: TalkerConfig, loses: L) -> Path<L> {
+    Path::new(config, ListenerConfig::default(), [MS, 25 * MS], loses)
+}
 
 fn call(
     reinject: Option<Reinject>,
@@ -19,7 +36,7 @@ fn call(
     let mut config = TalkerConfig { packets: PACKETS, reinject, ..TalkerConfig::of_simulation(1) };
     // The test decodes no packet, but the report rates the call as Opus.
     config.session.encoding = Encoding::Opus;
-    let mut path = Path::new(config, loses);
+    let mut path = path(config, loses);
     path.run();
     let (talker, listener) = (path.talker.report(path.now), path.listener.report());
     println!("{talker:?}\n{listener:?}");
@@ -43,7 +60,7 @@ fn assert_close(got: f64, wanted: f64) {
     assert!((got - wanted).abs() <= wanted / 1000.0, "{got} ms, not {wanted}");
 }
 
-fn assert_latency(got: &DejitterMs, [p90, p95, p99, max]: [f64; 4]) {
+fn assert_latency(got: &Percentiles, [p90, p95, p99, max]: [f64; 4]) {
     for (got, wanted) in
         [(got.p50, 0.0), (got.p90, p90), (got.p95, p95), (got.p99, p99), (got.max, max)]
     {
@@ -145,10 +162,11 @@ fn the_end_and_the_repairs_of_a_packet_are_bounded() {
         reinject: Some(every_two_packets(true)),
         ..TalkerConfig::of_simulation(1)
     };
-    let mut path = Path::new(config, |passing| match passing {
+    let mut path = path(config, |passing| match passing {
         Passing::Near { sequence, .. } => sequence % 3 == 1,
         Passing::Far { .. } => false,
         Passing::Back(_) => true,
+        Passing::Parity => false,
     });
     path.run();
     let report = path.talker.report(path.now);
@@ -158,7 +176,7 @@ fn the_end_and_the_repairs_of_a_packet_are_bounded() {
     assert!((lost..=3 * lost).contains(&again), "{again}");
     let media = u64::from(PACKETS) * 262;
     assert!(report.bytes - media <= media / 2 + 16 * 1024, "{} bytes", report.bytes);
-    assert_eq!(report.ending, "unanswered");
+    assert_eq!(report.ending, Ending::Unanswered);
 }
 
 #[test]

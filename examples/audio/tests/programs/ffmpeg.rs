@@ -1,11 +1,12 @@
 //! `audio-send` sends plain RTP under SRTP. ffmpeg receives it with the session description, and
 //! plays the sound that was sent.
 
-use audio::source::{Pcm as _, Tone};
+use crate::child::Ends;
+use crate::{ear, likeness, sender};
+use audio::source::tone;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 /// Samples per second.
 const RATE: usize = 48_000;
@@ -18,34 +19,15 @@ const WHOLE: std::ops::Range<usize> = RATE..2 * RATE;
 /// the place.
 const STEP: usize = 12;
 
-/// A process that ends with the test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A socket with an even port whose next port is free. ffmpeg opens the next port for RTCP,
-/// whatever the description contains.
-fn ear() -> UdpSocket {
-    let mut sockets = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let fits = |socket: &UdpSocket| {
+/// whatever the description contains. The socket has a time limit, in case audio-send fails.
+fn even_ear() -> (UdpSocket, String) {
+    let mut ears = std::iter::repeat_with(|| ear("127.0.0.1"));
+    let fits = |(socket, _): &(UdpSocket, String)| {
         let port = socket.local_addr().unwrap().port();
         port.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", port + 1)).is_ok()
     };
-    let ear = sockets.by_ref().take(100).find(fits).expect("no two free ports in a row");
-    // The test must not wait forever if audio-send fails.
-    ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    ear
-}
-
-/// The similarity of two sounds: 1 if they differ only in loudness.
-fn likeness(one: &[f32], other: &[f32]) -> f32 {
-    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-    product(one, other) / (product(one, one) * product(other, other)).sqrt().max(f32::MIN_POSITIVE)
+    ears.by_ref().take(100).find(fits).expect("no two free ports in a row")
 }
 
 /// The sums of [`STEP`] samples each.
@@ -72,12 +54,10 @@ fn find(piece: &[f32], said: &[f32]) -> usize {
 /// The sound that ffmpeg received in a call, and its messages.
 fn heard() -> (Vec<f32>, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
-    let ear = ear();
-    let mut sender = Command::new(env!("CARGO_BIN_EXE_audio-send"));
+    let (ear, dest) = even_ear();
     // It sends until ffmpeg has received enough.
-    sender.arg(ear.local_addr().unwrap().to_string());
-    sender.args(["--one-way", "--json", "--seconds", "60", "--write-sdp", "call.sdp"]);
-    let _sender = Guard(sender.current_dir(&directory).stdout(Stdio::piped()).spawn().unwrap());
+    let options = [&dest, "--one-way", "--seconds", "60", "--write-sdp", "call.sdp"];
+    let _sender = Ends(sender(&options).current_dir(&directory).spawn().unwrap());
     // The program writes the description before it sends the first packet.
     ear.recv(&mut [0; 1500]).expect("audio-send sends nothing");
     drop(ear);
@@ -87,11 +67,11 @@ fn heard() -> (Vec<f32>, Vec<String>) {
     ffmpeg.args(["-t", "4", "-ac", "1", "-ar", "48000", "-f", "f32le", "-"]);
     let ffmpeg =
         ffmpeg.current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut ffmpeg = Guard(ffmpeg.expect("cannot start ffmpeg: `make deps` installs it"));
+    let mut ffmpeg = Ends(ffmpeg.expect("cannot start ffmpeg: `make deps` installs it"));
     let mut bytes = Vec::new();
-    ffmpeg.0.stdout.take().unwrap().read_to_end(&mut bytes).unwrap();
+    ffmpeg.stdout.take().unwrap().read_to_end(&mut bytes).unwrap();
     let said =
-        BufReader::new(ffmpeg.0.stderr.take().unwrap()).lines().map_while(Result::ok).collect();
+        BufReader::new(ffmpeg.stderr.take().unwrap()).lines().map_while(Result::ok).collect();
     (bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(), said)
 }
 
@@ -106,8 +86,7 @@ fn ffmpeg_plays_the_sound_that_was_sent() {
 
     // ffmpeg starts in the middle of the call. So the test finds a piece of the received sound in
     // the sound that was sent, and compares what follows. The tone repeats every 6.4 s.
-    let mut tone = vec![0.0; 9 * RATE + 1];
-    Tone::new().fill(&mut tone);
+    let tone: Vec<f32> = tone().take(9 * RATE + 1).collect();
     let at = find(&heard[PIECE], &tone[..8 * RATE]);
     let likeness = likeness(&heard[WHOLE], &tone[at..at + RATE]);
     assert!(likeness > 0.98, "the best place is {at}: {likeness}; {said:?}");

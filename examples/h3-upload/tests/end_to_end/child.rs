@@ -1,4 +1,4 @@
-//! The programs that a test started. The tests of `pubsub` use this, too.
+//! The programs that a test started. The tests of `pubsub` and `audio` use this, too.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::ops::{Deref, DerefMut};
