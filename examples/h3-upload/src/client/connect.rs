@@ -17,14 +17,13 @@ use tokio::net::UdpSocket;
 use tracing::debug;
 use url::Host;
 
-use crate::clock::now;
-use crate::discover::{Found, Route};
+use crate::discover::{self, Found, Route};
 use crate::event_loop::{Application, Ending, EventLoop, Seen};
 use crate::http3::{Http3, http3};
+use crate::now;
 use crate::options::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
 use crate::report::Measured;
-use crate::resolver;
 use crate::tls::Verifier;
 
 /// Bytes of a UDP payload without tuning. They fit every usual path, tunnels included.
@@ -146,7 +145,7 @@ pub async fn connect<A: Application, C>(
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
     let routes = async {
-        let found = tokio::time::timeout(plan.timeout, resolver::find(plan)).await;
+        let found = tokio::time::timeout(plan.timeout, discover::find(plan)).await;
         found.map_err(|_| lookup_took_too_long(plan))?
     };
     let (routes, proxies) = tokio::try_join!(routes, proxies(plan))?;
@@ -255,7 +254,7 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
     else {
         return Ok(Vec::new());
     };
-    tokio::time::timeout(plan.timeout, resolver::system_addresses(host, *port))
+    tokio::time::timeout(plan.timeout, discover::system_addresses(host, *port))
         .await
         .unwrap_or_else(|_| Err(anyhow!("no name server resolved {host} in time")))
         .context("cannot find the proxy: check --proxy, or leave out --sidekick")

@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::now;
+use crate::now;
 
 /// The most datagrams that one round reads, so that a flood delays neither timers nor packets.
 const MOST_RECEIVED: usize = 64;
