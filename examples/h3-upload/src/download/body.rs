@@ -1,62 +1,32 @@
-//! Hashes and writes the body. It uses a thread of its own, because writing a file blocks, and
-//! hashing keeps a core busy. A queue stands before the thread, so that a writer that waits does
-//! not hold up the connection.
+//! Hashes and writes the body.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use bytes::Bytes;
+use h3_client::exchange::Content;
 use h3_client::http3::Piece;
 use h3_client::now;
 use h3_client::patience::Activity;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{mpsc, oneshot};
 
 use crate::output::Writer;
-use crate::queue;
-
-/// A body that is to be received.
-#[derive(Debug)]
-pub(crate) struct Body {
-    pub(crate) pieces: mpsc::Receiver<Piece>,
-    /// The length that the server announced.
-    pub(crate) announced: Option<u64>,
-}
 
 /// The complete body that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    pub(crate) bytes: u64,
-    pub(crate) sha256: [u8; 32],
+    pub(crate) content: Content,
     /// When its last byte arrived.
     pub(crate) ended: Instant,
 }
 
-/// The result of receiving the body.
+/// What was received, once it is stored; `None` if the body has no end. The end of the connection
+/// or of the stream then gives the reason.
 pub(crate) type Done = anyhow::Result<Option<Received>>;
 
-/// Writes the whole body to `writer`, and updates `activity`. The receiver yields what was received
-/// once it is stored; `None` if the body has no end. The end of the connection or of the stream
-/// then gives the reason.
-pub(crate) fn spawn(
-    writer: Writer,
-    body: Body,
-    activity: Arc<Activity>,
-) -> anyhow::Result<oneshot::Receiver<Done>> {
-    let (result, done) = oneshot::channel();
-    let Body { pieces, announced } = body;
-    let mut arrived = queue::collect(pieces);
-    std::thread::Builder::new()
-        .name("write-file".to_owned())
-        .spawn(move || {
-            let _ = result.send(receive(writer, || arrived.next(), announced, &activity));
-        })
-        .context("cannot start a thread to write the file")?;
-    Ok(done)
-}
-
-fn receive(
+/// Writes the whole body to `writer`, and updates `activity`. `announced` is its length, if the
+/// server announced one.
+pub(crate) fn receive(
     mut writer: Writer,
     mut next: impl FnMut() -> Option<Piece>,
     announced: Option<u64>,
@@ -90,7 +60,7 @@ fn receive(
         activity.set_bytes(bytes);
         if last {
             activity.writing(|| writer.finish())?;
-            return Ok(Some(Received { bytes, sha256: hash.finalize().into(), ended }));
+            return Ok(Some(Received { content: Content::new(bytes, hash), ended }));
         }
     }
 }
@@ -126,8 +96,8 @@ mod tests {
         for announced in [None, Some(6)] {
             let (done, content) = received(&[b"abc", b"def", b""], true, announced);
             let done = done.unwrap().unwrap();
-            assert_eq!((done.bytes, content.as_slice()), (6, &b"abcdef"[..]));
-            assert_eq!(done.sha256, <[u8; 32]>::from(Sha256::digest(b"abcdef")));
+            assert_eq!(content, b"abcdef");
+            assert_eq!(done.content, Content::new(6, Sha256::new_with_prefix(b"abcdef")));
         }
     }
 
@@ -135,7 +105,7 @@ mod tests {
     fn a_body_may_be_empty() {
         for announced in [None, Some(0)] {
             let (done, content) = received(&[b""], true, announced);
-            assert_eq!((done.unwrap().unwrap().bytes, content.len()), (0, 0));
+            assert_eq!((done.unwrap().unwrap().content.bytes, content.len()), (0, 0));
         }
     }
 

@@ -10,11 +10,9 @@
 //! | `limit.rs` | how long the file may be |
 //! | `name.rs` | the file's name, from the URL |
 //! | `output.rs` | the file, which has its name only once it is complete |
-//! | `queue.rs` | what has arrived and is not written yet |
 //! | `body.rs` | hashes and writes the file on a thread of its own |
 //! | `digest.rs` | the server's hashes of the file |
 //! | `request.rs` | one request: headers, the server's answer, the checks |
-//! | `report.rs` | the summary and the JSON object |
 
 mod body;
 mod cli;
@@ -22,14 +20,13 @@ mod digest;
 mod limit;
 mod name;
 mod output;
-mod queue;
-mod report;
 mod request;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use h3_client::program;
+use h3_client::report::Transfer;
 
 const PROGRAM: &str = "h3-download";
 
@@ -42,6 +39,9 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
     let (output, plan) = cli.plan()?;
     program::run(PROGRAM, async |stop| {
         let outcome = request::download(&output, &plan, stop).await?;
-        report::show(&output, &plan, &outcome)
+        let request::Outcome { content, announced_digest, measured } = &outcome;
+        // A download with another hash than the announced one fails.
+        let server_sha256 = announced_digest.then_some(content.sha256.as_str());
+        Transfer::new(&plan, measured, output.name(), content, server_sha256).show_download(&plan)
     })
 }

@@ -6,17 +6,16 @@
 //! | `cli.rs` | the command line |
 //! | `body.rs` | reads and hashes the file on a thread of its own |
 //! | `request.rs` | one request: headers, body, the server's answer |
-//! | `report.rs` | the summary and the JSON object |
 
 mod body;
 mod cli;
-mod report;
 mod request;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use h3_client::program;
+use h3_client::report::Transfer;
 
 const PROGRAM: &str = "h3-upload";
 
@@ -29,7 +28,10 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
     let (file, plan) = cli.plan()?;
     program::run(PROGRAM, async |stop| {
         let outcome = request::upload(&file, &plan, stop).await?;
-        report::show(&file, &plan, &outcome)?;
+        let request::Outcome { sent, receipt, measured } = &outcome;
+        let server_sha256 = Some(receipt.sha256.as_str());
+        Transfer::new(&plan, measured, file.display().to_string(), sent, server_sha256)
+            .show_upload(&plan)?;
         outcome.check()
     })
 }
