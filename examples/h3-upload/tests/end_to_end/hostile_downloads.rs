@@ -1,7 +1,7 @@
 //! Hostile and odd servers of downloads: the client accepts a file only if it is whole, and ends in
 //! bounded time and memory.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::tempdir;
 
 use crate::hostile::{Outcome, UNFINISHED, assert_harmless, client, forever, plain, serve_request};
-use crate::programs::{assert_complains, names};
+use crate::programs::{assert_complains, names, on_a_small_disk};
 use crate::raw::{self, DATA, H3_NO_ERROR, answer, frame, integer, serve};
 
 /// The client's output for a server that runs `act` on the request, and the content of the file. A
@@ -132,15 +132,9 @@ fn a_file_that_outgrows_the_disk() {
         std::future::pending().await
     });
     let scratch = tempdir().unwrap();
-    let mut shell = Command::new("unshare");
-    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
-    shell.arg(
-        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
-    );
-    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), "--quiet", "--insecure"]);
-    shell.arg(format!("https://127.0.0.1:{}/x", server.port)).current_dir(scratch.path());
-    // `ls` prints nothing.
-    assert_complains(&shell.output().unwrap(), "bytes for which its disk had room");
+    let url = format!("https://127.0.0.1:{}/x", server.port);
+    let output = on_a_small_disk(&url, scratch.path()).arg("--insecure").output().unwrap();
+    assert_complains(&output, "bytes for which its disk had room");
 }
 
 #[test]

@@ -134,6 +134,18 @@ pub(crate) fn download(url: &str, directory: &Path) -> Command {
     command
 }
 
+/// `h3-download --quiet URL` on a file system of 1 MB, in a namespace of its own, of which a part
+/// stays free. It prints the names of the files that it leaves.
+pub(crate) fn on_a_small_disk(url: &str, directory: &Path) -> Command {
+    let mut shell = Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
+    shell.arg(
+        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
+    );
+    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), "--quiet", url]).current_dir(directory);
+    shell
+}
+
 /// The names of all files in `directory`, hidden ones included.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
