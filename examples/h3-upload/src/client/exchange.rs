@@ -13,6 +13,7 @@ use crate::connect::{Link, Needs, connect_http3};
 use crate::http3::{Answer, Event, Http3};
 use crate::options::Plan;
 use crate::patience::{Activity, stalled};
+use crate::text::{content_length, hex};
 use crate::words::sentence;
 
 /// The longest text of an answer that is read, in bytes.
@@ -38,12 +39,6 @@ impl Content {
     pub fn new(bytes: u64, hash: Sha256) -> Self {
         Self { bytes, sha256: hex(&hash.finalize()) }
     }
-}
-
-/// A hash for users.
-#[must_use]
-pub fn hex(hash: &[u8]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The headers of a request for the plan's target.
@@ -108,6 +103,15 @@ pub fn status(headers: &[Header]) -> String {
 pub fn fields<'a>(headers: &'a [Header], name: &'a str) -> impl Iterator<Item = String> + 'a {
     let named = headers.iter().filter(move |field| field.name() == name.as_bytes());
     named.map(|field| String::from_utf8_lossy(field.value()).into_owned())
+}
+
+/// The length that the server announces, if any.
+///
+/// # Errors
+/// It is not a number.
+pub fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
+    content_length(fields(headers, "content-length"))
+        .context("the server announced a length that is not a number: check its log")
 }
 
 /// Reads a short answer's body. A truncated receipt is not valid JSON, so the end of the connection

@@ -70,20 +70,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_limits_apply() {
-        let limit = Limit { max: Some(5), room: Some(7) };
-        assert!(limit.check_announced(5).is_ok() && limit.check_arrived(5).is_ok());
-        for said in [limit.check_announced(6), limit.check_arrived(6)] {
-            assert!(said.unwrap_err().to_string().contains("--max-bytes"));
-        }
-        let limit = Limit { max: None, room: Some(7) };
-        for said in [limit.check_announced(8), limit.check_arrived(8)] {
-            assert!(said.unwrap_err().to_string().contains("room"));
-        }
-        assert!(Limit::default().check_announced(u64::MAX).is_ok());
-    }
-
-    #[test]
     fn only_a_file_has_a_disk() {
         let file = tempfile::tempfile().unwrap();
         assert!(Limit::of(&file, None).room.is_some());

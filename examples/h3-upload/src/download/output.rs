@@ -237,20 +237,6 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_replaced_only_on_demand() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x");
-        fs::write(&path, "old").unwrap();
-        let said = begin(&path, false).unwrap_err().to_string();
-        assert!(said.contains("--force"), "{said}");
-        let (mut writer, part) = begin(&path, true).unwrap();
-        writer.write(b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        part.keep().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-    }
-
-    #[test]
     fn a_file_that_appears_meanwhile_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
@@ -279,17 +265,6 @@ mod tests {
             assert!(format!("{error:#}").contains("cannot write"), "{error:#}");
         }
         assert!(names(dir.path()).is_empty());
-    }
-
-    #[test]
-    fn a_device_is_written_at_once() {
-        for replace in [false, true] {
-            let (mut writer, part) = begin(Path::new("/dev/null"), replace).unwrap();
-            writer.write(b"abc").unwrap();
-            writer.finish().unwrap();
-            part.keep().unwrap();
-        }
-        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use h3_client::connect::{HTTP3, Link, Needs};
-use h3_client::exchange::{self, Content, Events, Task, answer, fields, hex, lost, on_a_thread};
+use h3_client::exchange::{self, Content, Events, Task, answer, fields, lost, on_a_thread};
 use h3_client::http3::Answer;
 use h3_client::options::Plan;
 use h3_client::patience::Activity;
 use h3_client::progress::Progress;
 use h3_client::quiche::h3::Header;
 use h3_client::report::{Measured, remark};
-use h3_client::words::sentence;
+use h3_client::words::{hex, sentence};
 use tokio::sync::oneshot;
 
 use crate::body::{self, Done, Received};
@@ -90,7 +90,7 @@ async fn request(
     }
     let Answer { headers, mut body } = head;
     ensure_plain(&headers)?;
-    let announced = length(&headers)?;
+    let announced = exchange::length(&headers)?;
     if let Some(announced) = announced {
         writer.limit().check_announced(announced)?;
     }
@@ -168,22 +168,6 @@ fn ensure_plain(headers: &[Header]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The length that the server announces, if any. Several fields must agree.
-fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
-    let mut announced = None;
-    for value in fields(headers, "content-length") {
-        // `parse` would accept a sign.
-        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-        let length = value.parse().ok().filter(|_| digits);
-        ensure!(
-            length.is_some() && (announced.is_none() || announced == length),
-            "the server announced a length that is not a number: check its log"
-        );
-        announced = length;
-    }
-    Ok(announced)
-}
-
 /// Compares the file with the digests that the server announced. Returns whether there were any.
 fn check(headers: &[Header], received: &Content) -> anyhow::Result<bool> {
     let mut announced = false;
@@ -207,11 +191,6 @@ fn check(headers: &[Header], received: &Content) -> anyhow::Result<bool> {
 mod tests {
     use super::*;
 
-    fn length_of(values: &[&str]) -> Option<Option<u64>> {
-        let field = |value: &&str| Header::new(b"content-length", value.as_bytes());
-        length(&values.iter().map(field).collect::<Vec<_>>()).ok()
-    }
-
     /// The value that Ctrl-C drops must be the last owner of the file.
     #[test]
     fn a_file_that_is_begun_during_an_interrupt_leaves_nothing() {
@@ -225,17 +204,6 @@ mod tests {
             drop(runtime.block_on(begin(&output, &mut stopped)));
             runtime.shutdown_background();
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        }
-    }
-
-    #[test]
-    fn lengths_are_numbers_and_agree() {
-        assert_eq!(length_of(&[]), Some(None));
-        assert_eq!(length_of(&["0"]), Some(Some(0)));
-        assert_eq!(length_of(&["7", "7"]), Some(Some(7)));
-        for bad in [&["7", "8"][..], &["-1"], &["+1"], &[""], &["1, 1"], &["18446744073709551616"]]
-        {
-            assert_eq!(length_of(bad), None, "{bad:?}");
         }
     }
 }
