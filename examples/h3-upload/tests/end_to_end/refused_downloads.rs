@@ -32,25 +32,23 @@ fn names_that_the_server_does_not_return() {
 }
 
 /// Hashing the second file takes hours, and its first byte leaves at once.
-#[test]
-fn the_server_announces_length_and_digest() {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_announces_length_and_digest() {
     let server = Server::start(&[]);
     std::fs::write(server.dir().join("x"), "abc").unwrap();
     std::fs::File::create(server.dir().join("huge")).unwrap().set_len(1 << 42).unwrap();
     let digest = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:";
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let mut client = Client::connect(server.port, &server.ca()).await;
-        for (path, len, digest) in [("/x", 3, Some(digest)), ("/huge", 1_u64 << 42, None)] {
-            let mut request = client.begin("GET", path, &[], b"").await;
-            let _ = request.finish().await;
-            let head = request.recv_response().await.unwrap();
-            assert_eq!(head.status(), StatusCode::OK);
-            assert_eq!(head.headers()["content-length"], len.to_string());
-            let announced = head.headers().get("repr-digest").map(|value| value.to_str().unwrap());
-            assert_eq!(announced, digest);
-            assert!(request.recv_data().await.unwrap().is_some());
-        }
-    });
+    let mut client = Client::connect(server.port, &server.ca()).await;
+    for (path, len, digest) in [("/x", 3, Some(digest)), ("/huge", 1_u64 << 42, None)] {
+        let mut request = client.begin("GET", path, &[], b"").await;
+        let _ = request.finish().await;
+        let head = request.recv_response().await.unwrap();
+        assert_eq!(head.status(), StatusCode::OK);
+        assert_eq!(head.headers()["content-length"], len.to_string());
+        let announced = head.headers().get("repr-digest").map(|value| value.to_str().unwrap());
+        assert_eq!(announced, digest);
+        assert!(request.recv_data().await.unwrap().is_some());
+    }
 }
 
 /// Downloads occupy places as uploads do, and a client that does not read loses its own.
@@ -138,7 +136,7 @@ fn an_interrupted_download_leaves_nothing() {
 
 /// Starts a download of which the server sends a part, and then nothing. Returns once the part
 /// has arrived.
-fn stalled_download(directory: &Path) -> (Child, crate::raw::Server, impl Sized) {
+fn stalled_download(directory: &Path) -> (Child, crate::hostile::Server, impl Sized) {
     let server = crate::hostile_downloads::server_that_stops();
     let mut command = download(&format!("https://127.0.0.1:{}/x", server.port), directory);
     let mut child = command.arg("--insecure").stderr(Stdio::piped()).spawn().unwrap();
