@@ -242,6 +242,44 @@ fn tuned(plan: &Plan, needs: Needs<'_>) -> Option<Tuned> {
     plan.tune.map(|tune| facts(tune).choose())
 }
 
+/// A connection to `server` that has sent nothing, and its socket.
+async fn dial(
+    plan: &Plan,
+    needs: Needs<'_>,
+    tuned: Option<Tuned>,
+    verifier: &Verifier,
+    server: SocketAddr,
+) -> anyhow::Result<(quiche::Connection, UdpSocket)> {
+    let mut files = needs.files.to_vec();
+    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
+        files.push(cafile);
+    }
+    let qlog = plan.qlog.as_deref().map(|file| qlog::create(file, &files)).transpose()?;
+    let mut config = config(plan, needs, tuned, verifier)?;
+    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
+        .await
+        .with_context(|| unreachable(server))?;
+    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
+    let name = match &plan.target.host {
+        Host::Domain(name) => Some(name.as_str()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    };
+    let mut id = [0; quiche::MAX_CONN_ID_LEN];
+    boring::rand::rand_bytes(&mut id).context("cannot draw a connection ID")?;
+    let id = quiche::ConnectionId::from_ref(&id);
+    let local = udp.local_addr().with_context(|| unreachable(server))?;
+    let mut conn = quiche::connect(name, &id, local, server, &mut config)
+        .with_context(|| format!("cannot connect to {server}"))?;
+    if let Some(qlog) = qlog {
+        conn.set_qlog(qlog, plan.program.to_owned(), format!("connection {id:?}"));
+    }
+    Ok((conn, udp))
+}
+
+fn unreachable(server: SocketAddr) -> String {
+    format!("cannot send to {server}: check the address and the network")
+}
+
 async fn attempt<A: Application, C>(
     plan: &Plan,
     needs: Needs<'_>,
@@ -252,31 +290,8 @@ async fn attempt<A: Application, C>(
     (app, controller): (A, C),
 ) -> anyhow::Result<Link<C>> {
     let server = route.address;
-    let mut files = needs.files.to_vec();
-    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
-        files.push(cafile);
-    }
-    let qlog = plan.qlog.as_deref().map(|file| qlog::create(file, &files)).transpose()?;
     let tuned = tuned(plan, needs);
-    let mut config = config(plan, needs, tuned, &verifier)?;
-    let unreachable = || format!("cannot send to {server}: check the address and the network");
-    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
-        .await
-        .with_context(unreachable)?;
-    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
-    let name = match &plan.target.host {
-        Host::Domain(name) => Some(name.as_str()),
-        Host::Ipv4(_) | Host::Ipv6(_) => None,
-    };
-    let mut id = [0; quiche::MAX_CONN_ID_LEN];
-    boring::rand::rand_bytes(&mut id).context("cannot draw a connection ID")?;
-    let id = quiche::ConnectionId::from_ref(&id);
-    let local = udp.local_addr().with_context(unreachable)?;
-    let mut conn = quiche::connect(name, &id, local, server, &mut config)
-        .with_context(|| format!("cannot connect to {server}"))?;
-    if let Some(qlog) = qlog {
-        conn.set_qlog(qlog, plan.program.to_owned(), format!("connection {id:?}"));
-    }
+    let (conn, udp) = dial(plan, needs, tuned, &verifier, server).await?;
     // A proxy refuses flows of the other family. The status then names the reason.
     let proxy = proxies
         .iter()
@@ -289,7 +304,7 @@ async fn attempt<A: Application, C>(
         .as_ref()
         .map(|assistance| Driver::new(Config { proxy, ..assistance.config.clone() }));
     let (event_loop, seen, established) =
-        EventLoop::new(conn, udp, help, app).with_context(unreachable)?;
+        EventLoop::new(conn, udp, help, app).with_context(|| unreachable(server))?;
 
     let started = now();
     let running = Running(tokio::spawn(event_loop.run()));

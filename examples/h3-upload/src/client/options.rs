@@ -243,45 +243,7 @@ impl Options {
             tuned || self.network == Network::Unknown,
             "--network has no effect with --tune off: leave one of them out"
         );
-        let usual = if tuned { Cc::Bbr2 } else { Cc::Cubic };
-        let (cc, assistance) = match self.sidekick {
-            Sidekick::Off => {
-                ensure!(
-                    self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key have no effect without --sidekick: choose a mode, for \
-                     example --sidekick pacubic"
-                );
-                ensure!(
-                    self.repair.is_none(),
-                    "--repair has no effect without --sidekick: choose --sidekick receive"
-                );
-                (self.cc.unwrap_or(usual), None)
-            }
-            Sidekick::On(mode) => {
-                ensure!(
-                    self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
-                    "--repair has no effect with --sidekick {mode}: choose receive or auto"
-                );
-                let ms = Duration::from_millis(self.quack_every_ms.into());
-                let every = (!ms.is_zero()).then_some(ms);
-                ensure!(
-                    every.is_some() || self.quack_every_packets.is_some(),
-                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
-                     leave out --quack-every-ms 0"
-                );
-                let config = Config {
-                    key: self.proxy_key,
-                    every_packets: self.quack_every_packets,
-                    every,
-                    threshold: self.threshold,
-                    poll: self.poll == OnOff::On,
-                    receive_repair: self.repair.unwrap_or_default(),
-                    ..Config::discover(mode)
-                };
-                let assistance = Assistance { proxy: self.proxy, config };
-                (congestion_control(mode, self.cc, usual)?, Some(assistance))
-            }
-        };
+        let (cc, assistance) = self.assistance(if tuned { Cc::Bbr2 } else { Cc::Cubic })?;
         let trust = match self.insecure {
             true => Trust::Any,
             false => Trust::Roots { cafile: self.cafile },
@@ -306,6 +268,49 @@ impl Options {
             json: self.json,
             quiet: self.quiet,
         })
+    }
+
+    /// The congestion controller, which is the `usual` one without another reason, and the plugin's
+    /// configuration.
+    fn assistance(&self, usual: Cc) -> anyhow::Result<(Cc, Option<Assistance>)> {
+        match self.sidekick {
+            Sidekick::Off => {
+                ensure!(
+                    self.proxy.is_none() && self.proxy_key.is_none(),
+                    "--proxy and --proxy-key have no effect without --sidekick: choose a mode, for \
+                     example --sidekick pacubic"
+                );
+                ensure!(
+                    self.repair.is_none(),
+                    "--repair has no effect without --sidekick: choose --sidekick receive"
+                );
+                Ok((self.cc.unwrap_or(usual), None))
+            }
+            Sidekick::On(mode) => {
+                ensure!(
+                    self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
+                    "--repair has no effect with --sidekick {mode}: choose receive or auto"
+                );
+                let ms = Duration::from_millis(self.quack_every_ms.into());
+                let every = (!ms.is_zero()).then_some(ms);
+                ensure!(
+                    every.is_some() || self.quack_every_packets.is_some(),
+                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
+                     leave out --quack-every-ms 0"
+                );
+                let config = Config {
+                    key: self.proxy_key,
+                    every_packets: self.quack_every_packets,
+                    every,
+                    threshold: self.threshold,
+                    poll: self.poll == OnOff::On,
+                    receive_repair: self.repair.unwrap_or_default(),
+                    ..Config::discover(mode)
+                };
+                let assistance = Assistance { proxy: self.proxy.clone(), config };
+                Ok((congestion_control(mode, self.cc, usual)?, Some(assistance)))
+            }
+        }
     }
 }
 

@@ -11,11 +11,9 @@
 //! | `download.rs`, `digests.rs` | the answer with a file, and the hashes of files |
 //! | `name.rs`, `../text.rs` | which names a client's file may have, and what its header says |
 //! | `store.rs` | a directory in which only complete files appear |
-//! | `leftovers.rs` | the unfinished files of a killed server |
 
 mod digests;
 mod download;
-mod leftovers;
 mod limits;
 mod name;
 mod refusal;

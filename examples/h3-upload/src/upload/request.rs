@@ -167,7 +167,7 @@ mod tests {
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let arguments = ["h3-upload", pipe.to_str().unwrap(), "https://127.0.0.1:1/x"];
-        let (file, plan) = crate::cli::Cli::parse_from(arguments).plan().unwrap();
+        let (file, plan) = crate::Cli::parse_from(arguments).plan().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (stop, stopped) = oneshot::channel();
         stop.send(()).unwrap();

@@ -57,6 +57,7 @@ fn the_server_is_found_through_a_record() {
     let server = server();
     let h3 = || vec![alpn("h3"), port(server.port)];
     let closed = ClosedPort::new();
+    let dead = service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]);
     let at_8443 = "_8443._https.upload.test.";
     let (with_port, at_port) = with_port(&server);
     let cases: [(&str, &[(&str, RecordType, Reply)], &[&str]); 5] = [
@@ -93,17 +94,7 @@ fn the_server_is_found_through_a_record() {
         // The first endpoint is dead.
         (
             "https://upload.test/",
-            &[
-                (
-                    HOST,
-                    HTTPS,
-                    records([
-                        service(HOST, 2, ".", h3()),
-                        service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]),
-                    ]),
-                ),
-                (HOST, A, here(HOST)),
-            ],
+            &[(HOST, HTTPS, records([service(HOST, 2, ".", h3()), dead])), (HOST, A, here(HOST))],
             &[HOST],
         ),
     ];
