@@ -27,8 +27,8 @@ pub(crate) fn misleads(c: char) -> bool {
         )
 }
 
-/// The length in the values of `content-length`: `Some(None)` without any. Several must agree. `None`
-/// if they do not, or if one is no number.
+/// The length in the values of `content-length`: `Some(None)` without any. Several must agree.
+/// `None` if they do not, or if one is no number.
 pub(crate) fn content_length(
     values: impl IntoIterator<Item = impl AsRef<[u8]>>,
 ) -> Option<Option<u64>> {

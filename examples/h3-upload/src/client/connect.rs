@@ -116,9 +116,9 @@ impl<C> Link<C> {
         self.seen.counters().acknowledged
     }
 
-    /// Bytes that the server has acknowledged, minus the received ones. An upload receives much less
-    /// than it sends, so this excludes packets that the server itself provoked: a client without
-    /// credit announces that after each acknowledgement, and the server acknowledges that, too.
+    /// Bytes that the server has acknowledged, minus the received ones. An upload receives much
+    /// less than it sends, so this excludes packets that the server itself provoked: a client
+    /// without credit announces that after each acknowledgement, which is acknowledged, too.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.seen.counters().taken

@@ -185,8 +185,8 @@ pub async fn transfer<T>(
     outcome
 }
 
-/// Runs `access`, which reads or writes a file, on a thread of its own: it blocks, and hashing keeps
-/// a core busy.
+/// Runs `access`, which reads or writes a file, on a thread of its own: it blocks, and hashing
+/// keeps a core busy.
 ///
 /// # Errors
 /// The system starts no thread.

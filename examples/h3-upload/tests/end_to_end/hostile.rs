@@ -30,9 +30,9 @@ pub(crate) struct Server {
     _runtime: Runtime,
 }
 
-/// A server that has `transport` and runs `act` on the first request of a connection. `act` receives
-/// the connection, the server's control stream, which must stay open, and both halves of the
-/// request's stream.
+/// A server that has `transport` and runs `act` on the first request of a connection. `act`
+/// receives the connection, the server's control stream, which must stay open, and both halves of
+/// the request's stream.
 pub(crate) fn serve_request<F>(
     transport: TransportConfig,
     act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
@@ -140,8 +140,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Runs the client against `server`. It must complain with `words`, show nothing that controls a
-    /// terminal or fills it, and leave no file; with [`SUCCESS`] it returns the file's content.
+    /// Runs the client against `server`. It must complain with `words`, show nothing that controls
+    /// a terminal or fills it, and leave no file; with [`SUCCESS`] it returns the file's content.
     pub(crate) fn meets(self, server: &Server, options: &[&str], words: &str) -> Option<Vec<u8>> {
         let (source, scratch) = (tempdir().unwrap(), tempdir().unwrap());
         let mut command = Command::new("sh");
