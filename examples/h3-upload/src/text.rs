@@ -1,5 +1,4 @@
-//! The characters of a peer's text that are safe to show or store. The clients and the server use
-//! it.
+//! Text of a peer, and for one: the clients and the server use it.
 
 /// Whether `c` controls a terminal, or changes how the text around it looks.
 ///
@@ -28,9 +27,51 @@ pub(crate) fn misleads(c: char) -> bool {
         )
 }
 
+/// The length in the values of `content-length`: `Some(None)` without any. Several must agree.
+/// `None` if they do not, or if one is no number.
+pub(crate) fn content_length(
+    values: impl IntoIterator<Item = impl AsRef<[u8]>>,
+) -> Option<Option<u64>> {
+    let mut announced = None;
+    for value in values {
+        // `parse` would accept a sign.
+        let digits = value.as_ref().iter().all(u8::is_ascii_digit);
+        let digits = std::str::from_utf8(value.as_ref()).ok().filter(|_| digits)?;
+        let length = Some(digits.parse().ok()?);
+        if announced.is_some() && announced != length {
+            return None;
+        }
+        announced = length;
+    }
+    Some(announced)
+}
+
+/// A hash in lower-case hexadecimal.
+pub(crate) fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_are_numbers_and_agree() {
+        for (values, length) in [
+            (&[][..], Some(None)),
+            (&["0"], Some(Some(0))),
+            (&["18446744073709551615"], Some(Some(u64::MAX))),
+            (&["7", "7"], Some(Some(7))),
+            (&["7", "8"], None),
+            (&["-1"], None),
+            (&["+1"], None),
+            (&["1, 1"], None),
+            (&[""], None),
+            (&["18446744073709551616"], None),
+        ] {
+            assert_eq!(content_length(values), length, "{values:?}");
+        }
+    }
 
     #[test]
     fn visible_characters_pass() {

@@ -1,6 +1,5 @@
 //! Connects as a [`Plan`] demands: addresses, socket, QUIC settings, handshake.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -17,14 +16,13 @@ use tokio::net::UdpSocket;
 use tracing::debug;
 use url::Host;
 
-use crate::clock::now;
-use crate::discover::{Found, Route};
+use crate::discover::{self, Found, Route};
 use crate::event_loop::{Application, Ending, EventLoop, Seen};
 use crate::http3::{Http3, http3};
+use crate::now;
 use crate::options::{Plan, ProxyName, Trust};
-use crate::qlog::Qlog;
+use crate::qlog;
 use crate::report::Measured;
-use crate::resolver;
 use crate::tls::Verifier;
 
 /// Bytes of a UDP payload without tuning. They fit every usual path, tunnels included.
@@ -58,35 +56,28 @@ pub struct Needs<'a> {
 }
 
 /// An established connection.
+#[derive(Clone, Debug)]
 pub struct Link<C = Http3> {
     /// The program's side of the application that runs on it.
     pub controller: C,
     pub(crate) seen: Arc<Seen>,
     started: Instant,
-    server: SocketAddr,
-    found: Found,
+    route: Route,
     tuned: Option<Tuned>,
-}
-
-impl<C> fmt::Debug for Link<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
-    }
 }
 
 impl<C> Link<C> {
     /// Separates the controller from the connection.
     #[must_use]
     pub fn split(self) -> (Link<()>, C) {
-        let Self { controller, seen, started, server, found, tuned } = self;
-        (Link { controller: (), seen, started, server, found, tuned }, controller)
+        (self.view(), self.controller)
     }
 
     /// The connection without its controller, to look at it while that is in use.
     #[must_use]
     pub fn view(&self) -> Link<()> {
-        let &Self { ref seen, started, server, found, tuned, .. } = self;
-        Link { controller: (), seen: Arc::clone(seen), started, server, found, tuned }
+        let &Self { ref seen, started, route, tuned, .. } = self;
+        Link { controller: (), seen: Arc::clone(seen), started, route, tuned }
     }
 
     /// Why the connection ended, once it has.
@@ -101,8 +92,8 @@ impl<C> Link<C> {
         Measured {
             time: ended.saturating_duration_since(self.started),
             counters: self.seen.counters(),
-            server: self.server,
-            found: self.found,
+            server: self.route.address,
+            found: self.route.found,
             tuned: self.tuned,
         }
     }
@@ -125,8 +116,9 @@ impl<C> Link<C> {
         self.seen.counters().acknowledged
     }
 
-    /// Bytes that the server has acknowledged, minus a quarter of the received ones. An upload
-    /// receives much less than it sends, so this excludes packets that the server itself provoked.
+    /// Bytes that the server has acknowledged, minus the received ones. An upload receives much
+    /// less than it sends, so this excludes packets that the server itself provoked: a client
+    /// without credit announces that after each acknowledgement, which is acknowledged, too.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.seen.counters().taken
@@ -146,7 +138,7 @@ pub async fn connect<A: Application, C>(
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
     let routes = async {
-        let found = tokio::time::timeout(plan.timeout, resolver::find(plan)).await;
+        let found = tokio::time::timeout(plan.timeout, discover::find(plan)).await;
         found.map_err(|_| lookup_took_too_long(plan))?
     };
     let (routes, proxies) = tokio::try_join!(routes, proxies(plan))?;
@@ -157,7 +149,7 @@ pub async fn connect<A: Application, C>(
         false => Duration::ZERO,
     };
 
-    let mut failures = Failures::default();
+    let (mut reason, mut any_refused) = (None, false);
     let mut left = routes.as_slice();
     while let Some((route, others)) = left.split_first() {
         let (until, rivals) = match route.found {
@@ -182,9 +174,11 @@ pub async fn connect<A: Application, C>(
             let same = left.iter().take_while(|next| next.endpoint == route.endpoint).count();
             left = left.split_at(same).1;
         }
-        failures.add(route, error, refused);
+        if !any_refused {
+            (reason, any_refused) = (Some(error), refused);
+        }
     }
-    Err(failures.sum_up(plan))
+    Err(sum_up(plan, &routes, reason))
 }
 
 /// [`connect`] for one request of HTTP/3.
@@ -211,40 +205,21 @@ fn lookup_took_too_long(plan: &Plan) -> anyhow::Error {
     }
 }
 
-/// Why every address failed: the first certificate that was refused, or else the last error.
-#[derive(Default)]
-struct Failures {
-    reason: Option<anyhow::Error>,
-    refused: bool,
-    recorded: bool,
-    own: bool,
-}
-
-impl Failures {
-    fn add(&mut self, route: &Route, error: anyhow::Error, refused: bool) {
-        match route.found {
-            Found::HttpsRecord => self.recorded = true,
-            Found::Address => self.own = true,
+/// Why all `routes` failed. `reason` is the first certificate that was refused, or else the last
+/// error.
+fn sum_up(plan: &Plan, routes: &[Route], reason: Option<anyhow::Error>) -> anyhow::Error {
+    let host = &plan.target.host;
+    let Some(reason) = reason else { return anyhow!("{host} has no address") };
+    let tried = |found| routes.iter().any(|route| route.found == found);
+    match (tried(Found::HttpsRecord), tried(Found::Address)) {
+        (false, _) => reason,
+        (true, false) => {
+            reason.context(format!("{host} is unreachable at the address in its HTTPS record"))
         }
-        if !self.refused {
-            self.reason = Some(error);
-            self.refused = refused;
-        }
-    }
-
-    fn sum_up(self, plan: &Plan) -> anyhow::Error {
-        let host = &plan.target.host;
-        let Some(reason) = self.reason else { return anyhow!("{host} has no address") };
-        match (self.recorded, self.own) {
-            (false, _) => reason,
-            (true, false) => {
-                reason.context(format!("{host} is unreachable at the address in its HTTPS record"))
-            }
-            (true, true) => reason.context(format!(
-                "{host} can be reached neither at the address in its HTTPS record nor at its own \
-                 address"
-            )),
-        }
+        (true, true) => reason.context(format!(
+            "{host} can be reached neither at the address in its HTTPS record nor at its own \
+             address"
+        )),
     }
 }
 
@@ -255,7 +230,7 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
     else {
         return Ok(Vec::new());
     };
-    tokio::time::timeout(plan.timeout, resolver::system_addresses(host, *port))
+    tokio::time::timeout(plan.timeout, discover::system_addresses(host, *port))
         .await
         .unwrap_or_else(|_| Err(anyhow!("no name server resolved {host} in time")))
         .context("cannot find the proxy: check --proxy, or leave out --sidekick")
@@ -267,6 +242,44 @@ fn tuned(plan: &Plan, needs: Needs<'_>) -> Option<Tuned> {
     plan.tune.map(|tune| facts(tune).choose())
 }
 
+/// A connection to `server` that has sent nothing, and its socket.
+async fn dial(
+    plan: &Plan,
+    needs: Needs<'_>,
+    tuned: Option<Tuned>,
+    verifier: &Verifier,
+    server: SocketAddr,
+) -> anyhow::Result<(quiche::Connection, UdpSocket)> {
+    let mut files = needs.files.to_vec();
+    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
+        files.push(cafile);
+    }
+    let qlog = plan.qlog.as_deref().map(|file| qlog::create(file, &files)).transpose()?;
+    let mut config = config(plan, needs, tuned, verifier)?;
+    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
+        .await
+        .with_context(|| unreachable(server))?;
+    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
+    let name = match &plan.target.host {
+        Host::Domain(name) => Some(name.as_str()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    };
+    let mut id = [0; quiche::MAX_CONN_ID_LEN];
+    boring::rand::rand_bytes(&mut id).context("cannot draw a connection ID")?;
+    let id = quiche::ConnectionId::from_ref(&id);
+    let local = udp.local_addr().with_context(|| unreachable(server))?;
+    let mut conn = quiche::connect(name, &id, local, server, &mut config)
+        .with_context(|| format!("cannot connect to {server}"))?;
+    if let Some(qlog) = qlog {
+        conn.set_qlog(qlog, plan.program.to_owned(), format!("connection {id:?}"));
+    }
+    Ok((conn, udp))
+}
+
+fn unreachable(server: SocketAddr) -> String {
+    format!("cannot send to {server}: check the address and the network")
+}
+
 async fn attempt<A: Application, C>(
     plan: &Plan,
     needs: Needs<'_>,
@@ -276,32 +289,9 @@ async fn attempt<A: Application, C>(
     patience: Duration,
     (app, controller): (A, C),
 ) -> anyhow::Result<Link<C>> {
-    let &Route { address: server, found, .. } = route;
-    let mut files = needs.files.to_vec();
-    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
-        files.push(cafile);
-    }
-    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
+    let server = route.address;
     let tuned = tuned(plan, needs);
-    let mut config = config(plan, needs, tuned, &verifier)?;
-    let unreachable = || format!("cannot send to {server}: check the address and the network");
-    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
-        .await
-        .with_context(unreachable)?;
-    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
-    let name = match &plan.target.host {
-        Host::Domain(name) => Some(name.as_str()),
-        Host::Ipv4(_) | Host::Ipv6(_) => None,
-    };
-    let mut id = [0; quiche::MAX_CONN_ID_LEN];
-    boring::rand::rand_bytes(&mut id).context("cannot draw a connection ID")?;
-    let id = quiche::ConnectionId::from_ref(&id);
-    let local = udp.local_addr().with_context(unreachable)?;
-    let mut conn = quiche::connect(name, &id, local, server, &mut config)
-        .with_context(|| format!("cannot connect to {server}"))?;
-    if let Some(qlog) = qlog {
-        conn.set_qlog(qlog.create()?, plan.program.to_owned(), format!("connection {id:?}"));
-    }
+    let (conn, udp) = dial(plan, needs, tuned, &verifier, server).await?;
     // A proxy refuses flows of the other family. The status then names the reason.
     let proxy = proxies
         .iter()
@@ -314,7 +304,7 @@ async fn attempt<A: Application, C>(
         .as_ref()
         .map(|assistance| Driver::new(Config { proxy, ..assistance.config.clone() }));
     let (event_loop, seen, established) =
-        EventLoop::new(conn, udp, help, app).with_context(unreachable)?;
+        EventLoop::new(conn, udp, help, app).with_context(|| unreachable(server))?;
 
     let started = now();
     let running = Running(tokio::spawn(event_loop.run()));
@@ -339,7 +329,7 @@ async fn attempt<A: Application, C>(
     match outcome {
         Ok(Ok(())) => {
             running.goes_on();
-            Ok(Link { controller, seen, started, server, found, tuned })
+            Ok(Link { controller, seen, started, route: *route, tuned })
         }
         Ok(Err(_)) if seen.ending.get() != Some(&Ending::TimedOut) => {
             let protocol = match needs.protocol {

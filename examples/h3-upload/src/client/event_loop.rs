@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::now;
+use crate::now;
 
 /// The most datagrams that one round reads, so that a flood delays neither timers nor packets.
 const MOST_RECEIVED: usize = 64;
@@ -95,7 +95,7 @@ pub(crate) struct Counters {
     pub(crate) rtt: Duration,
     /// Bytes of packets that the server has acknowledged.
     pub(crate) acknowledged: u64,
-    /// The most that these bytes have exceeded a quarter of the received ones by.
+    /// The most that these bytes have exceeded the received ones by.
     pub(crate) taken: u64,
     /// The plugin's report, if the plan has a mode.
     pub(crate) sidekick: Option<Status>,
@@ -330,7 +330,7 @@ impl<A: Application> EventLoop<A> {
             lost: stats.lost,
             rtt: path.map(|path| path.rtt).unwrap_or_default(),
             acknowledged: stats.acked_bytes,
-            taken: counters.taken.max(stats.acked_bytes.saturating_sub(stats.recv_bytes / 4)),
+            taken: counters.taken.max(stats.acked_bytes.saturating_sub(stats.recv_bytes)),
             sidekick: driver.map(|driver| driver.status()),
             socket_errors: driver.map_or(0, |driver| driver.socket_errors()),
         };

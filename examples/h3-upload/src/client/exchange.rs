@@ -1,15 +1,19 @@
 //! One request on a connection: its events, the head and the text of its answer, and the close.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use quic_sidekick::quiche::h3::{Header, NameValue as _};
-use tokio::sync::mpsc;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::connect::Link;
+use crate::connect::{Link, Needs, connect_http3};
 use crate::http3::{Answer, Event, Http3};
 use crate::options::Plan;
+use crate::patience::{Activity, stalled};
+use crate::text::{content_length, hex};
 use crate::words::sentence;
 
 /// The longest text of an answer that is read, in bytes.
@@ -19,6 +23,23 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The error code of a connection that ends without an error (RFC 9114, section 8.1).
 pub const H3_NO_ERROR: u64 = 0x100;
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
+
+/// A whole file that was sent or received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+impl Content {
+    /// What was hashed.
+    #[must_use]
+    pub fn new(bytes: u64, hash: Sha256) -> Self {
+        Self { bytes, sha256: hex(&hash.finalize()) }
+    }
+}
 
 /// The headers of a request for the plan's target.
 #[must_use]
@@ -84,6 +105,15 @@ pub fn fields<'a>(headers: &'a [Header], name: &'a str) -> impl Iterator<Item = 
     named.map(|field| String::from_utf8_lossy(field.value()).into_owned())
 }
 
+/// The length that the server announces, if any.
+///
+/// # Errors
+/// It is not a number.
+pub fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
+    content_length(fields(headers, "content-length"))
+        .context("the server announced a length that is not a number: check its log")
+}
+
 /// Reads a short answer's body. A truncated receipt is not valid JSON, so the end of the connection
 /// counts as its end, too.
 ///
@@ -111,22 +141,65 @@ pub async fn soon<T>(result: impl Future<Output = T>) -> Option<T> {
     timeout(CLOSE_TIMEOUT, result).await.ok()
 }
 
-/// Runs `exchange` on the connection, then closes it. `transfer` names the program's task, for
-/// errors.
+/// What a program does on a connection, for its errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// Its name.
+    pub name: &'static str,
+    /// The fault of a server that makes no progress.
+    pub fault: &'static str,
+}
+
+/// Connects, runs `request` until it ends, `stop` fires or the server stalls, and closes the
+/// connection. `moved` returns the bytes that the server accepted or sent, as [`stalled`] needs
+/// them.
 ///
 /// # Errors
-/// That of the exchange. One that the end of the connection caused names the reason.
-pub async fn on<T>(
-    link: &mut Link,
-    transfer: &str,
-    exchange: impl AsyncFnOnce(&mut Link) -> anyhow::Result<T>,
+/// Those of the connection and of the request. One that the end of the connection caused names the
+/// reason.
+pub async fn transfer<T>(
+    plan: &Plan,
+    needs: Needs<'_>,
+    task: Task,
+    stop: &mut oneshot::Receiver<()>,
+    moved: impl Fn(&Link<()>, &Activity) -> u64,
+    request: impl AsyncFnOnce(&mut Link, Arc<Activity>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    // Before the handshake there is no connection to close.
+    let mut link = tokio::select! {
+        link = connect_http3(plan, needs) => link?,
+        _ = &mut *stop => bail!("stopped"),
+    };
+    let activity = Arc::<Activity>::default();
+    let seen = link.view();
+    let moved = || moved(&seen, &activity);
+    let outcome = tokio::select! {
+        outcome = request(&mut link, Arc::clone(&activity)) => outcome,
+        _ = stop => Err(anyhow!("stopped")),
+        error = stalled(plan.stall_timeout, &activity, moved, task.fault) => Err(error),
+    };
     // Before the close, which would replace the server's own reason.
-    let outcome = exchange(link).await;
-    let outcome = outcome.map_err(|error| why(error, link, transfer));
+    let outcome = outcome.map_err(|error| why(error, &link, task.name));
     let code = if outcome.is_ok() { H3_NO_ERROR } else { H3_REQUEST_CANCELLED };
     close(&mut link.controller, code).await;
     outcome
+}
+
+/// Runs `access`, which reads or writes a file, on a thread of its own: it blocks, and hashing
+/// keeps a core busy.
+///
+/// # Errors
+/// The system starts no thread.
+pub fn on_a_thread<T: Send + 'static>(
+    name: &str,
+    access: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<oneshot::Receiver<T>> {
+    let (result, done) = oneshot::channel();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || drop(result.send(access())))
+        .with_context(|| format!("cannot start a thread to {name}"))?;
+    Ok(done)
 }
 
 /// Closes the connection, and waits until the CONNECTION_CLOSE frame has left.

@@ -8,8 +8,7 @@
 //! |---|---|
 //! | `options.rs`, `target.rs` | the command line that both programs have, and its checks |
 //! | `program.rs` | the start, the end, and signals |
-//! | `discover.rs` | the addresses in HTTPS records (RFC 9460) |
-//! | `resolver.rs` | queries to name servers |
+//! | `discover.rs` | the server's addresses, also those in HTTPS records (RFC 9460) |
 //! | `connect.rs` | addresses, socket, QUIC settings, the handshake |
 //! | `event_loop.rs` | the connection's loop, with the plugin |
 //! | `http3.rs` | one request on the connection |
@@ -21,7 +20,6 @@
 //! | `progress.rs`, `report.rs` | progress, and the common part of summary and JSON object |
 //! | `words.rs`, `../text.rs` | a peer's text, made safe to show |
 
-mod clock;
 pub mod connect;
 mod discover;
 pub mod event_loop;
@@ -34,13 +32,20 @@ pub mod program;
 pub mod progress;
 mod qlog;
 pub mod report;
-mod resolver;
 pub mod target;
 #[path = "../text.rs"]
 mod text;
 mod tls;
 pub mod words;
 
-pub use clock::now;
+use std::time::Instant;
+
 /// What applications of [`connect::connect`] use.
 pub use quic_sidekick::quiche;
+
+/// The present time.
+#[allow(clippy::disallowed_methods, reason = "a program's edge: it reads the real clock")]
+#[must_use]
+pub fn now() -> Instant {
+    Instant::now()
+}

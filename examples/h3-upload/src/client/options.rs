@@ -243,45 +243,7 @@ impl Options {
             tuned || self.network == Network::Unknown,
             "--network has no effect with --tune off: leave one of them out"
         );
-        let usual = if tuned { Cc::Bbr2 } else { Cc::Cubic };
-        let (cc, assistance) = match self.sidekick {
-            Sidekick::Off => {
-                ensure!(
-                    self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key have no effect without --sidekick: choose a mode, for \
-                     example --sidekick pacubic"
-                );
-                ensure!(
-                    self.repair.is_none(),
-                    "--repair has no effect without --sidekick: choose --sidekick receive"
-                );
-                (self.cc.unwrap_or(usual), None)
-            }
-            Sidekick::On(mode) => {
-                ensure!(
-                    self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
-                    "--repair has no effect with --sidekick {mode}: choose receive or auto"
-                );
-                let ms = Duration::from_millis(self.quack_every_ms.into());
-                let every = (!ms.is_zero()).then_some(ms);
-                ensure!(
-                    every.is_some() || self.quack_every_packets.is_some(),
-                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
-                     leave out --quack-every-ms 0"
-                );
-                let config = Config {
-                    key: self.proxy_key,
-                    every_packets: self.quack_every_packets,
-                    every,
-                    threshold: self.threshold,
-                    poll: self.poll == OnOff::On,
-                    receive_repair: self.repair.unwrap_or_default(),
-                    ..Config::discover(mode)
-                };
-                let assistance = Assistance { proxy: self.proxy, config };
-                (congestion_control(mode, self.cc, usual)?, Some(assistance))
-            }
-        };
+        let (cc, assistance) = self.assistance(if tuned { Cc::Bbr2 } else { Cc::Cubic })?;
         let trust = match self.insecure {
             true => Trust::Any,
             false => Trust::Roots { cafile: self.cafile },
@@ -306,6 +268,49 @@ impl Options {
             json: self.json,
             quiet: self.quiet,
         })
+    }
+
+    /// The congestion controller, which is the `usual` one without another reason, and the plugin's
+    /// configuration.
+    fn assistance(&self, usual: Cc) -> anyhow::Result<(Cc, Option<Assistance>)> {
+        match self.sidekick {
+            Sidekick::Off => {
+                ensure!(
+                    self.proxy.is_none() && self.proxy_key.is_none(),
+                    "--proxy and --proxy-key have no effect without --sidekick: choose a mode, for \
+                     example --sidekick pacubic"
+                );
+                ensure!(
+                    self.repair.is_none(),
+                    "--repair has no effect without --sidekick: choose --sidekick receive"
+                );
+                Ok((self.cc.unwrap_or(usual), None))
+            }
+            Sidekick::On(mode) => {
+                ensure!(
+                    self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
+                    "--repair has no effect with --sidekick {mode}: choose receive or auto"
+                );
+                let ms = Duration::from_millis(self.quack_every_ms.into());
+                let every = (!ms.is_zero()).then_some(ms);
+                ensure!(
+                    every.is_some() || self.quack_every_packets.is_some(),
+                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
+                     leave out --quack-every-ms 0"
+                );
+                let config = Config {
+                    key: self.proxy_key,
+                    every_packets: self.quack_every_packets,
+                    every,
+                    threshold: self.threshold,
+                    poll: self.poll == OnOff::On,
+                    receive_repair: self.repair.unwrap_or_default(),
+                    ..Config::discover(mode)
+                };
+                let assistance = Assistance { proxy: self.proxy.clone(), config };
+                Ok((congestion_control(mode, self.cc, usual)?, Some(assistance)))
+            }
+        }
     }
 }
 
@@ -406,51 +411,37 @@ mod tests {
         plan_of("https://example.org:4433/", args)
     }
 
-    fn complaint(args: &[&str]) -> String {
-        plan(args).expect_err("this must be refused").to_string()
-    }
-
     #[test]
     fn defaults_are_plain_and_tuned() {
         let plan = plan(&[]).unwrap();
-        assert_eq!(plan.cc, Cc::Bbr2);
+        assert_eq!((plan.cc, plan.mode().as_str()), (Cc::Bbr2, "off"));
         let tune = Tune { help: Help::Off, controller: Some("bbr2_gcongestion"), ..Tune::client() };
         assert_eq!(plan.tune, Some(tune));
-        assert!(plan.assistance.is_none());
-        assert_eq!(plan.mode(), "off");
         assert_eq!(plan.trust, Trust::Roots { cafile: None });
-        assert_eq!(plan.timeout, Duration::from_secs(10));
-        assert_eq!(plan.resolver, None);
     }
 
     #[test]
     fn tuning_hears_of_the_network_and_can_be_off() {
         let tuned = plan(&["--network", "geo", "--sidekick", "auto"]).unwrap().tune.unwrap();
         assert_eq!((tuned.network, tuned.help), (Network::Geo, Help::Mode(Mode::Auto)));
-        let tuned = plan(&["--cc", "reno"]).unwrap().tune.unwrap();
-        assert_eq!(tuned.controller, Some("reno"));
         let fixed = plan(&["--tune", "off"]).unwrap();
         assert_eq!((fixed.cc, fixed.tune), (Cc::Cubic, None));
-        let said = complaint(&["--tune", "off", "--network", "geo"]);
-        assert!(said.contains("--network"), "{said}");
     }
 
     #[test]
     fn a_mode_selects_its_congestion_control() {
-        for (mode, cc) in
-            [("early-loss", Cc::Bbr2), ("pacubic", Cc::CubicRfc9438), ("path-aware-bbr", Cc::Bbr2)]
-        {
-            let plan = plan(&["--sidekick", mode, "--proxy", "gw"]).unwrap();
-            assert_eq!(plan.cc, cc, "{mode}");
-            assert_eq!(plan.mode(), mode);
-        }
-        for (mode, name, cc) in [
-            ("early-loss", "bbr2", Cc::Bbr2),
-            ("ack-reduction", "reno", Cc::Reno),
-            ("auto", "bbr2_gcongestion", Cc::Bbr2),
+        for (mode, asked, cc) in [
+            ("early-loss", None, Cc::Bbr2),
+            ("pacubic", None, Cc::CubicRfc9438),
+            ("path-aware-bbr", None, Cc::Bbr2),
+            ("ack-reduction", Some("reno"), Cc::Reno),
+            ("off", Some("reno"), Cc::Reno),
+            // quiche's names are accepted, too.
+            ("auto", Some("bbr2_gcongestion"), Cc::Bbr2),
         ] {
-            let plan = plan(&["--sidekick", mode, "--proxy", "gw", "--cc", name]).unwrap();
-            assert_eq!(plan.cc, cc, "{mode}");
+            let asked = asked.map(|cc| vec!["--cc", cc]).unwrap_or_default();
+            let plan = plan(&[vec!["--sidekick", mode], asked].concat());
+            assert_eq!(plan.map(|plan| (plan.mode(), plan.cc)).unwrap(), (mode.to_owned(), cc));
         }
     }
 
@@ -459,84 +450,56 @@ mod tests {
         let key = "0".repeat(64);
         let plan = plan(&["--sidekick", "pacubic", "--proxy-key", &key]).unwrap();
         let Assistance { proxy, config } = plan.assistance.unwrap();
-        assert_eq!(proxy, None);
-        assert_eq!((config.proxy, config.key), (None, key.parse().ok()));
-    }
-
-    #[test]
-    fn quiche_s_names_of_controllers_are_accepted() {
-        for cc in Cc::value_variants() {
-            assert_eq!(Cc::from_str(cc.quiche_name(), false).as_ref(), Ok(cc));
-            assert_eq!(Cc::from_str(cc.name(), false).as_ref(), Ok(cc));
-        }
+        assert_eq!((proxy, config.proxy, config.key), (None, None, key.parse().ok()));
     }
 
     #[test]
     fn contradictions_are_named() {
-        let said = complaint(&["--proxy", "gw"]);
-        assert!(said.contains("--sidekick"), "{said}");
-        for nowhere in ["gw:0", "127.0.0.1:0", "[::1]:0", "gw:99999", ""] {
-            assert!(parse_proxy(nowhere).is_err(), "{nowhere}");
-        }
-        let said = complaint(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "bbr2"]);
-        assert!(said.contains("cubic-rfc9438") && said.contains("--cc bbr2"), "{said}");
-        let said =
-            complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);
-        assert!(said.contains("--quack-every-packets"), "{said}");
-        let said = complaint(&["--sidekick", "ack-reduction", "--proxy", "gw", "--cc", "bbr2"]);
-        assert!(said.contains("cubic") && said.contains("--cc bbr2"), "{said}");
-        let said = complaint(&["--sidekick", "faster"]);
-        assert!(said.contains("path-aware-bbr"), "{said}");
-    }
-
-    #[test]
-    fn the_proxy_is_a_host_with_or_without_a_port() {
-        let of = |text: &str| parse_proxy(text).map(|p| (p.host, p.port));
-        assert_eq!(of("gw"), Ok(("gw".to_owned(), 5252)));
-        assert_eq!(of("gw:99"), Ok(("gw".to_owned(), 99)));
-        assert_eq!(of("10.0.0.1"), Ok(("10.0.0.1".to_owned(), 5252)));
-        assert_eq!(of("10.0.0.1:7"), Ok(("10.0.0.1".to_owned(), 7)));
-        assert_eq!(of("::1"), Ok(("::1".to_owned(), 5252)));
-        assert_eq!(of("[::1]"), Ok(("::1".to_owned(), 5252)));
-        assert_eq!(of("[::1]:7"), Ok(("::1".to_owned(), 7)));
-        for whole in ["gw:99", "10.0.0.1:7", "[::1]:7"] {
-            assert_eq!(parse_proxy(whole).unwrap().to_string(), whole);
-        }
-        for bad in ["", ":5252", "gw:", "gw:http", "gw:70000", "gw:0", "a b", "[::1", "http://gw"] {
-            assert!(of(bad).is_err(), "{bad:?} passed");
-        }
-    }
-
-    #[test]
-    fn the_resolver_is_an_address_with_or_without_a_port() {
-        let of = |text: &str| parse_resolver(text).map(|address| address.to_string());
-        assert_eq!(of("192.0.2.1"), Ok("192.0.2.1:53".to_owned()));
-        assert_eq!(of("192.0.2.1:5353"), Ok("192.0.2.1:5353".to_owned()));
-        assert_eq!(of("2001:db8::1"), Ok("[2001:db8::1]:53".to_owned()));
-        assert_eq!(of("[2001:db8::1]"), Ok("[2001:db8::1]:53".to_owned()));
-        assert_eq!(of("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".to_owned()));
-        for bad in [
-            "",
-            "dns.example",
-            "dns.example:53",
-            "192.0.2.1:0",
-            "192.0.2.1:",
-            "192.0.2.1:99999",
-            ":53",
+        for (args, words) in [
+            (&["--proxy", "gw"][..], "--sidekick"),
+            (&["--repair", "both"], "--sidekick receive"),
+            (&["--repair", "both", "--sidekick", "pacubic"], "choose receive or auto"),
+            (&["--tune", "off", "--network", "geo"], "--network"),
+            (&["--sidekick", "pacubic", "--cc", "bbr2"], "works with cubic-rfc9438 only"),
+            (&["--sidekick", "ack-reduction", "--cc", "bbr2"], "choose cubic"),
+            (&["--sidekick", "early-loss", "--quack-every-ms", "0"], "--quack-every-packets"),
+            (&["--sidekick", "faster"], "path-aware-bbr"),
         ] {
-            assert!(of(bad).is_err(), "{bad:?} passed");
+            let said = plan(args).expect_err("this must be refused").to_string();
+            assert!(said.contains(words), "{said}");
         }
-    }
-
-    #[test]
-    fn a_name_server_is_for_names() {
-        let with = |url: &str| plan_of(url, &["--resolver", "192.0.2.1"]);
-        let server = Some(SocketAddr::from(([192, 0, 2, 1], 53)));
-        assert_eq!(with("https://example.org/").unwrap().resolver, server);
         for url in ["https://192.0.2.2/", "https://[2001:db8::2]:4433/"] {
-            let said = with(url).expect_err("this must be refused").to_string();
+            let said = plan_of(url, &["--resolver", "192.0.2.1"]).expect_err("no name").to_string();
             assert!(said.contains("--resolver"), "{said}");
         }
+    }
+
+    #[test]
+    fn proxies_and_name_servers_may_have_a_port() {
+        let proxy = |text: &str| parse_proxy(text).map(|proxy| proxy.to_string());
+        let resolver = |text: &str| parse_resolver(text).map(|address| address.to_string());
+        for (text, host, port) in [
+            ("192.0.2.1", "192.0.2.1", None),
+            ("192.0.2.1:7", "192.0.2.1", Some(7)),
+            ("2001:db8::1", "[2001:db8::1]", None),
+            ("[2001:db8::1]", "[2001:db8::1]", None),
+            ("[2001:db8::1]:7", "[2001:db8::1]", Some(7)),
+        ] {
+            assert_eq!(proxy(text), Ok(format!("{host}:{}", port.unwrap_or(5252))));
+            assert_eq!(resolver(text), Ok(format!("{host}:{}", port.unwrap_or(DNS_PORT))));
+        }
+        assert_eq!(proxy("gw"), Ok("gw:5252".to_owned()));
+        assert_eq!(proxy("gw:99"), Ok("gw:99".to_owned()));
+        for host in ["", "gw", "192.0.2.1", "[::1]"] {
+            for port in [":", ":http", ":70000", ":0"] {
+                let bad = format!("{host}{port}");
+                assert!(proxy(&bad).is_err() && resolver(&bad).is_err(), "{bad} passed");
+            }
+        }
+        for bad in ["", ":53", "a b", "[::1", "http://gw"] {
+            assert!(proxy(bad).is_err() && resolver(bad).is_err(), "{bad} passed");
+        }
+        assert!(resolver("dns.example").is_err());
     }
 
     #[test]

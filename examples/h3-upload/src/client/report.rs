@@ -8,13 +8,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::HumanBytes;
 use quic_sidekick::tune::Tuned;
-use quic_sidekick::{Assistance, NearLoss, Reason, ReceiveState, Status};
-use serde::Serialize;
+use quic_sidekick::{
+    Assistance, NearLoss, PublicKey, Reason, ReceiveState, Received, Selection, SenderStats, Status,
+};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::{Value, json};
 
 use crate::discover::Found;
 use crate::event_loop::Counters;
+use crate::exchange::Content;
 use crate::options::Plan;
 use crate::words::{gaps, losses, say};
+
+/// The mode, and the help, of a program without the plugin.
+const OFF: &str = "off";
 
 /// The measurements of a transfer's connection and of the plugin.
 #[derive(Debug)]
@@ -28,147 +35,188 @@ pub struct Measured {
     pub(crate) tuned: Option<Tuned>,
 }
 
-/// The speed of a transfer.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Speed {
-    /// Bytes of the file.
-    pub bytes: u64,
+/// The report on a file that was uploaded or downloaded.
+#[derive(Debug, serde::Serialize)]
+pub struct Transfer {
+    file: String,
+    url: String,
+    bytes: u64,
     /// From the first packet of the connection to the end of the transfer, in seconds.
-    pub time_s: f64,
+    time_s: f64,
     /// Application bits per microsecond, that is Mbit/s.
-    pub goodput_mbit_s: f64,
+    goodput_mbit_s: f64,
+    sha256: String,
+    /// The server's hash. `null` if a server of a download sent none.
+    server_sha256: Option<String>,
+    #[serde(flatten)]
+    common: Common,
 }
 
-impl Speed {
-    /// The speed of a transfer of `bytes`.
+impl Transfer {
+    /// The report on `file`, whose `content` has the server's hash beside it.
     #[must_use]
-    pub fn of(bytes: u64, measured: &Measured) -> Self {
+    pub fn new(
+        plan: &Plan,
+        measured: &Measured,
+        file: String,
+        content: &Content,
+        server_sha256: Option<&str>,
+    ) -> Self {
         let time_s = measured.time.as_secs_f64();
-        let goodput = bytes as f64 * 8.0 / time_s / 1e6;
-        Self { bytes, time_s, goodput_mbit_s: if time_s > 0.0 { goodput } else { 0.0 } }
+        let goodput = content.bytes as f64 * 8.0 / time_s / 1e6;
+        Self {
+            file,
+            url: plan.target.url(),
+            bytes: content.bytes,
+            time_s,
+            goodput_mbit_s: if time_s > 0.0 { goodput } else { 0.0 },
+            sha256: content.sha256.clone(),
+            server_sha256: server_sha256.map(str::to_owned),
+            common: Common::new(plan, measured),
+        }
+    }
+
+    /// Shows a finished upload, as the plan demands.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn show_upload(&self, plan: &Plan) -> anyhow::Result<()> {
+        let way = format!("{} -> {}", self.file, self.url);
+        show(plan, self, &self.summary(&way, &format!("congestion control {}", self.common.cc), ""))
+    }
+
+    /// Shows a finished download, as the plan demands.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn show_download(&self, plan: &Plan) -> anyhow::Result<()> {
+        let way = format!("{} -> {}", self.url, self.file);
+        let received = format!("{} packets received", self.common.quic.received);
+        let check = match &self.server_sha256 {
+            Some(_) => ", as the server announced",
+            None => ", the server announced none",
+        };
+        show(plan, self, &self.summary(&way, &received, check))
+    }
+
+    fn summary(&self, way: &str, traffic: &str, check: &str) -> String {
+        let Self { time_s, goodput_mbit_s, sha256, common, .. } = self;
+        format!(
+            "{way}\n  {} in {time_s:.2} s, {goodput_mbit_s:.2} Mbit/s, {traffic}\n{}{}  sha256 \
+             {sha256}{check}\n",
+            HumanBytes(self.bytes),
+            common.packets(),
+            common.help(),
+        )
     }
 }
 
-/// The fields of the JSON objects of both programs.
-#[derive(Debug, Serialize)]
+/// The fields of the JSON objects of all programs, which docs/examples.md explains.
+#[derive(Debug)]
 pub struct Common {
     cc: &'static str,
     mode: String,
-    /// The latest choice of mode auto, and why.
-    chosen: Option<String>,
-    assisted: bool,
     assistance: String,
-    /// The latest proxy.
-    proxy: Option<Proxy>,
-    packets: Packets,
-    quacks: Quacks,
-    /// Whether the proxy repairs what this program receives, and if not, why.
-    receiving: String,
-    #[serde(flatten)]
-    repeats: Repeats,
-    /// Errors that the network reported at the plugin's socket.
-    socket_errors: u64,
-    near_rtt_ms: Option<f64>,
-    /// How packets are lost before the proxy.
-    near_loss: NearLosses,
-    rtt_ms: f64,
+    /// That of a plugin without a proxy, if the plan has no mode.
+    status: Status,
+    quic: Counters,
     server: SocketAddr,
-    /// How the server was found: `https-record` or `address`.
-    found: &'static str,
-    /// The chosen settings, a sentence each; `null` with `--tune off`.
-    tune: Option<Vec<String>>,
+    found: Found,
+    tuned: Option<Tuned>,
 }
 
-#[derive(Debug, Serialize)]
-struct Packets {
-    sent: usize,
-    received: usize,
-    retransmitted: usize,
-    lost_end_to_end: usize,
-    lost_early: u64,
-    spurious: u64,
+impl Serialize for Common {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { status, quic, .. } = self;
+        let (stats, received) = (&status.stats, &status.received);
+        let [p50, p99, max] = received.held.map(milliseconds);
+        let tune =
+            self.tuned.map(|tuned| tuned.choices().map(|c| c.to_string()).collect::<Vec<_>>());
+        let mut map = serializer.serialize_map(None)?;
+        let mut add = |name: &'static str, value: Value| map.serialize_entry(name, &value);
+        add("cc", self.cc.into())?;
+        add("mode", self.mode.as_str().into())?;
+        add("chosen", status.chosen.map(|chosen| chosen.to_string()).into())?;
+        add("assisted", (status.assistance == Assistance::Assisted).into())?;
+        add("assistance", self.assistance.as_str().into())?;
+        add("proxy", status.proxy.map(|proxy| named(proxy, status.choice)).into())?;
+        let packets = json!({
+            "sent": quic.sent,
+            "received": quic.received,
+            "retransmitted": quic.retransmitted,
+            "lost_end_to_end": quic.lost,
+            "lost_early": stats.early_lost,
+            "spurious": stats.spurious,
+        });
+        add("packets", packets)?;
+        let quacks = json!({
+            "received": stats.quacks_received,
+            "bytes": stats.quack_bytes,
+            "undecodable": stats.undecodable,
+            "epochs": stats.epochs,
+            "polls": stats.polls,
+            "malformed": stats.malformed,
+        });
+        add("quacks", quacks)?;
+        add("receiving", self.receiving().into())?;
+        add("repeats_requested", stats.repeats_requested.into())?;
+        add("repeats_received", stats.repeats_received.into())?;
+        add("repaired_near", received.filled.into())?;
+        add("left_to_server", received.congestion.into())?;
+        add("held_ms", json!({ "p50": p50, "p99": p99, "max": max }))?;
+        add("parity_received", stats.parity_received.into())?;
+        add("parity_rebuilt", received.rebuilt.into())?;
+        add("near_overhead_percent", self.overhead_percent().into())?;
+        add("socket_errors", quic.socket_errors.into())?;
+        add("near_rtt_ms", status.near_rtt.map(milliseconds).into())?;
+        let received_loss = shares(received.near_loss);
+        let losses = json!({ "sent": shares(status.near_loss), "received": received_loss });
+        add("near_loss", losses)?;
+        add("rtt_ms", milliseconds(quic.rtt).into())?;
+        add("server", self.server.to_string().into())?;
+        add("found", self.found.name().into())?;
+        add("tune", tune.into())?;
+        map.end()
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct Quacks {
-    received: u64,
-    bytes: u64,
-    undecodable: u64,
-    epochs: u64,
-    polls: u64,
-    malformed: u64,
-}
-
-/// The help for what the program receives.
-#[derive(Debug, Serialize)]
-struct Repeats {
-    /// Ranges of datagrams that were requested of the proxy, with repetitions.
-    repeats_requested: u64,
-    /// Copies that arrived.
-    repeats_received: u64,
-    /// Gaps in the packet numbers that were filled after a request.
-    repaired_near: u64,
-    /// Gaps that were left to the server, because their losses are congestion.
-    left_to_server: u64,
-    /// How long acknowledgements waited.
-    held_ms: Held,
-    /// Datagrams with parity that arrived.
-    parity_received: u64,
-    /// Datagrams that parity rebuilt.
-    parity_rebuilt: u64,
-    /// Bytes of copies and parity, in percent of the bytes that the connection received.
-    near_overhead_percent: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Held {
-    p50: f64,
-    p99: f64,
-    max: f64,
-}
-
-/// How the near segment loses packets, by direction.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct NearLosses {
-    sent: Losses,
-    received: Losses,
+/// A proxy, and why the sender selected it among several.
+fn named((address, key): (SocketAddr, PublicKey), choice: Option<Selection>) -> Value {
+    let choice = choice.map(|choice| choice.to_string());
+    json!({ "address": address, "key": key.to_string(), "choice": choice })
 }
 
 /// The share of packets that is lost at the present load, and that of the losses that is
 /// congestion.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Losses {
-    lost_percent: f64,
-    congestion_percent: f64,
+fn shares(loss: NearLoss) -> Value {
+    let percent = |share: f32| (1e3 * f64::from(share)).round() / 10.0;
+    json!({
+        "lost_percent": percent(loss.rate),
+        "congestion_percent": percent(loss.congestion),
+    })
 }
 
-impl Losses {
-    fn of(loss: NearLoss) -> Self {
-        let percent = |share: f32| (1e3 * f64::from(share)).round() / 10.0;
-        Self { lost_percent: percent(loss.rate), congestion_percent: percent(loss.congestion) }
+/// The report of a plugin that has found no proxy.
+fn without_proxy() -> Status {
+    Status {
+        assistance: Assistance::Seeking,
+        stats: SenderStats::default(),
+        proxy: None,
+        choice: None,
+        near_rtt: None,
+        chosen: None,
+        near_loss: NearLoss::default(),
+        received: Received {
+            state: ReceiveState::Off,
+            gaps: 0,
+            filled: 0,
+            rebuilt: 0,
+            congestion: 0,
+            near_loss: NearLoss::default(),
+            held: [Duration::ZERO; 3],
+        },
+        other_controller: None,
     }
-}
-
-/// A proxy.
-#[derive(Debug, Serialize)]
-struct Proxy {
-    address: SocketAddr,
-    key: String,
-    /// Why the sender selected it among several.
-    choice: Option<String>,
-}
-
-impl Proxy {
-    fn of(status: Status) -> Option<Self> {
-        let (address, key) = status.proxy?;
-        let choice = status.choice.map(|choice| choice.to_string());
-        Some(Self { address, key: key.to_string(), choice })
-    }
-}
-
-/// Whether the mode asks for help with what the program receives.
-fn receives(status: &Status) -> bool {
-    status.received.state != ReceiveState::Off
 }
 
 impl Common {
@@ -176,119 +224,76 @@ impl Common {
     #[must_use]
     pub fn new(plan: &Plan, measured: &Measured) -> Self {
         let status = measured.counters.sidekick;
-        let stats = status.map(|status| status.stats).unwrap_or_default();
-        let quic = &measured.counters;
-        let [p50, p99, max] =
-            status.map(|status| status.received.held).unwrap_or_default().map(milliseconds);
         Self {
             cc: plan.cc.name(),
             mode: plan.mode(),
-            chosen: status.and_then(|status| status.chosen).map(|chosen| chosen.to_string()),
-            assisted: status.is_some_and(|status| status.assistance == Assistance::Assisted),
-            assistance: status.map_or_else(|| "off".to_owned(), |status| help(plan, &status)),
-            proxy: status.and_then(Proxy::of),
-            packets: Packets {
-                sent: quic.sent,
-                received: quic.received,
-                retransmitted: quic.retransmitted,
-                lost_end_to_end: quic.lost,
-                lost_early: stats.early_lost,
-                spurious: stats.spurious,
-            },
-            quacks: Quacks {
-                received: stats.quacks_received,
-                bytes: stats.quack_bytes,
-                undecodable: stats.undecodable,
-                epochs: stats.epochs,
-                polls: stats.polls,
-                malformed: stats.malformed,
-            },
-            receiving: status
-                .filter(receives)
-                .map_or_else(|| "off".to_owned(), |status| status.received.state.to_string()),
-            repeats: Repeats {
-                repeats_requested: stats.repeats_requested,
-                repeats_received: stats.repeats_received,
-                repaired_near: status.map_or(0, |status| status.received.filled),
-                left_to_server: status.map_or(0, |status| status.received.congestion),
-                held_ms: Held { p50, p99, max },
-                parity_received: stats.parity_received,
-                parity_rebuilt: status.map_or(0, |status| status.received.rebuilt),
-                near_overhead_percent: percent(stats.added_bytes, quic.received_bytes),
-            },
-            socket_errors: quic.socket_errors,
-            near_rtt_ms: status.and_then(|status| status.near_rtt).map(milliseconds),
-            near_loss: NearLosses {
-                sent: Losses::of(status.map(|status| status.near_loss).unwrap_or_default()),
-                received: status
-                    .map(|status| Losses::of(status.received.near_loss))
-                    .unwrap_or_default(),
-            },
-            rtt_ms: milliseconds(quic.rtt),
+            assistance: status.map_or_else(|| OFF.to_owned(), |status| help(plan, &status)),
+            status: status.unwrap_or_else(without_proxy),
+            quic: measured.counters,
             server: measured.server,
-            found: measured.found.name(),
-            tune: measured
-                .tuned
-                .map(|tuned| tuned.choices().map(|choice| choice.to_string()).collect()),
+            found: measured.found,
+            tuned: measured.tuned,
         }
     }
 
-    /// The congestion controller's name.
-    #[must_use]
-    pub fn cc(&self) -> &str {
-        self.cc
+    /// Whether the proxy repairs what this program receives, and if not, why.
+    fn receiving(&self) -> String {
+        match self.status.received.state {
+            ReceiveState::Off => OFF.to_owned(),
+            state => state.to_string(),
+        }
+    }
+
+    /// Bytes of copies and parity, in percent of the bytes that the connection received.
+    fn overhead_percent(&self) -> f64 {
+        100.0 * self.status.stats.added_bytes as f64 / self.quic.received_bytes.max(1) as f64
     }
 
     /// The line about the program's own packets.
     #[must_use]
     pub fn packets(&self) -> String {
-        let Packets { sent, retransmitted, lost_end_to_end, .. } = self.packets;
+        let Counters { sent, retransmitted, lost, .. } = self.quic;
         format!(
-            "  {sent} packets sent, {retransmitted} with data sent again; {lost_end_to_end} losses \
-             found end to end\n"
+            "  {sent} packets sent, {retransmitted} with data sent again; {lost} losses found end \
+             to end\n"
         )
-    }
-
-    /// The number of packets that the connection received.
-    #[must_use]
-    pub fn packets_received(&self) -> usize {
-        self.packets.received
     }
 
     /// The lines about the server's and the proxy's addresses, and the help.
     #[must_use]
     pub fn help(&self) -> String {
+        let Self { status, mode, .. } = self;
         let mut text = String::new();
-        if self.found == Found::HttpsRecord.name() {
+        if self.found == Found::HttpsRecord {
             text += &format!("  server {}, found through its HTTPS record\n", self.server);
         }
-        if self.mode == "off" {
+        if mode == OFF {
             return text;
         }
-        if let Some(proxy) = &self.proxy {
-            let choice = proxy.choice.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-            text += &format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key);
+        if let Some((address, key)) = &status.proxy {
+            let choice = status.choice.map(|why| format!("; {why}")).unwrap_or_default();
+            text += &format!("  proxy {address}, public key {key}{choice}\n");
         }
-        text += &format!("  sidekick {}: {}", self.mode, self.assistance);
+        text += &format!("  sidekick {mode}: {}", self.assistance);
         // Without a proxy's quACKs the plugin did nothing to report.
-        if self.quacks.received > 0 {
-            if let Some(chosen) = &self.chosen {
+        if status.stats.quacks_received > 0 {
+            if let Some(chosen) = &status.chosen {
                 text += &format!("; {chosen}");
             }
             let _ = write!(
                 text,
                 "\n  {}, {} of them wrongly; {} quACKs ({}), {} undecodable",
-                losses(self.packets.lost_early),
-                self.packets.spurious,
-                self.quacks.received,
-                HumanBytes(self.quacks.bytes),
-                self.quacks.undecodable,
+                losses(status.stats.early_lost),
+                status.stats.spurious,
+                status.stats.quacks_received,
+                HumanBytes(status.stats.quack_bytes),
+                status.stats.undecodable,
             );
             text += &self.repairs();
         }
-        text += &format!("\n  round trip {}", readable(self.rtt_ms));
+        text += &format!("\n  round trip {}", readable(self.quic.rtt));
         // Not a share: both are measured, at different times, and the near one can be the longer.
-        if let Some(near) = self.near_rtt_ms {
+        if let Some(near) = status.near_rtt {
             text += &format!("; to the proxy and back {}", readable(near));
         }
         text.push('\n');
@@ -297,28 +302,32 @@ impl Common {
 
     /// The line about what the program received; empty if the mode does not help it.
     fn repairs(&self) -> String {
-        if self.receiving == "off" {
+        if !receives(&self.status) {
             return String::new();
         }
-        let Repeats { repeats_received, repaired_near, parity_rebuilt, held_ms, .. } =
-            &self.repeats;
-        let mut text = format!("\n  received: {}", gaps(*repaired_near));
-        if repeats_received + parity_rebuilt > 0 {
-            let Held { p50, p99, max } = held_ms;
+        let Received { filled, rebuilt, congestion, held, .. } = self.status.received;
+        let copies = self.status.stats.repeats_received;
+        let mut text = format!("\n  received: {}", gaps(filled));
+        if copies + rebuilt > 0 {
+            let [p50, p99, max] = held.map(milliseconds);
             let _ = write!(
                 text,
-                " by {repeats_received} copies and {parity_rebuilt} rebuilt datagrams, for \
-                 {:.1} % more bytes; acknowledgements waited {p50:.1} ms (median), {p99:.1} ms \
-                 (99 %), {max:.1} ms at most",
-                self.repeats.near_overhead_percent,
+                " by {copies} copies and {rebuilt} rebuilt datagrams, for {:.1} % more bytes; \
+                 acknowledgements waited {p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms at \
+                 most",
+                self.overhead_percent(),
             );
         }
-        if self.repeats.left_to_server > 0 {
-            let left = self.repeats.left_to_server;
-            let _ = write!(text, "; {left} were congestion, and left to the server");
+        if congestion > 0 {
+            let _ = write!(text, "; {congestion} were congestion, and left to the server");
         }
-        text + "; at the end, " + &self.receiving
+        text + "; at the end, " + &self.receiving()
     }
+}
+
+/// Whether the mode asks for help with what the program receives.
+fn receives(status: &Status) -> bool {
+    status.received.state != ReceiveState::Off
 }
 
 /// Whether a proxy helps, as a sentence. Beside the status it uses the user's options: the proxy's
@@ -342,12 +351,11 @@ fn help(plan: &Plan, status: &Status) -> String {
 
 /// A time in a unit that leaves digits before the point: the round trip of a local network has less
 /// than a millisecond.
-fn readable(ms: f64) -> String {
-    if ms < 1.0 { format!("{:.0} us", ms * 1e3) } else { format!("{ms:.1} ms") }
-}
-
-fn percent(part: u64, whole: u64) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
+fn readable(time: Duration) -> String {
+    match milliseconds(time) {
+        short if short < 1.0 => format!("{:.0} us", short * 1e3),
+        ms => format!("{ms:.1} ms"),
+    }
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -382,71 +390,59 @@ pub fn show(plan: &Plan, report: &impl Serialize, summary: &str) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quic_sidekick::{Chosen, Mode, Why};
 
-    fn common(quacks: u64, receiving: &str, repeats: u64) -> Common {
+    fn common(quacks_received: u64, state: ReceiveState, repeats_received: u64) -> Common {
+        let none = without_proxy();
+        let ms = Duration::from_millis;
+        let received = Received {
+            state,
+            filled: repeats_received,
+            held: [ms(3), ms(5), ms(7)],
+            ..none.received
+        };
+        let added_bytes = 25;
+        let stats = SenderStats {
+            quacks_received,
+            repeats_received,
+            added_bytes,
+            ..SenderStats::default()
+        };
+        let chosen = Some(Chosen { mode: Mode::Reinject, why: Why::RandomLoss });
         Common {
             cc: "bbr2",
             mode: "auto".to_owned(),
-            chosen: Some("reinject: packets are lost before the proxy".to_owned()),
-            assisted: quacks > 0,
             assistance: "the sentence".to_owned(),
-            proxy: None,
-            packets: Packets {
-                sent: 9,
-                received: 9,
-                retransmitted: 0,
-                lost_end_to_end: 0,
-                lost_early: 0,
-                spurious: 0,
-            },
-            quacks: Quacks {
-                received: quacks,
-                bytes: 0,
-                undecodable: 0,
-                epochs: 0,
-                polls: 0,
-                malformed: 0,
-            },
-            receiving: receiving.to_owned(),
-            repeats: Repeats {
-                repeats_requested: repeats,
-                repeats_received: repeats,
-                repaired_near: repeats,
-                left_to_server: 0,
-                held_ms: Held { p50: 3.0, p99: 5.0, max: 7.0 },
-                parity_received: 0,
-                parity_rebuilt: 0,
-                near_overhead_percent: 0.25,
-            },
-            socket_errors: 0,
-            near_rtt_ms: None,
-            near_loss: NearLosses::default(),
-            rtt_ms: 50.0,
+            status: Status { stats, chosen, received, ..none },
+            quic: Counters { rtt: ms(50), received_bytes: 10_000, ..Counters::default() },
             server: ([192, 0, 2, 1], 443).into(),
-            found: "address",
-            tune: None,
+            found: Found::Address,
+            tuned: None,
         }
     }
 
     #[test]
     fn without_a_proxy_the_summary_omits_repairs() {
-        let alone = common(0, "no proxy keeps copies", 0).help();
+        let alone = common(0, ReceiveState::NotKept, 0).help();
         assert_eq!(alone, "  sidekick auto: the sentence\n  round trip 50.0 ms\n");
-        let helped = common(3, "off", 0).help();
-        assert!(helped.contains("the sentence; reinject: packets") && helped.contains("3 quACKs"));
-        assert!(!helped.contains("received:"), "{helped}");
-        let local = Common { rtt_ms: 0.1234, near_rtt_ms: Some(0.2), ..common(3, "off", 0) }.help();
+        let mut helped = common(3, ReceiveState::Off, 0);
+        let said = helped.help();
+        assert!(said.contains("the sentence; reinject: ") && said.contains("3 quACKs"), "{said}");
+        assert!(!said.contains("received:"), "{said}");
+        helped.quic.rtt = Duration::from_nanos(123_400);
+        helped.status.near_rtt = Some(Duration::from_micros(200));
+        let local = helped.help();
         assert!(local.contains("  round trip 123 us; to the proxy and back 200 us\n"), "{local}");
     }
 
     #[test]
     fn help_for_what_is_received_has_its_line() {
-        let text = common(3, "the proxy is too far away", 2).help();
+        let text = common(3, ReceiveState::TooFar, 2).help();
         let line = "\n  received: 2 gaps repaired near by 2 copies and 0 rebuilt datagrams, for 0.2 % \
                     more bytes; acknowledgements waited 3.0 ms (median), 5.0 ms (99 %), 7.0 ms at \
-                    most; at the end, the proxy is too far away\n";
+                    most; at the end, the proxy is too far away";
         assert!(text.contains(line), "{text}");
-        let text = common(3, "no proxy keeps copies", 0).help();
+        let text = common(3, ReceiveState::NotKept, 0).help();
         assert!(text.contains("received: 0 gaps repaired near; at the end, no proxy keeps copies"));
     }
 }

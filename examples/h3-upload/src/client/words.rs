@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use crate::text::misleads;
+use crate::text::{self, misleads};
 
 /// The longest sentence of a server that is shown, in characters.
 const LONGEST_SENTENCE: usize = 300;
@@ -19,6 +19,12 @@ pub fn is_harmless(c: char) -> bool {
 #[must_use]
 pub fn harmless(text: &str) -> String {
     text.chars().filter(|&c| is_harmless(c)).collect()
+}
+
+/// A hash in lower-case hexadecimal.
+#[must_use]
+pub fn hex(hash: &[u8]) -> String {
+    text::hex(hash)
 }
 
 /// Writes a line to standard error. Its reader may have left, which is no reason to end.

@@ -1,62 +1,32 @@
-//! Hashes and writes the body. It uses a thread of its own, because writing a file blocks, and
-//! hashing keeps a core busy. A queue stands before the thread, so that a writer that waits does
-//! not hold up the connection.
+//! Hashes and writes the body.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use bytes::Bytes;
+use h3_client::exchange::Content;
 use h3_client::http3::Piece;
 use h3_client::now;
 use h3_client::patience::Activity;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{mpsc, oneshot};
 
 use crate::output::Writer;
-use crate::queue;
-
-/// A body that is to be received.
-#[derive(Debug)]
-pub(crate) struct Body {
-    pub(crate) pieces: mpsc::Receiver<Piece>,
-    /// The length that the server announced.
-    pub(crate) announced: Option<u64>,
-}
 
 /// The complete body that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    pub(crate) bytes: u64,
-    pub(crate) sha256: [u8; 32],
+    pub(crate) content: Content,
     /// When its last byte arrived.
     pub(crate) ended: Instant,
 }
 
-/// The result of receiving the body.
+/// What was received, once it is stored; `None` if the body has no end. The end of the connection
+/// or of the stream then gives the reason.
 pub(crate) type Done = anyhow::Result<Option<Received>>;
 
-/// Writes the whole body to `writer`, and updates `activity`. The receiver yields what was received
-/// once it is stored; `None` if the body has no end. The end of the connection or of the stream
-/// then gives the reason.
-pub(crate) fn spawn(
-    writer: Writer,
-    body: Body,
-    activity: Arc<Activity>,
-) -> anyhow::Result<oneshot::Receiver<Done>> {
-    let (result, done) = oneshot::channel();
-    let Body { pieces, announced } = body;
-    let mut arrived = queue::collect(pieces);
-    std::thread::Builder::new()
-        .name("write-file".to_owned())
-        .spawn(move || {
-            let _ = result.send(receive(writer, || arrived.next(), announced, &activity));
-        })
-        .context("cannot start a thread to write the file")?;
-    Ok(done)
-}
-
-fn receive(
+/// Writes the whole body to `writer`, and updates `activity`. `announced` is its length, if the
+/// server announced one.
+pub(crate) fn receive(
     mut writer: Writer,
     mut next: impl FnMut() -> Option<Piece>,
     announced: Option<u64>,
@@ -90,7 +60,7 @@ fn receive(
         activity.set_bytes(bytes);
         if last {
             activity.writing(|| writer.finish())?;
-            return Ok(Some(Received { bytes, sha256: hash.finalize().into(), ended }));
+            return Ok(Some(Received { content: Content::new(bytes, hash), ended }));
         }
     }
 }
@@ -99,59 +69,26 @@ fn receive(
 mod tests {
     use super::*;
     use crate::output::{Begun, Output, Place};
-    use std::collections::VecDeque;
 
-    /// Receives these pieces, of which the last ends the body if it does.
-    fn received(pieces: &[&[u8]], ends: bool, announced: Option<u64>) -> (Done, Vec<u8>) {
+    /// Receives a piece that does not end the body.
+    fn received(piece: &'static [u8], announced: Option<u64>) -> Option<Received> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let place = Place::File(path.clone());
         let output = Output { place, replace: false, max_bytes: None };
         let Begun::Open(writer, part) = output.begin().unwrap() else { panic!("a new file") };
-        let mut frames: VecDeque<_> = pieces
-            .iter()
-            .enumerate()
-            .map(|(index, piece)| {
-                let last = ends && index + 1 == pieces.len();
-                Piece { bytes: Bytes::copy_from_slice(piece), last }
-            })
-            .collect();
-        let done = receive(writer, || frames.pop_front(), announced, &Activity::default());
+        let mut pieces = [Piece { bytes: piece.into(), last: false }].into_iter();
+        let done = receive(writer, || pieces.next(), announced, &Activity::default());
         part.keep().unwrap();
-        (done, std::fs::read(path).unwrap())
-    }
-
-    #[test]
-    fn a_body_arrives_whole() {
-        for announced in [None, Some(6)] {
-            let (done, content) = received(&[b"abc", b"def", b""], true, announced);
-            let done = done.unwrap().unwrap();
-            assert_eq!((done.bytes, content.as_slice()), (6, &b"abcdef"[..]));
-            assert_eq!(done.sha256, <[u8; 32]>::from(Sha256::digest(b"abcdef")));
-        }
-    }
-
-    #[test]
-    fn a_body_may_be_empty() {
-        for announced in [None, Some(0)] {
-            let (done, content) = received(&[b""], true, announced);
-            assert_eq!((done.unwrap().unwrap().bytes, content.len()), (0, 0));
-        }
-    }
-
-    #[test]
-    fn a_body_of_another_length_is_an_error() {
-        let said = |done: Done| done.unwrap_err().to_string();
-        assert!(said(received(&[b"abc", b""], true, Some(4)).0).contains("only 3 of 4 bytes"));
-        assert!(said(received(&[b"abc"], false, Some(2)).0).contains("more than the 2 bytes"));
-        assert!(said(received(&[b""], true, Some(1)).0).contains("only 0 of 1 bytes"));
+        assert_eq!(std::fs::read(path).unwrap(), piece);
+        done.unwrap()
     }
 
     #[test]
     fn a_body_without_an_end_is_none() {
-        assert_eq!(received(&[b"abc"], false, None).0.unwrap(), None);
-        assert_eq!(received(&[b"abc"], false, Some(4)).0.unwrap(), None);
+        assert_eq!(received(b"abc", None), None);
+        assert_eq!(received(b"abc", Some(4)), None);
         // Its length shows that it is complete.
-        assert!(received(&[b"abc"], false, Some(3)).0.unwrap().is_some());
+        assert!(received(b"abc", Some(3)).is_some());
     }
 }

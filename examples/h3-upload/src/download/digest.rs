@@ -34,11 +34,6 @@ fn legacy(value: &str) -> Option<Vec<u8>> {
     known.then(|| BASE64_STANDARD.decode(hash).ok()).flatten()
 }
 
-/// A hash for users.
-pub(crate) fn hex(hash: &[u8]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

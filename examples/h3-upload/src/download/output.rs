@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
 use h3_client::paths::{descriptor, directory};
+use rustix::fs::fstatvfs;
 use tempfile::TempPath;
-
-use crate::limit::Limit;
 
 /// The beginning and the end of an unfinished file's name. It is hidden.
 const TEMPORARY: &str = ".h3-download-";
 const PART: &str = ".part";
+/// The part of the free space that stays free.
+const KEPT: u64 = 20;
 /// The descriptor of standard output.
 const STDOUT: u32 = 1;
 
@@ -160,6 +161,63 @@ impl Writer {
     }
 }
 
+/// The limits of a file's length, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limit {
+    /// The user's.
+    max: Option<u64>,
+    /// What its disk had room for when it was begun; `None` for what is no file on a disk.
+    room: Option<u64>,
+}
+
+impl Limit {
+    /// The limits of an open file.
+    pub(crate) fn of(file: &File, max: Option<u64>) -> Self {
+        let stored = file.metadata().is_ok_and(|found| found.is_file());
+        let disk = fstatvfs(file).ok();
+        // Some file systems do not tell their size.
+        let disk = disk.filter(|disk| stored && disk.f_blocks > 0);
+        let free = disk.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        Self { max, room: free.map(|free| free - free / KEPT) }
+    }
+
+    /// Checks the length that the server announces.
+    ///
+    /// # Errors
+    /// The file would be too long.
+    pub(crate) fn check_announced(&self, bytes: u64) -> anyhow::Result<()> {
+        if let Some(max) = self.max {
+            ensure!(bytes <= max, "the file has {bytes} bytes, and --max-bytes is {max}: raise it");
+        }
+        if let Some(room) = self.room {
+            ensure!(
+                bytes <= room,
+                "the file has {bytes} bytes, and its disk has room for {room}: free some, or \
+                 choose another place with -o FILE"
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks how many bytes have arrived.
+    ///
+    /// # Errors
+    /// The file is too long.
+    pub(crate) fn check_arrived(&self, bytes: u64) -> anyhow::Result<()> {
+        if let Some(max) = self.max {
+            ensure!(bytes <= max, "the file is longer than --max-bytes {max}: raise it");
+        }
+        if let Some(room) = self.room {
+            ensure!(
+                bytes <= room,
+                "the file is longer than the {room} bytes for which its disk had room: free some, \
+                 or choose another place with -o FILE"
+            );
+        }
+        Ok(())
+    }
+}
+
 /// The name of an unfinished file. If it is dropped without [`Part::keep`], the file is removed.
 #[derive(Debug)]
 pub(crate) struct Part(Option<Unfinished>);
@@ -237,20 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_replaced_only_on_demand() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x");
-        fs::write(&path, "old").unwrap();
-        let said = begin(&path, false).unwrap_err().to_string();
-        assert!(said.contains("--force"), "{said}");
-        let (mut writer, part) = begin(&path, true).unwrap();
-        writer.write(b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        part.keep().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-    }
-
-    #[test]
     fn a_file_that_appears_meanwhile_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
@@ -282,17 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_written_at_once() {
-        for replace in [false, true] {
-            let (mut writer, part) = begin(Path::new("/dev/null"), replace).unwrap();
-            writer.write(b"abc").unwrap();
-            writer.finish().unwrap();
-            part.keep().unwrap();
-        }
-        assert!(!fs::metadata("/dev/null").unwrap().is_file());
-    }
-
-    #[test]
     fn an_open_file_is_written_and_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
@@ -312,5 +345,13 @@ mod tests {
         for other in [&path, Path::new("/dev/null"), Path::new("/proc/self/fd"), Path::new("/")] {
             assert_eq!(descriptor(other), None, "{}", other.display());
         }
+    }
+
+    #[test]
+    fn only_a_file_has_a_disk() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(Limit::of(&file, None).room.is_some());
+        let device = File::options().write(true).open("/dev/null").unwrap();
+        assert!(Limit::of(&device, None).room.is_none());
     }
 }

@@ -3,33 +3,30 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use h3_client::connect::{self, HTTP3, Link, Needs};
-use h3_client::exchange::{self, Events, answer, fields, lost};
+use h3_client::connect::{HTTP3, Link, Needs};
+use h3_client::exchange::{self, Content, Events, Task, answer, fields, lost, on_a_thread};
 use h3_client::http3::Answer;
 use h3_client::options::Plan;
-use h3_client::patience::{Activity, stalled};
+use h3_client::patience::Activity;
 use h3_client::progress::Progress;
 use h3_client::quiche::h3::Header;
 use h3_client::report::{Measured, remark};
-use h3_client::words::sentence;
+use h3_client::words::{hex, sentence};
 use tokio::sync::oneshot;
 
-use crate::body::{self, Body, Done, Received};
-use crate::digest::{self, hex};
+use crate::body::{self, Done, Received};
+use crate::digest;
 use crate::output::{Begun, Output, Part, Place, Writer};
 
-/// The program's task, for errors.
-const DOWNLOAD: &str = "download";
-/// The fault of a server that makes no progress.
-const FAULT: &str = "sent hardly anything";
+const TASK: Task = Task { name: "download", fault: "sent hardly anything" };
 /// Flow control credit for the file, in bytes: 200 Mbit/s at a round trip of 0.6 s. A server can
-/// make this program keep as much, beside what waits for the writer.
+/// make this program keep as much while the writer waits for a pipe's reader.
 const WINDOW: u64 = 16 * 1024 * 1024;
 
 /// A finished download.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) received: Received,
+    pub(crate) content: Content,
     /// Whether the server announced the SHA-256, which then is the file's.
     pub(crate) announced_digest: bool,
     pub(crate) measured: Measured,
@@ -47,20 +44,9 @@ pub(crate) async fn download(
         Place::Stdout => &[],
     };
     let needs = Needs { protocol: HTTP3, window: WINDOW, object: None, files };
-    // Before the handshake there is no connection to close.
-    let mut link = tokio::select! {
-        link = connect::connect_http3(plan, needs) => link?,
-        _ = &mut stop => bail!("stopped"),
-    };
-    let activity = Arc::<Activity>::default();
-    exchange::on(&mut link, DOWNLOAD, async |link| {
-        tokio::select! {
-            outcome = request(plan, file, link, Arc::clone(&activity)) => outcome,
-            _ = &mut stop => Err(anyhow!("stopped")),
-            error = stalled(plan.stall_timeout, &activity, || activity.bytes(), FAULT) => {
-                Err(error)
-            }
-        }
+    let moved = |_: &Link<()>, activity: &Activity| activity.bytes();
+    exchange::transfer(plan, needs, TASK, &mut stop, moved, async |link, activity| {
+        request(plan, file, link, activity).await
     })
     .await
 }
@@ -95,22 +81,24 @@ async fn request(
     headers.push(Header::new(b"accept-encoding", b"identity"));
     headers.push(Header::new(b"want-repr-digest", digest::WANTED.as_bytes()));
     link.controller.request(headers, false)?;
-    let mut head = answer(link.controller.events.recv().await, DOWNLOAD)?;
+    let mut head = answer(link.controller.events.recv().await, TASK.name)?;
     let status = exchange::status(&head.headers);
     if status != "200" {
         // The text of a refusal has its own deadline.
         activity.suspend();
         return Err(refusal(plan, &status, &mut head).await);
     }
-    let Answer { headers, body } = head;
+    let Answer { headers, mut body } = head;
     ensure_plain(&headers)?;
-    let announced = length(&headers)?;
+    let announced = exchange::length(&headers)?;
     if let Some(announced) = announced {
         writer.limit().check_announced(announced)?;
     }
     let progress = Progress::new(plan, announced);
-    let body = Body { pieces: body, announced };
-    let writing = body::spawn(writer, body, Arc::clone(&activity))?;
+    let written = Arc::clone(&activity);
+    let writing = on_a_thread("write the file", move || {
+        body::receive(writer, || body.blocking_recv(), announced, &written)
+    })?;
     let seen = link.view();
     let received = tokio::select! {
         received = receive(writing, &mut link.controller.events) => received,
@@ -118,10 +106,10 @@ async fn request(
     };
     drop(progress);
     let received = received?;
-    let announced_digest = check(&headers, &received)?;
+    let announced_digest = check(&headers, &received.content)?;
     let measured = link.measured(received.ended);
     part.keep()?;
-    Ok(Outcome { received, announced_digest, measured })
+    Ok(Outcome { content: received.content, announced_digest, measured })
 }
 
 /// Waits for the thread that writes the body. A server may end the connection as soon as it has
@@ -133,13 +121,13 @@ async fn receive(
     let (done, reason) = tokio::select! {
         biased;
         done = &mut writing => (done, None),
-        error = exchange::end(events, DOWNLOAD) => (writing.await, Some(error)),
+        error = exchange::end(events, TASK.name) => (writing.await, Some(error)),
     };
     match (done.context("the thread that wrote the file failed")??, reason) {
         (Some(received), _) => Ok(received),
         (None, Some(error)) => Err(error),
         (None, None) => {
-            Err(exchange::soon(exchange::end(events, DOWNLOAD)).await.unwrap_or_else(lost))
+            Err(exchange::soon(exchange::end(events, TASK.name)).await.unwrap_or_else(lost))
         }
     }
 }
@@ -180,34 +168,18 @@ fn ensure_plain(headers: &[Header]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The length that the server announces, if any. Several fields must agree.
-fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
-    let mut announced = None;
-    for value in fields(headers, "content-length") {
-        // `parse` would accept a sign.
-        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-        let length = value.parse().ok().filter(|_| digits);
-        ensure!(
-            length.is_some() && (announced.is_none() || announced == length),
-            "the server announced a length that is not a number: check its log"
-        );
-        announced = length;
-    }
-    Ok(announced)
-}
-
 /// Compares the file with the digests that the server announced. Returns whether there were any.
-fn check(headers: &[Header], received: &Received) -> anyhow::Result<bool> {
+fn check(headers: &[Header], received: &Content) -> anyhow::Result<bool> {
     let mut announced = false;
     for name in digest::FIELDS {
         let values: Vec<_> = fields(headers, name).collect();
         if let Some(sha256) = digest::sha256(name, &values) {
             ensure!(
-                sha256 == received.sha256,
+                hex(&sha256) == received.sha256,
                 "the received file differs from the server's (its SHA-256 is {}, the received \
                  one's {}): download it again",
                 hex(&sha256),
-                hex(&received.sha256)
+                received.sha256
             );
             announced = true;
         }
@@ -218,11 +190,6 @@ fn check(headers: &[Header], received: &Received) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn length_of(values: &[&str]) -> Option<Option<u64>> {
-        let field = |value: &&str| Header::new(b"content-length", value.as_bytes());
-        length(&values.iter().map(field).collect::<Vec<_>>()).ok()
-    }
 
     /// The value that Ctrl-C drops must be the last owner of the file.
     #[test]
@@ -237,17 +204,6 @@ mod tests {
             drop(runtime.block_on(begin(&output, &mut stopped)));
             runtime.shutdown_background();
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        }
-    }
-
-    #[test]
-    fn lengths_are_numbers_and_agree() {
-        assert_eq!(length_of(&[]), Some(None));
-        assert_eq!(length_of(&["0"]), Some(Some(0)));
-        assert_eq!(length_of(&["7", "7"]), Some(Some(7)));
-        for bad in [&["7", "8"][..], &["-1"], &["+1"], &[""], &["1, 1"], &["18446744073709551616"]]
-        {
-            assert_eq!(length_of(bad), None, "{bad:?}");
         }
     }
 }

@@ -5,8 +5,7 @@
 //! announces the hash at the next download.
 
 use std::collections::VecDeque;
-use std::fs::{File, Metadata};
-use std::io;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,34 +23,20 @@ pub(crate) type Sha256 = [u8; 32];
 /// Only a change within one step of the previous one escapes, so small files are not remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    /// Seconds and nanoseconds.
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Version {
-    /// The present version of an open file.
-    pub(crate) fn of(file: &File) -> io::Result<Self> {
-        Ok(Self::from(&file.metadata()?))
-    }
-
+    /// The device and the inode.
+    file: (u64, u64),
     /// The length in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
+    pub(crate) bytes: u64,
+    /// The seconds and nanoseconds of the last changes, of the content and of the status.
+    changed: [i64; 4],
 }
 
 impl From<&Metadata> for Version {
     fn from(found: &Metadata) -> Self {
         Self {
-            device: found.dev(),
-            inode: found.ino(),
+            file: (found.dev(), found.ino()),
             bytes: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
+            changed: [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()],
         }
     }
 }
@@ -70,7 +55,7 @@ impl Digests {
     /// Remembers a hash. It replaces that of an earlier version, or the oldest of all.
     pub(crate) fn remember(&self, version: Version, sha256: Sha256) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(of, _)| (of.device, of.inode) != (version.device, version.inode));
+        known.retain(|(of, _)| of.file != version.file);
         known.truncate(MOST - 1);
         known.push_front((version, sha256));
     }
@@ -79,7 +64,7 @@ impl Digests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, File};
     use std::time::{Duration, SystemTime};
 
     #[test]
@@ -107,7 +92,7 @@ mod tests {
     #[test]
     fn the_oldest_hash_is_forgotten() {
         let digests = Digests::default();
-        let at = |inode| Version { device: 0, inode, bytes: 0, modified: (0, 0), changed: (0, 0) };
+        let at = |inode| Version { file: (0, inode), bytes: 0, changed: [0; 4] };
         for inode in 0..=MOST as u64 {
             digests.remember(at(inode), [0; 32]);
         }

@@ -15,7 +15,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::connection::Service;
+use crate::Service;
 use crate::digests::{self, SMALL, Version};
 use crate::name::file_name;
 use crate::refusal::Refusal;
@@ -44,13 +44,13 @@ pub(crate) async fn give(
 ) -> Result<(), Refusal> {
     let path = request.uri().path();
     let name = file_name(path)?;
-    let place = service.transfers().take(client)?;
-    let store = service.store().clone();
+    let place = service.transfers.take(client)?;
+    let store = service.store.clone();
     // Even if the client leaves meanwhile, its place is occupied as long as the disk is.
     let found = tokio::task::spawn_blocking(move || find(&store, &name, place)).await;
     let found = found.map_err(|died| Refusal::Read(io::Error::other(died)))?;
     let found = found.map_err(Refusal::Read)?.ok_or(Refusal::NotFound)?;
-    let bytes = found.version.bytes();
+    let bytes = found.version.bytes;
     match send(found, stream, service).await {
         Ok(()) => info!(path, bytes, "sent"),
         Err(Unsent::Client(error)) => debug!(path, %error, "the client did not take the file"),
@@ -69,10 +69,10 @@ pub(crate) async fn give(
 
 fn find(store: &Store, name: &std::ffi::OsStr, place: Place) -> io::Result<Option<Found>> {
     let Some(mut file) = store.open(name)? else { return Ok(None) };
-    let version = Version::of(&file)?;
-    let sha256 = match version.bytes() <= SMALL {
-        true => Some(hash(&mut file, version.bytes())?),
-        false => store.digests().get(&version),
+    let version = Version::from(&file.metadata()?);
+    let sha256 = match version.bytes <= SMALL {
+        true => Some(hash(&mut file, version.bytes)?),
+        false => store.digests.get(&version),
     };
     Ok(Some(Found { file, version, sha256, _place: place }))
 }
@@ -94,11 +94,11 @@ enum Unsent {
 
 async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<(), Unsent> {
     let Found { file, version, sha256, _place } = found;
-    let patience = service.limits().stall_timeout();
+    let patience = service.limits.stall_timeout();
     let mut head = Response::new(());
     let headers = head.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CONTENT_LENGTH, version.bytes().into());
+    headers.insert(CONTENT_LENGTH, version.bytes.into());
     if let Some(sha256) = sha256
         && let Ok(digest) =
             HeaderValue::from_str(&format!("sha-256=:{}:", BASE64_STANDARD.encode(sha256)))
@@ -110,7 +110,7 @@ async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<()
 
     let mut hash = sha256.is_none().then(Sha256::new);
     let mut file = tokio::fs::File::from_std(file);
-    let mut left = version.bytes();
+    let mut left = version.bytes;
     while left > 0 {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
         file.read_exact(&mut chunk).await.map_err(Unsent::File)?;
@@ -126,7 +126,7 @@ async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<()
             if let Ok(now) = file.metadata().await
                 && Version::from(&now) == version
             {
-                service.store().digests().remember(version, hash.finalize().into());
+                service.store.digests.remember(version, hash.finalize().into());
             }
         }
         timeout(patience, stream.send_data(chunk.into()))

@@ -7,17 +7,18 @@ use h3::error::Code;
 use h3_server::connection::Stream;
 use h3_server::quota::Client;
 use h3_server::reply::Reply;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use http::{Method, Request, StatusCode};
 use serde::Serialize;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::connection::Service;
+use crate::Service;
 use crate::download;
 use crate::name::file_name;
 use crate::refusal::Refusal;
 use crate::store::Upload;
+use crate::text::content_length;
 
 /// The answer for a stored file.
 #[derive(Debug, Serialize)]
@@ -35,7 +36,7 @@ pub(crate) async fn serve(
     client: Client,
     peer: SocketAddr,
 ) {
-    let patience = service.limits().request_timeout();
+    let patience = service.limits.request_timeout();
     let reply = if request.method() == Method::GET && request.uri().path() == "/" {
         let usage = "h3-upload-server: PUT /NAME stores a file, GET /NAME returns it\n";
         Reply::text(StatusCode::OK, usage.to_owned())
@@ -64,7 +65,7 @@ pub(crate) async fn serve(
             Err(refusal) => {
                 warn!(%peer, path = request.uri().path(), %refusal, "refused");
                 // After the stall timeout, stalled uploads have freed their places.
-                let patience = service.limits().stall_timeout();
+                let patience = service.limits.stall_timeout();
                 let status = refusal.status();
                 Reply::refusal(status, &refusal.to_string(), "GET, PUT, POST", patience)
             }
@@ -86,15 +87,16 @@ async fn take(
         return Err(Refusal::Part);
     }
     let name = file_name(request.uri().path())?;
-    let announced = content_length(request.headers())?;
-    let store = service.store();
+    let announced = request.headers().get_all(CONTENT_LENGTH);
+    let announced = content_length(announced).ok_or(Refusal::LengthHeader)?;
+    let store = &service.store;
     if let Some(announced) = announced {
         store.check_length(announced)?;
     }
-    let _place = service.transfers().take(client)?;
+    let _place = service.transfers.take(client)?;
     let mut upload = store.begin(announced)?;
     debug!(name = %name.display(), announced, "receiving");
-    let limits = service.limits();
+    let limits = &service.limits;
     let mut more = true;
     while more {
         let gain = gain(stream, &mut upload, announced, limits.min_progress);
@@ -137,47 +139,4 @@ async fn gain(
         }
     }
     Ok(true)
-}
-
-/// The announced length of the body, if any. Several headers must agree.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
-    let mut announced = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        let digits = value.to_str().map_err(|_| Refusal::LengthHeader)?;
-        // `parse` would accept a sign.
-        if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(Refusal::LengthHeader);
-        }
-        let length: u64 = digits.parse().map_err(|_| Refusal::LengthHeader)?;
-        if announced.is_some_and(|before| before != length) {
-            return Err(Refusal::LengthHeader);
-        }
-        announced = Some(length);
-    }
-    Ok(announced)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn length(values: &[&'static str]) -> Result<Option<u64>, String> {
-        let mut headers = HeaderMap::new();
-        for value in values {
-            headers.append(CONTENT_LENGTH, http::HeaderValue::from_static(value));
-        }
-        content_length(&headers).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn lengths_are_numbers_and_agree() {
-        assert_eq!(length(&[]), Ok(None));
-        assert_eq!(length(&["0"]), Ok(Some(0)));
-        assert_eq!(length(&["18446744073709551615"]), Ok(Some(u64::MAX)));
-        assert_eq!(length(&["7", "7"]), Ok(Some(7)));
-        for bad in [&["7", "8"][..], &["-1"], &["+1"], &["1, 1"], &[""], &["18446744073709551616"]]
-        {
-            assert!(length(bad).is_err(), "{bad:?}");
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! A directory in which only complete files appear.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +17,16 @@ use tempfile::TempPath;
 use thiserror::Error;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt as _, BufWriter};
+use tracing::{info, warn};
 
 use crate::digests::{Digests, SMALL, Version};
-use crate::leftovers::{self, Claim};
 use crate::limits::Limits;
+use crate::text::hex;
 
 /// The beginning and the end of an unfinished file's name. The name is hidden, and no client's file
 /// can have one like it (`name.rs`).
-pub(crate) const TEMPORARY: &str = ".h3-upload-";
-pub(crate) const PART: &str = ".part";
+const TEMPORARY: &str = ".h3-upload-";
+const PART: &str = ".part";
 
 /// The size of a write, in bytes. A body may arrive in pieces of one byte.
 const BUFFER: usize = 32 * 1024;
@@ -46,7 +48,8 @@ pub(crate) struct Store {
     dir: Arc<Path>,
     max_bytes: u64,
     room: Arc<Room>,
-    digests: Digests,
+    /// The hashes of the files.
+    pub(crate) digests: Digests,
     /// While it exists, no other server removes unfinished files as leftovers.
     _claim: Arc<Claim>,
 }
@@ -86,7 +89,7 @@ impl Store {
             "{} is not a directory: create it, or name another with --dir",
             dir.display()
         );
-        let claim = leftovers::claim(dir);
+        let claim = claim(dir);
         temporary(dir).with_context(|| {
             format!(
                 "cannot write to {}: allow it, or name another directory with --dir",
@@ -102,11 +105,6 @@ impl Store {
         })
     }
 
-    /// The hashes of the files.
-    pub(crate) fn digests(&self) -> &Digests {
-        &self.digests
-    }
-
     /// Checks whether a file of `bytes` is within the limit.
     pub(crate) fn check_length(&self, bytes: u64) -> Result<(), StoreError> {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
@@ -114,7 +112,7 @@ impl Store {
 
     /// Opens the complete file of this name, which must be one that a client may store. `None` if
     /// no such file exists. The call follows no link, and does not block on a pipe.
-    pub(crate) fn open(&self, name: &OsStr) -> io::Result<Option<std::fs::File>> {
+    pub(crate) fn open(&self, name: &OsStr) -> io::Result<Option<fs::File>> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
         let opened = OpenOptions::new()
             .read(true)
@@ -150,6 +148,60 @@ fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
     // see. The umask applies, as for any new file.
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
     tempfile::Builder::new().prefix(TEMPORARY).suffix(PART).make_in(dir, open)
+}
+
+/// A shared lock on the directory while this server runs; `None` if it cannot be locked. A server
+/// that gets an exclusive lock at its start is alone there, and no program will finish the
+/// unfinished files.
+#[derive(Debug)]
+struct Claim(#[allow(dead_code, reason = "held for its lock")] Option<fs::File>);
+
+/// Removes leftovers in `dir`, and claims it.
+fn claim(dir: &Path) -> Claim {
+    match try_claim(dir) {
+        Ok(lock) => Claim(Some(lock)),
+        Err(error) => {
+            // Some network file systems do not support locks.
+            warn!(%error, "cannot lock the directory: the unfinished files of killed servers stay");
+            Claim(None)
+        }
+    }
+}
+
+fn try_claim(dir: &Path) -> io::Result<fs::File> {
+    let lock = fs::File::open(dir)?;
+    match lock.try_lock() {
+        Ok(()) => remove(dir),
+        // Another server runs, or starts. The shared lock waits until that one has removed
+        // leftovers.
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    lock.lock_shared()?;
+    Ok(lock)
+}
+
+fn remove(dir: &Path) {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => {
+            return warn!(%error, "cannot search for the unfinished files of killed servers");
+        }
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.as_bytes().strip_prefix(TEMPORARY.as_bytes());
+        let ours = ours.is_some_and(|rest| rest.ends_with(PART.as_bytes()));
+        if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        match fs::remove_file(entry.path()) {
+            Ok(()) => info!(?name, "removed an unfinished file of a killed server"),
+            Err(error) => {
+                warn!(?name, %error, "cannot remove an unfinished file of a killed server");
+            }
+        }
+    }
 }
 
 /// A file that is being received.
@@ -194,7 +246,7 @@ impl Upload {
         {
             self.store.digests.remember(Version::from(&found), sha256.into());
         }
-        Ok(sha256.iter().map(|b| format!("{b:02x}")).collect())
+        Ok(hex(&sha256))
     }
 }
 
@@ -221,35 +273,8 @@ mod tests {
     }
 
     fn names(dir: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(dir).unwrap();
+        let entries = fs::read_dir(dir).unwrap();
         entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
-    }
-
-    #[tokio::test]
-    async fn only_a_complete_file_appears() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = store(dir.path(), &[]);
-        let mut upload = store.begin(None).unwrap();
-        upload.write(b"ab").await.unwrap();
-        assert!(names(dir.path()).iter().all(|name| name.starts_with('.')));
-        upload.write(b"c").await.unwrap();
-        assert_eq!(
-            upload.finish(OsStr::new("x")).await.unwrap(),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-        assert_eq!(names(dir.path()), ["x"]);
-        assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), b"abc");
-    }
-
-    #[tokio::test]
-    async fn an_unfinished_file_leaves_no_trace() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = store(dir.path(), &["--max-bytes", "3"]);
-        let mut upload = store.begin(None).unwrap();
-        upload.write(b"abc").await.unwrap();
-        assert!(matches!(upload.write(b"d").await, Err(StoreError::TooLong(3))));
-        drop(upload);
-        assert!(names(dir.path()).is_empty());
     }
 
     #[tokio::test]
@@ -280,7 +305,7 @@ mod tests {
         let mut upload = store.begin(None).unwrap();
         upload.write(b"new").await.unwrap();
         upload.finish(OsStr::new("x")).await.unwrap();
-        assert_eq!(std::fs::read(outside.path()).unwrap(), b"");
+        assert_eq!(fs::read(outside.path()).unwrap(), b"");
         assert!(dir.path().join("x").symlink_metadata().unwrap().is_file());
     }
 
@@ -289,8 +314,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path(), &[]);
         let at = |name| dir.path().join(name);
-        std::fs::write(at("x"), "abc").unwrap();
-        std::fs::create_dir(at("directory")).unwrap();
+        fs::write(at("x"), "abc").unwrap();
+        fs::create_dir(at("directory")).unwrap();
         std::os::unix::fs::symlink("x", at("link")).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
@@ -303,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn a_directory_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("x")).unwrap();
+        fs::create_dir(dir.path().join("x")).unwrap();
         let store = store(dir.path(), &[]);
         let upload = store.begin(None).unwrap();
         assert!(matches!(upload.finish(OsStr::new("x")).await, Err(StoreError::Io(_))));

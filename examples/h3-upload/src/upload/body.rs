@@ -1,17 +1,16 @@
-//! Reads the file, hashes it, and passes it to the connection. It uses a thread of its own,
-//! because reading a file blocks, and hashing keeps a core busy.
+//! Reads the file, hashes it, and passes it to the connection.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
+use h3_client::exchange::Content;
 use h3_client::http3::Piece;
 use h3_client::patience::Activity;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Bytes that the connection takes at a time. It holds a bounded number of chunks, so memory does
 /// not grow with the file.
@@ -41,36 +40,12 @@ impl Source {
     }
 }
 
-/// The complete body that was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub(crate) bytes: u64,
-    /// Lower-case hexadecimal.
-    pub(crate) sha256: String,
-}
+/// What was sent; `None` if the server stopped reading. The end of the connection, or the server's
+/// answer, then gives the reason.
+pub(crate) type Done = anyhow::Result<Option<Content>>;
 
-/// The result of sending the body.
-pub(crate) type Done = anyhow::Result<Option<Sent>>;
-
-/// Sends the whole file to `to`, and updates `activity`. The receiver yields what was sent; `None`
-/// if the server stopped reading. The end of the connection, or the server's answer, then gives the
-/// reason.
-pub(crate) fn spawn(
-    source: Source,
-    to: mpsc::Sender<Piece>,
-    activity: Arc<Activity>,
-) -> anyhow::Result<oneshot::Receiver<Done>> {
-    let (result, done) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("read-file".to_owned())
-        .spawn(move || {
-            let _ = result.send(send(source, &to, &activity));
-        })
-        .context("cannot start a thread to read the file")?;
-    Ok(done)
-}
-
-fn send(source: Source, to: &mpsc::Sender<Piece>, activity: &Activity) -> Done {
+/// Sends the whole file to `to`, and updates `activity`.
+pub(crate) fn send(source: Source, to: &mpsc::Sender<Piece>, activity: &Activity) -> Done {
     let Source { mut file, path, len } = source;
     let cannot = || format!("cannot read {}", path.display());
     let changed = || format!("{} changed during the upload; try again", path.display());
@@ -93,7 +68,7 @@ fn send(source: Source, to: &mpsc::Sender<Piece>, activity: &Activity) -> Done {
         }
         activity.set_bytes(bytes);
         if last {
-            return Ok(Some(Sent { bytes, sha256: hex(&hash.finalize()) }));
+            return Ok(Some(Content::new(bytes, hash)));
         }
         chunk = next;
     }
@@ -106,13 +81,11 @@ fn read_chunk(file: &mut impl Read) -> io::Result<Bytes> {
     Ok(chunk.into())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+
+    use h3_client::words::hex;
 
     use super::*;
 
@@ -159,25 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_abc_is_the_published_one() {
-        let (_, done) = sent(b"abc", None);
-        assert_eq!(
-            done.unwrap().unwrap().sha256,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-    }
-
-    #[test]
     fn a_connection_that_ended_is_no_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (to, frames) = mpsc::channel(1);
         drop(frames);
         let done = send(Source::open(file.path()).unwrap(), &to, &Activity::default());
         assert_eq!(done.unwrap(), None);
-    }
-
-    #[test]
-    fn a_directory_is_not_a_file() {
-        assert!(Source::open(Path::new("/")).is_err());
     }
 }

@@ -1,14 +1,15 @@
 //! One upload: the request, its body, and the server's answer.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
-use h3_client::connect::{self, HTTP3, Link, Needs};
-use h3_client::exchange::{self, answer, lost};
+use anyhow::{Context as _, bail, ensure};
+use h3_client::connect::{HTTP3, Link, Needs};
+use h3_client::exchange::{self, Content, Task, answer, lost, on_a_thread};
 use h3_client::now;
 use h3_client::options::Plan;
-use h3_client::patience::{Activity, stalled};
+use h3_client::patience::Activity;
 use h3_client::progress::Progress;
 use h3_client::quiche::h3::Header;
 use h3_client::report::{Measured, remark};
@@ -16,10 +17,9 @@ use h3_client::words::sentence;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use crate::body::{self, Sent, Source};
+use crate::body::{self, Source};
 
-/// The program's task, for errors.
-const UPLOAD: &str = "upload";
+const TASK: Task = Task { name: "upload", fault: "accepted nothing and sent no answer" };
 /// Flow control credit for the answer, in bytes. It is short, and anything more would only fill the
 /// memory.
 const ANSWER_WINDOW: u64 = 128 * 1024;
@@ -37,7 +37,7 @@ pub(crate) struct Receipt {
 /// A finished upload.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) sent: Sent,
+    pub(crate) sent: Content,
     pub(crate) receipt: Receipt,
     pub(crate) measured: Measured,
 }
@@ -78,27 +78,8 @@ pub(crate) async fn upload(
     };
     let needs =
         Needs { protocol: HTTP3, window: ANSWER_WINDOW, object: source.len(), files: &[file] };
-    // Before the handshake there is no connection to close.
-    let mut link = tokio::select! {
-        link = connect::connect_http3(plan, needs) => link?,
-        _ = &mut stop => bail!("stopped"),
-    };
-    let activity = Arc::<Activity>::default();
-    let progress = Progress::new(plan, source.len());
-    exchange::on(&mut link, UPLOAD, async |link| {
-        let seen = link.view();
-        // Acknowledged bytes, because bytes that the connection has read from the file may wait for
-        // minutes. Acknowledged packets contain a few bytes more than the file.
-        let shown = || (seen.acknowledged().min(activity.bytes()), remark(seen.status()));
-        let fault = "accepted nothing and sent no answer";
-        tokio::select! {
-            outcome = request(plan, source, link, Arc::clone(&activity)) => outcome,
-            _ = &mut stop => Err(anyhow!("stopped")),
-            error = stalled(plan.stall_timeout, &activity, || taken(&seen, &activity), fault) => {
-                Err(error)
-            }
-            never = progress.watch(shown) => match never {},
-        }
+    exchange::transfer(plan, needs, TASK, &mut stop, taken, async |link, activity| {
+        request(plan, source, link, activity).await
     })
     .await
 }
@@ -120,9 +101,16 @@ async fn request(
     link: &mut Link,
     activity: Arc<Activity>,
 ) -> anyhow::Result<Outcome> {
+    let progress = Progress::new(plan, source.len());
     let body = link.controller.request(headers(plan, source.len()), true)?.ok_or_else(lost)?;
-    let mut reading = body::spawn(source, body, Arc::clone(&activity))?;
+    let reader = Arc::clone(&activity);
+    let mut reading = on_a_thread("read the file", move || body::send(source, &body, &reader))?;
 
+    let seen = link.view();
+    // Acknowledged bytes, because bytes that the connection has read from the file may wait for
+    // minutes. Acknowledged packets contain a few bytes more than the file.
+    let shown = || (seen.acknowledged().min(activity.bytes()), remark(seen.status()));
+    let mut watch = pin!(progress.watch(shown));
     let mut sent = None;
     let mut head = loop {
         tokio::select! {
@@ -132,7 +120,8 @@ async fn request(
                 // reason.
                 sent = Some(done.context("the thread that read the file failed")??);
             }
-            event = link.controller.events.recv() => break answer(event, UPLOAD)?,
+            event = link.controller.events.recv() => break answer(event, TASK.name)?,
+            never = &mut watch => match never {},
         }
     };
     // The text of the answer has its own deadline.
@@ -178,7 +167,7 @@ mod tests {
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let arguments = ["h3-upload", pipe.to_str().unwrap(), "https://127.0.0.1:1/x"];
-        let (file, plan) = crate::cli::Cli::parse_from(arguments).plan().unwrap();
+        let (file, plan) = crate::Cli::parse_from(arguments).plan().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (stop, stopped) = oneshot::channel();
         stop.send(()).unwrap();

@@ -1,51 +1,21 @@
 //! Hostile servers: the client ends with one sentence, in bounded time and memory.
 
-use std::process::Output;
+use quinn::VarInt;
 
-use quinn::{Connection, RecvStream, SendStream, TransportConfig, VarInt};
-use tempfile::tempdir;
+use crate::hostile::{Client, Script, Then, UNFINISHED, forever, plain, serve_request};
+use crate::raw::{DATA, GOAWAY, H3_NO_ERROR, HEADERS, answer, frame, integer};
 
-use crate::hostile::{Outcome, UNFINISHED, assert_harmless, client, forever, plain, serve_request};
-use crate::programs::{assert_complains, file};
-use crate::raw::{DATA, GOAWAY, H3_NO_ERROR, HEADERS, frame, integer, status};
+/// An upload that the client cannot finish before the server acts.
+const UPLOAD: Client = Client::Upload(2_000_000);
 
-/// The client's output for a server that has `transport` and runs `act` on the request. Asserts
-/// that the client complains with `words`.
-fn upload_to<F>(
-    words: &str,
-    transport: TransportConfig,
-    act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
-) -> Output
-where
-    F: Future<Output = Outcome> + Send + 'static,
-{
-    upload(2_000_000, words, transport, act)
+/// A server that reads the whole request, and then acts.
+fn server(begin: Vec<u8>, then: Then) -> Script {
+    Script { reads: true, begin, then }
 }
 
-/// As [`upload_to`], with a file of `len` bytes.
-fn upload<F>(
-    len: usize,
-    words: &str,
-    transport: TransportConfig,
-    act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
-) -> Output
-where
-    F: Future<Output = Outcome> + Send + 'static,
-{
-    let server = serve_request(transport, act);
-    let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", len);
-    let mut command = client(env!("CARGO_BIN_EXE_h3-upload"), scratch.path(), words);
-    command.arg(path).arg(format!("https://127.0.0.1:{}/", server.port));
-    let output = command.output().unwrap();
-    assert_complains(&output, words);
-    output
-}
-
-/// Reads the whole request.
-async fn read(receive: &mut RecvStream) -> Outcome {
-    receive.read_to_end(usize::MAX).await?;
-    Ok(())
+/// A server that acts at once.
+fn hasty(begin: Vec<u8>, then: Then) -> Script {
+    Script { reads: false, begin, then }
 }
 
 const VIOLATED: &str = "violated the protocol";
@@ -54,78 +24,58 @@ const NO_ANSWER: &str = "accepted nothing and sent no answer for 1 s";
 #[test]
 fn servers_that_never_answer() {
     // It acknowledges the whole request.
-    upload_to(NO_ANSWER, plain(), |_, control, send, mut receive| async move {
-        read(&mut receive).await?;
-        let _open = (control, send);
-        std::future::pending().await
-    });
+    UPLOAD.meets(&server(vec![], Then::Nothing).serve(), &[], NO_ANSWER);
     // It grants no flow control credit: for the connection, for the stream, for streams.
     let mut stingy = [plain(), plain(), plain()];
     stingy[0].receive_window(VarInt::from_u32(1000));
     stingy[1].stream_receive_window(VarInt::from_u32(1000));
     stingy[2].max_concurrent_bidi_streams(VarInt::from_u32(0));
     for transport in stingy {
-        upload_to(NO_ANSWER, transport, |_, control, send, receive| async move {
-            let _open = (control, send, receive);
-            std::future::pending().await
-        });
+        let server = hasty(vec![], Then::Nothing).serve_over(transport);
+        UPLOAD.meets(&server, &[], NO_ANSWER);
     }
     // It stops the body, and sends nothing more.
-    upload_to(NO_ANSWER, plain(), |_, control, send, mut receive| async move {
+    let stops = serve_request(plain(), |_, control, send, mut receive| async move {
         receive.stop(VarInt::from_u32(H3_NO_ERROR))?;
         let _open = (control, send, receive);
         std::future::pending().await
     });
+    UPLOAD.meets(&stops, &[], NO_ANSWER);
 }
 
 #[test]
 fn servers_whose_answer_has_no_beginning() {
-    for (bytes, slowly, words) in [
+    type How = fn(Vec<u8>) -> Then;
+    let (slowly, flood): (How, How) = (Then::Slowly, Then::Flood);
+    for (bytes, how, words) in [
         // Endless headers, within the limit and beyond.
-        ([integer(HEADERS), integer(1 << 14)].concat(), true, NO_ANSWER),
-        ([integer(HEADERS), integer((1 << 24) - 1)].concat(), false, VIOLATED),
-        ([integer(HEADERS), integer(1 << 40)].concat(), false, VIOLATED),
+        ([integer(HEADERS), integer(1 << 14)].concat(), slowly, NO_ANSWER),
+        ([integer(HEADERS), integer((1 << 24) - 1)].concat(), flood, VIOLATED),
+        ([integer(HEADERS), integer(1 << 40)].concat(), flood, VIOLATED),
         // Unknown frames.
-        (frame(0x21, &[7; 10_000]), false, NO_ANSWER),
-        (frame(0x21, b""), true, NO_ANSWER),
-        ([integer(0x21), integer(1 << 40)].concat(), false, VIOLATED),
+        (frame(0x21, &[7; 10_000]), flood, NO_ANSWER),
+        (frame(0x21, b""), slowly, NO_ANSWER),
+        ([integer(0x21), integer(1 << 40)].concat(), flood, VIOLATED),
         // Invalid QPACK.
-        (frame(HEADERS, &[0xff; 100]), true, VIOLATED),
-        (frame(DATA, b"before the headers"), true, NO_ANSWER),
-        (frame(GOAWAY, &[0]), true, VIOLATED),
+        (frame(HEADERS, &[0xff; 100]), slowly, VIOLATED),
+        (frame(DATA, b"before the headers"), slowly, NO_ANSWER),
+        (frame(GOAWAY, &[0]), slowly, VIOLATED),
     ] {
-        upload_to(words, plain(), move |_, control, send, receive| {
-            let bytes = bytes.clone();
-            async move {
-                let _open = (control, receive);
-                let mut send = send;
-                send.write_all(&bytes).await?;
-                forever(send, &bytes, slowly).await
-            }
-        });
+        UPLOAD.meets(&hasty(vec![], how(bytes)).serve(), &[], words);
     }
 }
 
 #[test]
 fn servers_whose_answer_has_no_end() {
-    for (begin, more, slowly, words) in [
-        (status(b"201"), frame(DATA, b"x"), true, UNFINISHED),
-        (status(b"201"), frame(0x21, b"x"), true, UNFINISHED),
-        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
-        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
-        (status(b"100"), status(b"100"), true, "interim answer (status 100)"),
-        (status(b"103"), status(b"103"), false, "interim answer (status 103)"),
+    for (begin, then, words) in [
+        (b"201", Then::Slowly(frame(DATA, b"x")), UNFINISHED),
+        (b"201", Then::Slowly(frame(0x21, b"x")), UNFINISHED),
+        (b"201", Then::Flood(frame(DATA, &[b'x'; 1000])), "too long to be read"),
+        (b"500", Then::Flood(frame(DATA, &[b'x'; 1000])), "too long to be read"),
+        (b"100", Then::Slowly(answer(b"100", &[])), "interim answer (status 100)"),
+        (b"103", Then::Flood(answer(b"103", &[])), "interim answer (status 103)"),
     ] {
-        upload_to(words, plain(), move |_, control, send, mut receive| {
-            let (begin, more) = (begin.clone(), more.clone());
-            async move {
-                read(&mut receive).await?;
-                let _open = control;
-                let mut send = send;
-                send.write_all(&begin).await?;
-                forever(send, &more, slowly).await
-            }
-        });
+        UPLOAD.meets(&server(answer(begin, &[]), then).serve(), &[], words);
     }
 }
 
@@ -142,18 +92,18 @@ fn servers_that_send_on_other_streams() {
         // A QPACK encoder stream with an instruction beyond the table's capacity.
         ([integer(2), vec![0xff; 5000]].concat(), true, NO_ANSWER),
     ] {
-        upload_to(words, plain(), move |quic, control, send, receive| {
+        let server = serve_request(plain(), move |quic, mut control, send, receive| {
             let bytes = bytes.clone();
             async move {
                 let _open = (send, receive);
-                if opens {
-                    let _control = control;
-                    forever(quic.open_uni().await?, &bytes, false).await
-                } else {
-                    forever(control, &bytes, false).await
+                match opens {
+                    true => forever(&mut quic.open_uni().await?, &bytes, false).await,
+                    false => forever(&mut control, &bytes, false).await,
                 }
+                std::future::pending().await
             }
         });
+        UPLOAD.meets(&server, &[], words);
     }
 }
 
@@ -162,40 +112,18 @@ fn servers_whose_text_controls_a_terminal() {
     const CONTROLS: &str = "no\x1b]0;owned\x07\x1b[2J\u{9b}2J \u{202e}such\u{2066} na\u{200b}me";
     let receipt =
         format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(CONTROLS).unwrap());
-    let answers = [
-        (status(CONTROLS.as_bytes()), String::new(), "status no]0;owned[2J2J such name"),
-        (status(b"500"), CONTROLS.to_owned(), "no]0;owned[2J2J such name"),
-        (status(b"500"), "x".repeat(60_000), "xxx"),
-        (status(b"201"), receipt, "its SHA-256 is no]0;owned[2J2J such name"),
-        (status(b"201"), CONTROLS.to_owned(), "without a receipt"),
-    ];
-    for (header, body, words) in answers {
-        let output = upload_to_answer(2_000_000, words, &header, &body);
-        assert_harmless(&output);
+    for (status, body, words) in [
+        (CONTROLS, "", "status no]0;owned[2J2J such name"),
+        ("500", CONTROLS, "no]0;owned[2J2J such name"),
+        ("500", &"x".repeat(60_000), "xxx"),
+        ("201", &receipt, "its SHA-256 is no]0;owned[2J2J such name"),
+        ("201", CONTROLS, "without a receipt"),
+    ] {
+        let whole = [answer(status.as_bytes(), &[]), frame(DATA, body.as_bytes())].concat();
+        UPLOAD.meets(&server(whole, Then::Finish).serve(), &[], words);
     }
-    let words = "the server closed the connection: no]0;owned[2J2J such name";
-    let output = upload_to(words, plain(), |quic, control, send, receive| async move {
-        // The end of a control stream is an error of its own.
-        let _open = (control, send, receive);
-        quic.close(VarInt::from_u32(H3_NO_ERROR), CONTROLS.as_bytes());
-        Ok(())
-    });
-    assert_harmless(&output);
-}
-
-/// As [`upload`], for a server that reads the whole request and sends this answer.
-fn upload_to_answer(len: usize, words: &str, header: &[u8], body: &str) -> Output {
-    let answer = [header, &frame(DATA, body.as_bytes())].concat();
-    upload(len, words, plain(), move |_, control, mut send, mut receive| {
-        let answer = answer.clone();
-        async move {
-            read(&mut receive).await?;
-            let _open = control;
-            send.write_all(&answer).await?;
-            send.finish()?;
-            std::future::pending().await
-        }
-    })
+    let closes = hasty(vec![], Then::Close(H3_NO_ERROR, CONTROLS)).serve();
+    UPLOAD.meets(&closes, &[], "the server closed the connection: no]0;owned[2J2J such name");
 }
 
 #[test]
@@ -209,40 +137,22 @@ fn servers_that_stored_other_content_are_detected() {
         ("thank you", "without a receipt"),
         ("", "without a receipt"),
     ] {
-        upload_to_answer(100, words, &status(b"201"), body);
+        let whole = [answer(b"201", &[]), frame(DATA, body.as_bytes())].concat();
+        Client::Upload(100).meets(&server(whole, Then::Finish).serve(), &[], words);
     }
 }
 
 #[test]
 fn servers_that_abort_an_upload() {
-    let words = "reset the upload";
-    upload(5_000_000, words, plain(), |_, control, mut send, mut receive| async move {
-        let _open = control;
-        receive.stop(VarInt::from_u32(0x102))?;
-        send.reset(VarInt::from_u32(0x102))?;
-        std::future::pending().await
-    });
-    upload(5_000_000, "out of order", plain(), |quic, control, send, receive| async move {
-        // The end of a control stream is an error of its own.
-        let _open = (control, send, receive);
-        quic.close(VarInt::from_u32(0x102), b"out of order");
-        Ok(())
-    });
-}
-
-#[test]
-fn servers_that_reset_what_they_began() {
-    for begin in [vec![], status(b"201"), [status(b"201"), frame(DATA, b"{")].concat()] {
-        let words = "the server reset the upload";
-        upload_to(words, plain(), move |_, control, mut send, mut receive| {
-            let begin = begin.clone();
-            async move {
-                read(&mut receive).await?;
-                let _open = control;
-                send.write_all(&begin).await?;
-                send.reset(VarInt::from_u32(0x102))?;
-                std::future::pending().await
-            }
-        });
+    const RESET: &str = "the server reset the upload";
+    let receipt = [answer(b"201", &[]), frame(DATA, b"{")].concat();
+    for (script, words) in [
+        (hasty(vec![], Then::Reset), RESET),
+        (hasty(vec![], Then::Close(0x102, "out of order")), "out of order"),
+        (server(vec![], Then::Reset), RESET),
+        (server(answer(b"201", &[]), Then::Reset), RESET),
+        (server(receipt, Then::Reset), RESET),
+    ] {
+        Client::Upload(5_000_000).meets(&script.serve(), &[], words);
     }
 }

@@ -53,105 +53,84 @@ fn with_port(server: &Server) -> (String, String) {
 }
 
 #[test]
-fn a_record_names_the_port_and_the_address() {
+fn the_server_is_found_through_a_record() {
     let server = server();
-    let record = service(HOST, 1, ".", vec![alpn("h3"), port(server.port), hint()]);
-    // There is no other record, so the host has no address of its own.
-    let names = NameServer::start([(HOST, HTTPS, records([record]))]);
-    let report = upload(&server, &names, "https://upload.test/");
-    assert_eq!(report["found"], "https-record");
-    assert_eq!(report["url"], "https://upload.test:443/x");
-    assert_eq!(names.asked_for_https(), [HOST]);
-}
-
-#[test]
-fn the_record_for_another_port_is_at_a_name_of_its_own() {
-    let server = server();
-    let at = "_8443._https.upload.test.";
-    let record = service(at, 1, HOST, vec![alpn("h3"), port(server.port)]);
-    let names = NameServer::start([(at, HTTPS, records([record])), (HOST, A, here(HOST))]);
-    let report = upload(&server, &names, "https://upload.test:8443/");
-    assert_eq!(report["found"], "https-record");
-    assert_eq!(names.asked_for_https(), [at]);
-}
-
-#[test]
-fn aliases_and_cnames_are_followed_to_the_record_and_to_the_target() {
-    let server = server();
-    let last = service("pool.test.", 1, "host.test.", vec![alpn("h3"), port(server.port)]);
-    let names = NameServer::start([
-        (HOST, HTTPS, records([alias(HOST, "svc.test.")])),
-        ("svc.test.", CNAME, cname("svc.test.", "pool.test.")),
-        ("pool.test.", HTTPS, records([last])),
-        ("host.test.", A, here("host.test.")),
-    ]);
-    assert_eq!(upload(&server, &names, "https://upload.test/")["found"], "https-record");
-    assert_eq!(names.asked_for_https(), [HOST, "svc.test."]);
-}
-
-#[test]
-fn the_target_of_an_alias_needs_no_record_of_its_own() {
-    let server = server();
-    let (url, at) = with_port(&server);
-    let names = NameServer::start_with([
-        (at.clone(), HTTPS, records([alias(&at, "svc.test.")])),
-        ("svc.test.".to_owned(), A, here("svc.test.")),
-    ]);
-    assert_eq!(upload(&server, &names, &url)["found"], "https-record");
-}
-
-#[test]
-fn the_next_record_is_used_if_the_first_endpoint_is_dead() {
-    let server = server();
+    let h3 = || vec![alpn("h3"), port(server.port)];
     let closed = ClosedPort::new();
-    let first = service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]);
-    let second = service(HOST, 2, ".", vec![alpn("h3"), port(server.port)]);
-    let names = NameServer::start([(HOST, HTTPS, records([second, first])), (HOST, A, here(HOST))]);
-    assert_eq!(upload(&server, &names, "https://upload.test/")["found"], "https-record");
-}
-
-#[test]
-fn without_a_usable_record_the_url_is_used_unchanged() {
-    type AnswerAbout = fn(&str) -> Reply;
-    let replies: [(&str, AnswerAbout); 7] = [
-        ("silence", |_| Reply::Silence),
-        ("a server failure", |_| Reply::Failure(ResponseCode::ServFail)),
-        ("a refusal", |_| Reply::Failure(ResponseCode::Refused)),
-        ("no such name", |_| Reply::Failure(ResponseCode::NXDomain)),
-        ("an answer that is cut off", |at| {
-            Reply::Malformed(vec![service(at, 1, ".", vec![alpn("h3"), port(1)])])
-        }),
-        ("a record that is not for HTTP/3", |at| {
-            records([service(at, 1, ".", vec![alpn("h2"), port(1)])])
-        }),
-        ("an alias of itself", |at| records([alias(at, at)])),
+    let dead = service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]);
+    let at_8443 = "_8443._https.upload.test.";
+    let (with_port, at_port) = with_port(&server);
+    let cases: [(&str, &[(&str, RecordType, Reply)], &[&str]); 5] = [
+        // There is no other record, so the host has no address of its own.
+        (
+            "https://upload.test/",
+            &[(HOST, HTTPS, records([service(HOST, 1, ".", [h3(), vec![hint()]].concat())]))],
+            &[HOST],
+        ),
+        (
+            "https://upload.test:8443/",
+            &[(at_8443, HTTPS, records([service(at_8443, 1, HOST, h3())])), (HOST, A, here(HOST))],
+            &[at_8443],
+        ),
+        (
+            "https://upload.test/",
+            &[
+                (HOST, HTTPS, records([alias(HOST, "svc.test.")])),
+                ("svc.test.", CNAME, cname("svc.test.", "pool.test.")),
+                ("pool.test.", HTTPS, records([service("pool.test.", 1, "host.test.", h3())])),
+                ("host.test.", A, here("host.test.")),
+            ],
+            &[HOST, "svc.test."],
+        ),
+        // The target of an alias needs no record of its own.
+        (
+            &with_port,
+            &[
+                (&at_port, HTTPS, records([alias(&at_port, "svc.test.")])),
+                ("svc.test.", A, here("svc.test.")),
+            ],
+            &[&at_port, "svc.test."],
+        ),
+        // The first endpoint is dead.
+        (
+            "https://upload.test/",
+            &[(HOST, HTTPS, records([service(HOST, 2, ".", h3()), dead])), (HOST, A, here(HOST))],
+            &[HOST],
+        ),
     ];
-    for (what, reply) in replies {
-        let server = server();
-        let (url, at) = with_port(&server);
-        let names = NameServer::start_with([
-            (at.clone(), HTTPS, reply(&at)),
-            (HOST.to_owned(), A, here(HOST)),
-        ]);
-        assert_eq!(upload(&server, &names, &url)["found"], "address", "{what}");
-        assert!(names.asked_for_https().contains(&at), "{what}");
+    for (url, replies, asked) in cases {
+        let names = NameServer::start(replies.iter().cloned());
+        let report = upload(&server, &names, url);
+        assert_eq!(report["found"], "https-record", "{url}");
+        assert_eq!(names.asked_for_https(), asked);
     }
 }
 
 #[test]
-fn an_endpoint_that_does_not_answer_costs_its_share_of_the_time_and_no_more() {
-    let server = server();
-    let (url, at) = with_port(&server);
+fn without_a_usable_record_the_url_is_used_unchanged() {
     // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let hole = hole.local_addr().unwrap().port();
     let closed = ClosedPort::new();
-    for dead in [closed.number, hole.local_addr().unwrap().port()] {
-        let record = service(&at, 1, HOST, vec![alpn("h3"), port(dead)]);
-        let names = NameServer::start_with([
-            (at.clone(), HTTPS, records([record])),
-            (HOST.to_owned(), A, here(HOST)),
-        ]);
-        assert_eq!(upload(&server, &names, &url)["found"], "address");
+    let server = server();
+    let (url, at) = with_port(&server);
+    let record = |protocol, to| service(&at, 1, HOST, vec![alpn(protocol), port(to)]);
+    for (what, reply) in [
+        ("silence", Reply::Silence),
+        ("a server failure", Reply::Failure(ResponseCode::ServFail)),
+        ("a refusal", Reply::Failure(ResponseCode::Refused)),
+        ("no such name", Reply::Failure(ResponseCode::NXDomain)),
+        ("an answer that is cut off", Reply::Malformed(vec![record("h3", 1)])),
+        ("a record that is not for HTTP/3", records([record("h2", 1)])),
+        ("an alias of itself", records([alias(&at, &at)])),
+        ("an endpoint that does not answer", records([record("h3", hole)])),
+        ("an endpoint at which no program listens", records([record("h3", closed.number)])),
+    ] {
+        let names = NameServer::start([(at.as_str(), HTTPS, reply), (HOST, A, here(HOST))]);
+        let report = upload(&server, &names, &url);
+        assert_eq!(report["found"], "address", "{what}");
+        assert_eq!(report["url"], format!("{url}x"));
+        assert!(names.asked_for_https().contains(&at), "{what}");
     }
 }
 
@@ -164,9 +143,9 @@ fn a_record_does_not_change_which_certificate_is_accepted() {
     let record = service(&at, 1, "svc.test.", vec![alpn("h3"), port(wrong.port)]);
     let replies = |address| {
         [
-            (at.clone(), HTTPS, records([record.clone()])),
-            ("svc.test.".to_owned(), A, here("svc.test.")),
-            (HOST.to_owned(), A, address),
+            (at.as_str(), HTTPS, records([record.clone()])),
+            ("svc.test.", A, here("svc.test.")),
+            (HOST, A, address),
         ]
     };
     let both = tempdir().unwrap();
@@ -179,11 +158,10 @@ fn a_record_does_not_change_which_certificate_is_accepted() {
         })
     };
 
-    let output = ask(&NameServer::start_with(replies(here(HOST))), &roots);
+    let output = ask(&NameServer::start(replies(here(HOST))), &roots);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["found"], "address");
-    let output =
-        ask(&NameServer::start_with(replies(Reply::Failure(ResponseCode::NXDomain))), &roots);
+    let output = ask(&NameServer::start(replies(Reply::Failure(ResponseCode::NXDomain))), &roots);
     assert_complains(&output, "ostname mismatch");
     assert!(wrong.stored().is_empty());
 }
@@ -236,19 +214,11 @@ fn without_a_server_the_error_has_the_reason() {
     let own = ClosedPort::new();
     let port = own.number;
     let prefixed = format!("_{port}._https.{HOST}");
-    let both = [(prefixed.clone(), HTTPS, dead(&prefixed)), (HOST.to_owned(), A, here(HOST))];
+    let both = [(prefixed.as_str(), HTTPS, dead(&prefixed)), (HOST, A, here(HOST))];
     let url = format!("https://upload.test:{port}/");
     at(
         &url,
-        &NameServer::start_with(both),
+        &NameServer::start(both),
         "neither at the address in its HTTPS record nor at its own address",
     );
-}
-
-#[test]
-fn a_name_server_has_no_effect_for_an_address() {
-    let names = NameServer::start([]);
-    let output = run(&names, "https://127.0.0.1:1/", |_| {});
-    assert_complains(&output, "--resolver has no effect");
-    assert!(names.asked_for_https().is_empty());
 }

@@ -5,7 +5,6 @@
 
 mod child;
 mod closed_port;
-mod downloads;
 mod endings;
 mod first_flight;
 mod hostile;
@@ -24,5 +23,5 @@ mod raw;
 mod refusals;
 mod refused_downloads;
 mod relay;
+mod transfers;
 mod trust;
-mod uploads;

@@ -23,26 +23,17 @@ pub(crate) enum Reply {
 /// A running name server. It ends when dropped.
 pub(crate) struct NameServer {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<(String, RecordType)>>>,
+    asked: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl NameServer {
     /// Starts a server with these names. It answers NXDOMAIN for any other.
-    pub(crate) fn start(
-        replies: impl IntoIterator<Item = (&'static str, RecordType, Reply)>,
-    ) -> Self {
-        Self::start_with(
-            replies.into_iter().map(|(name, kind, reply)| (name.to_owned(), kind, reply)),
-        )
-    }
-
-    /// As [`NameServer::start`], with names that are known only at run time.
-    pub(crate) fn start_with(
-        replies: impl IntoIterator<Item = (String, RecordType, Reply)>,
+    pub(crate) fn start<'a>(
+        replies: impl IntoIterator<Item = (&'a str, RecordType, Reply)>,
     ) -> Self {
         let replies: HashMap<_, _> =
-            replies.into_iter().map(|(owner, kind, reply)| ((name(&owner), kind), reply)).collect();
+            replies.into_iter().map(|(owner, kind, reply)| ((name(owner), kind), reply)).collect();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
         let asked = Arc::<Mutex<Vec<_>>>::default();
@@ -53,12 +44,7 @@ impl NameServer {
 
     /// The names whose HTTPS records the client queried, in order.
     pub(crate) fn asked_for_https(&self) -> Vec<String> {
-        let asked = self.asked.lock().unwrap();
-        asked
-            .iter()
-            .filter(|(_, kind)| *kind == RecordType::HTTPS)
-            .map(|(name, _)| name.clone())
-            .collect()
+        self.asked.lock().unwrap().clone()
     }
 }
 
@@ -76,7 +62,7 @@ impl Drop for NameServer {
 fn serve(
     socket: &UdpSocket,
     replies: &HashMap<(Name, RecordType), Reply>,
-    log: &Mutex<Vec<(String, RecordType)>>,
+    log: &Mutex<Vec<String>>,
 ) {
     let mut datagram = [0; 2048];
     let mut known = HashSet::new();
@@ -89,8 +75,8 @@ fn serve(
         let question = request.queries[0].clone();
         let mut owner = question.name().clone();
         // A client repeats a query that waits for its answer.
-        if known.insert((request.id, question.clone())) {
-            log.lock().unwrap().push((owner.to_ascii(), question.query_type()));
+        if question.query_type() == RecordType::HTTPS && known.insert((request.id, owner.clone())) {
+            log.lock().unwrap().push(owner.to_ascii());
         }
 
         let mut response = Message::response(request.id, request.op_code);

@@ -25,45 +25,34 @@ impl Server {
 
     /// A server whose certificate is for `names` only.
     pub(crate) fn for_names(names: &[&str], options: &[&str]) -> Self {
-        Self::spawn(|command, scratch| {
-            for name in names {
-                command.args(["--self-signed", name]);
-            }
-            command.arg("--write-ca").arg(scratch.join("ca.pem")).args(options);
-        })
+        let names = names.iter().flat_map(|name| ["--self-signed", name]);
+        Self::spawn(None, names.chain(options.iter().copied()))
     }
 
     /// A server with a certificate from files.
     pub(crate) fn with_files(cert: &Path, key: &Path) -> Self {
-        Self::spawn(|command, _| {
-            command.arg("--cert").arg(cert).arg("--key").arg(key);
-        })
-    }
-
-    fn spawn(options: impl FnOnce(&mut Command, &Path)) -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        let stored = scratch.path().join("stored");
-        std::fs::create_dir(&stored).unwrap();
-        Self::spawn_in(scratch, stored, options)
+        Self::spawn(None, ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()])
     }
 
     /// A server that stores where `other` does.
     pub(crate) fn beside(other: &Self) -> Self {
-        let scratch = tempfile::tempdir().unwrap();
-        let ca = scratch.path().join("ca.pem");
-        Self::spawn_in(scratch, other.dir(), |command, _| {
-            command.args(["--self-signed", "127.0.0.1", "--write-ca"]).arg(ca);
-        })
+        Self::spawn(Some(other.dir()), ["--self-signed", "127.0.0.1"])
     }
 
-    fn spawn_in(
-        scratch: TempDir,
-        stored: PathBuf,
-        options: impl FnOnce(&mut Command, &Path),
-    ) -> Self {
+    fn spawn<'a>(stored: Option<PathBuf>, options: impl IntoIterator<Item = &'a str>) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let stored = stored.unwrap_or_else(|| {
+            let stored = scratch.path().join("stored");
+            std::fs::create_dir(&stored).unwrap();
+            stored
+        });
         let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload-server"));
         command.arg("--dir").arg(&stored).args(["--listen", "127.0.0.1:0"]);
-        options(&mut command, scratch.path());
+        let options: Vec<_> = options.into_iter().collect();
+        if options.contains(&"--self-signed") {
+            command.arg("--write-ca").arg(scratch.path().join("ca.pem"));
+        }
+        command.args(options);
         command.env("RUST_LOG", "h3_server=debug,h3_upload_server=debug");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let port = wait_for_port(&mut child);
@@ -132,6 +121,18 @@ pub(crate) fn download(url: &str, directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_h3-download"));
     command.arg(url).current_dir(directory).stdin(Stdio::null());
     command
+}
+
+/// `h3-download --quiet URL` on a file system of 1 MB, in a namespace of its own, of which a part
+/// stays free. It prints the names of the files that it leaves.
+pub(crate) fn on_a_small_disk(url: &str, directory: &Path) -> Command {
+    let mut shell = Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
+    shell.arg(
+        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
+    );
+    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), "--quiet", url]).current_dir(directory);
+    shell
 }
 
 /// The names of all files in `directory`, hidden ones included.

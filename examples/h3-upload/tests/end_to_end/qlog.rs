@@ -96,13 +96,3 @@ fn a_failed_handshake_is_in_the_file_too() {
     assert!(!named(&events, "quic:packet_sent").is_empty());
     assert!(check(&events).values().all(|count| *count == 0));
 }
-
-#[test]
-fn a_file_that_cannot_be_written_is_named() {
-    let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", 1);
-    for bad in ["/no/such/directory/x.sqlog", "/dev/null", "/"] {
-        let output = client(&path, "https://127.0.0.1:1/").args(["--qlog", bad]).output().unwrap();
-        assert_complains(&output, bad);
-    }
-}

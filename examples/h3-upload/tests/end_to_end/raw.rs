@@ -1,7 +1,6 @@
 //! Hand-written HTTP/3 over quinn, for bytes that no HTTP/3 library sends.
 
 use std::any::Any;
-use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{Connection, Endpoint, RecvStream, SendStream, TransportConfig};
 
-use crate::peer::{client_config, server_config};
+use crate::peer::client_config;
 
 /// Frame types and error codes of RFC 9114, sections 7.2 and 8.1.
 pub(crate) const DATA: u64 = 0x0;
@@ -33,39 +32,27 @@ pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     [integer(kind), integer(payload.len() as u64), payload.to_vec()].concat()
 }
 
-/// A field line whose name is in QPACK's static table, and its value a literal (RFC 9204, section
-/// 4.5.4).
-fn field(index: u8, value: &[u8]) -> Vec<u8> {
-    let name = if index < 15 { vec![0x50 | index] } else { vec![0x5f, index - 15] };
-    let len = vec![u8::try_from(value.len()).ok().filter(|len| *len < 127).expect("a short value")];
-    [name, len, value.to_vec()].concat()
+/// A header section of these fields, as a frame. All names are literals (RFC 9204, section 4.5.6).
+fn headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
+    let lines = fields.into_iter().flat_map(|(name, value)| {
+        [prefixed(0x20, 7, name.as_bytes()), prefixed(0, 127, value)].concat()
+    });
+    frame(HEADERS, &[0, 0].into_iter().chain(lines).collect::<Vec<_>>())
 }
 
-/// The header of a PUT, as a frame.
+/// The header of a PUT.
 pub(crate) fn put(path: &str, length: Option<u64>) -> Vec<u8> {
-    // The prefix; :method PUT and :scheme https are entries of the static table.
-    let mut section = vec![0, 0, 0xc0 | 21, 0xc0 | 23];
-    section.extend(field(0, b"127.0.0.1"));
-    section.extend(field(1, path.as_bytes()));
-    section
-        .extend(length.map(|length| field(4, length.to_string().as_bytes())).unwrap_or_default());
-    frame(HEADERS, &section)
+    let length = length.map(|length| length.to_string());
+    let request =
+        [(":method", "PUT"), (":scheme", "https"), (":authority", "127.0.0.1"), (":path", path)];
+    let fields = request.into_iter().chain(length.as_deref().map(|text| ("content-length", text)));
+    headers(fields.map(|(name, value)| (name, value.as_bytes())))
 }
 
-/// The header of an answer, as a frame.
-pub(crate) fn status(status: &[u8]) -> Vec<u8> {
-    frame(HEADERS, &[vec![0, 0], field(24, status)].concat())
-}
-
-/// The header of an answer with these fields, whose names need not be in the static table (RFC
-/// 9204, section 4.5.6).
+/// The header of an answer.
 pub(crate) fn answer(status: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut section = [vec![0, 0], field(24, status)].concat();
-    for (name, value) in fields {
-        section.extend(prefixed(0x20, 7, name.as_bytes()));
-        section.extend(prefixed(0, 127, value.as_bytes()));
-    }
-    frame(HEADERS, &section)
+    let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+    headers([(":status", status)].into_iter().chain(fields))
 }
 
 /// A string after its length, which is an integer in the lower bits of the first byte, `most` at
@@ -149,7 +136,7 @@ impl Controller for Reckless {
     }
 }
 
-async fn open_control(quic: &Connection) -> Result<SendStream, quinn::ConnectionError> {
+pub(crate) async fn open_control(quic: &Connection) -> Result<SendStream, quinn::ConnectionError> {
     let mut control = quic.open_uni().await?;
     let _ = control.write_all(&[integer(0), frame(SETTINGS, &[])].concat()).await;
     Ok(control)
@@ -186,38 +173,4 @@ fn read_integer(bytes: &[u8]) -> (u64, usize) {
     let len = 1 << (bytes[0] >> 6);
     let first = u64::from(bytes[0] & 0x3f);
     (bytes[1..len].iter().fold(first, |value, byte| value << 8 | u64::from(*byte)), len)
-}
-
-/// A server with hand-written HTTP/3. It ends when dropped.
-pub(crate) struct Server {
-    pub(crate) port: u16,
-    _runtime: tokio::runtime::Runtime,
-}
-
-/// Starts a server that calls `handle` with each connection and its open control stream.
-pub(crate) fn serve<F>(
-    transport: TransportConfig,
-    handle: impl Fn(Connection, SendStream) -> F + Send + 'static,
-) -> Server
-where
-    F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-{
-    // With one thread, no packet leaves between two steps of `handle` without a wait between them.
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-    let mut config = server_config();
-    config.transport_config(Arc::new(transport));
-    let endpoint = runtime
-        .block_on(async { Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()) })
-        .unwrap();
-    let port = endpoint.local_addr().unwrap().port();
-    runtime.spawn(async move {
-        while let Some(incoming) = endpoint.accept().await {
-            let Ok(quic) = incoming.await else { continue };
-            let Ok(control) = open_control(&quic).await else { continue };
-            // These servers cause clients to leave early, so an error is no failure.
-            tokio::spawn(handle(quic, control));
-        }
-    });
-    Server { port, _runtime: runtime }
 }

@@ -4,11 +4,17 @@ use std::net::UdpSocket;
 use std::process::{Command, Output};
 
 use http::StatusCode;
-use tempfile::tempdir;
+use serde_json::json;
+use tempfile::{TempDir, tempdir};
 
 use crate::closed_port::ClosedPort;
 use crate::peer::ask;
-use crate::programs::{Server, assert_complains, client, file};
+use crate::programs::{Server, assert_complains, client, download, file, names};
+
+/// Both clients: the upload of a file, and the download of another one.
+fn both(scratch: &TempDir, url: &str) -> [Command; 2] {
+    [client(&file(scratch, "x", 100), url), download(url, scratch.path())]
+}
 
 fn server(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_h3-upload-server")).args(args).output().unwrap()
@@ -20,18 +26,12 @@ fn no_name_leads_out_of_the_directory() {
     for path in [
         "/../escaped",
         "/%2e%2e%2fescaped",
-        "/..%2Fescaped",
         "/%2Ftmp%2Fescaped",
         "//escaped",
-        "/a/escaped",
         "/a%5c..%5cescaped",
-        "/..",
-        "/%2e",
         "/.hidden",
         "/nul%00byte",
         "/csi%c2%9b2J",
-        "/gpj%e2%80%ae.exe",
-        "/zero%e2%80%8bwidth",
         "/-rf",
         "/",
     ] {
@@ -54,78 +54,55 @@ fn no_name_leads_out_of_the_directory() {
     assert_eq!(server.stored(), [&long[1..256]]);
 }
 
-#[test]
-fn the_client_reports_a_refused_name() {
-    let server = Server::start(&[]);
-    let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", 2_000_000);
-    let output = server.client(&path, "/a%2Fb").arg("-q").output().unwrap();
-    assert_complains(&output, "status 400");
-    assert!(server.stored().is_empty());
-}
-
-#[test]
-fn only_put_and_post_store() {
-    let server = Server::start(&[]);
-    for method in ["DELETE", "PATCH", "HEAD"] {
-        let (status, _) = ask(server.port, &server.ca(), method, "/x", &[], b"");
-        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{method}");
-    }
-    assert_eq!(ask(server.port, &server.ca(), "GET", "/", &[], b"").0, StatusCode::OK);
-    let (status, receipt) = ask(server.port, &server.ca(), "POST", "/x", &[], b"abc");
-    assert_eq!(status, StatusCode::CREATED);
-    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
-    assert_eq!(receipt["name"], "x");
-    assert_eq!(receipt["bytes"], 3);
-    assert_eq!(
-        receipt["sha256"],
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    );
-}
-
-#[test]
-fn a_body_must_be_as_long_as_announced() {
-    let server = Server::start(&["--max-bytes", "10"]);
-    for (announced, body, expected) in [
-        ("4", &b"abc"[..], StatusCode::BAD_REQUEST),
-        ("2", b"abc", StatusCode::BAD_REQUEST),
-        ("-3", b"abc", StatusCode::BAD_REQUEST),
-        ("11", b"abc", StatusCode::PAYLOAD_TOO_LARGE),
-        ("3", b"abc", StatusCode::CREATED),
-    ] {
-        let length = [("content-length", announced)];
-        let (status, said) = ask(server.port, &server.ca(), "PUT", "/x", &length, body);
-        assert_eq!(status, expected, "{announced}: {said}");
-        assert_eq!(
-            server.stored().len(),
-            usize::from(expected == StatusCode::CREATED),
-            "{announced}"
-        );
-    }
-    // Without an announced length, the server counts received bytes.
-    let (status, _) = ask(server.port, &server.ca(), "PUT", "/y", &[], b"eleven bytes");
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(server.stored(), ["x"]);
-}
-
 /// RFC 9110, section 14.5: a server that does not store parts must not store one as a whole.
 #[test]
-fn a_part_of_a_file_is_no_file() {
-    let server = Server::start(&[]);
-    let range = [("content-range", "bytes 3-5/6")];
-    let (status, said) = ask(server.port, &server.ca(), "PUT", "/x", &range, b"def");
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
-    assert!(said.contains("without content-range"), "{said}");
-    assert!(server.stored().is_empty());
+fn only_a_whole_file_is_stored() {
+    let server = Server::start(&["--max-bytes", "10"]);
+    let length = |announced| [("content-length", announced)];
+    for (method, path, headers, body, expected, words) in [
+        ("DELETE", "/x", &[][..], &b""[..], StatusCode::METHOD_NOT_ALLOWED, "only PUT and POST"),
+        ("PATCH", "/x", &[], b"", StatusCode::METHOD_NOT_ALLOWED, "only PUT and POST"),
+        ("HEAD", "/x", &[], b"", StatusCode::METHOD_NOT_ALLOWED, ""),
+        ("GET", "/", &[], b"", StatusCode::OK, "PUT /NAME"),
+        ("PUT", "/x", &length("4"), b"abc", StatusCode::BAD_REQUEST, "announced 4 bytes"),
+        ("PUT", "/x", &length("2"), b"abc", StatusCode::BAD_REQUEST, ""),
+        ("PUT", "/x", &length("-3"), b"abc", StatusCode::BAD_REQUEST, ""),
+        ("PUT", "/x", &length("11"), b"abc", StatusCode::PAYLOAD_TOO_LARGE, "at most 10 bytes"),
+        // Without an announced length, the server counts received bytes.
+        ("PUT", "/x", &[], b"eleven bytes", StatusCode::PAYLOAD_TOO_LARGE, "at most 10 bytes"),
+        (
+            "PUT",
+            "/x",
+            &[("content-range", "bytes 3-5/6")],
+            b"def",
+            StatusCode::BAD_REQUEST,
+            "without content-range",
+        ),
+    ] {
+        let (status, said) = ask(server.port, &server.ca(), method, path, headers, body);
+        assert_eq!(status, expected, "{method} {path} {headers:?}: {said}");
+        assert!(said.contains(words), "{said}");
+        assert!(server.stored().is_empty(), "{method} {path} {headers:?}");
+    }
+    for (method, headers) in [("POST", &[][..]), ("PUT", &length("3"))] {
+        let (status, receipt) = ask(server.port, &server.ca(), method, "/x", headers, b"abc");
+        assert_eq!(status, StatusCode::CREATED);
+        let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(receipt, json!({ "name": "x", "bytes": 3, "sha256": sha256 }));
+    }
 }
 
 #[test]
-fn a_file_that_is_too_long_is_refused_in_a_sentence() {
+fn the_client_reports_the_refusal_in_a_sentence() {
     let server = Server::start(&["--max-bytes", "1000"]);
     let scratch = tempdir().unwrap();
-    let output = server.client(&file(&scratch, "x", 5_000_000), "/").arg("-q").output().unwrap();
-    assert_complains(&output, "at most 1000 bytes");
-    assert!(server.stored().is_empty());
+    let path = file(&scratch, "x", 5_000_000);
+    for (to, words) in [("/a%2Fb", "status 400"), ("/x", "at most 1000 bytes")] {
+        let output = server.client(&path, to).arg("-q").output().unwrap();
+        assert_complains(&output, words);
+        assert!(server.stored().is_empty());
+    }
 }
 
 #[test]
@@ -139,45 +116,50 @@ fn files_that_cannot_be_read() {
 #[test]
 fn servers_that_do_not_answer() {
     let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", 100);
     // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let closed = ClosedPort::new();
-    let ask = |port, timeout| {
-        let mut command = client(&path, &format!("https://127.0.0.1:{port}/"));
-        command.args(["--insecure", "--timeout", timeout]).output().unwrap()
-    };
-    assert_complains(&ask(hole.local_addr().unwrap().port(), "0.3"), "no answer from");
-    assert_complains(&ask(closed.number, "60"), "no program listens");
-    let nowhere = client(&path, "https://nowhere.invalid/").output().unwrap();
-    assert_complains(&nowhere, "nowhere.invalid");
+    let hole = hole.local_addr().unwrap().to_string();
+    let closed_port = ClosedPort::new();
+    let closed = format!("127.0.0.1:{}", closed_port.number);
+    for (at, timeout, words) in [
+        (hole.as_str(), "0.3", "no answer from"),
+        (&closed, "60", "no program listens"),
+        ("nowhere.invalid", "60", "nowhere.invalid"),
+    ] {
+        for mut command in both(&scratch, &format!("https://{at}/y")) {
+            let output = command.args(["--insecure", "--timeout", timeout]).output().unwrap();
+            assert_complains(&output, words);
+        }
+    }
+    assert_eq!(names(scratch.path()), ["x"]);
 }
 
 #[test]
 fn command_lines_that_make_no_sense() {
     let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", 100);
-    let with = |args: &[&str]| client(&path, "https://127.0.0.1:1/").args(args).output().unwrap();
-    assert_complains(&with(&["--proxy-key", &"0".repeat(64)]), "--sidekick");
-    assert_complains(
-        &with(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "reno"]),
-        "cubic-rfc9438",
-    );
+    let key = "0".repeat(64);
+    let url = "https://127.0.0.1:1/y";
     // The option parser has a format and an exit code of its own.
-    for (args, words) in [
-        (&["--cc", "vegas"][..], "vegas"),
-        (&["--sidekick", "on"], "path-aware-bbr"),
-        (&["--threshold", "0"], "threshold"),
-        (&["--proxy", "gw:http"], "not a port"),
-        (&["--proxy-key", "0123"], "64 hexadecimal digits"),
-        (&["--faster"], "--faster"),
+    for (url, args, code, words) in [
+        (url, &["--proxy-key", &key][..], 1, "--sidekick"),
+        (url, &["--sidekick", "pacubic", "--cc", "reno"], 1, "cubic-rfc9438"),
+        (url, &["--cc", "vegas"], 2, "vegas"),
+        (url, &["--sidekick", "on"], 2, "path-aware-bbr"),
+        (url, &["--threshold", "0"], 2, "threshold"),
+        (url, &["--proxy", "gw:http"], 2, "not a port"),
+        (url, &["--proxy-key", "0123"], 2, "64 hexadecimal digits"),
+        (url, &["--faster"], 2, "--faster"),
+        ("http://127.0.0.1:1/y", &[], 2, "needs https"),
+        ("127.0.0.1", &[], 2, "https://HOST[:PORT]/NAME"),
     ] {
-        let output = with(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{args:?}");
+        for mut command in both(&scratch, url) {
+            let output = command.args(args).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{url} {args:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(words), "{url} {args:?}: {said}");
+        }
     }
-    let plain = client(&path, "http://127.0.0.1:1/").output().unwrap();
-    assert!(String::from_utf8_lossy(&plain.stderr).contains("https"));
+    assert_eq!(names(scratch.path()), ["x"]);
 }
 
 #[test]

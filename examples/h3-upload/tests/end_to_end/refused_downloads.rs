@@ -1,18 +1,16 @@
 //! Downloads that cannot succeed: one sentence explains the reason, and no file appears.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use http::StatusCode;
 use nix::sys::signal::Signal;
 use tempfile::tempdir;
 
 use crate::child::send;
-use crate::closed_port::ClosedPort;
-use crate::peer::{Client, answer};
-use crate::programs::{Server, assert_complains, bytes, download, names};
+use crate::peer::Client;
+use crate::programs::{Server, assert_complains, bytes, download, names, on_a_small_disk};
 
 #[test]
 fn names_that_the_server_does_not_return() {
@@ -33,36 +31,24 @@ fn names_that_the_server_does_not_return() {
     assert!(names(scratch.path()).is_empty());
 }
 
-#[test]
-fn the_server_announces_length_and_digest() {
+/// Hashing the second file takes hours, and its first byte leaves at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_announces_length_and_digest() {
     let server = Server::start(&[]);
     std::fs::write(server.dir().join("x"), "abc").unwrap();
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let mut client = Client::connect(server.port, &server.ca()).await;
-        let mut request = client.begin("GET", "/x", &[], b"").await;
-        let _ = request.finish().await;
-        let (head, body) = answer(&mut request).await;
-        assert_eq!((head.status(), body.as_str()), (StatusCode::OK, "abc"));
-        assert_eq!(head.headers()["content-length"], "3");
-        let digest = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:";
-        assert_eq!(head.headers()["repr-digest"], digest);
-    });
-}
-
-/// Hashing the file takes hours.
-#[test]
-fn the_first_byte_of_a_huge_file_leaves_at_once() {
-    let server = Server::start(&[]);
-    let file = std::fs::File::create(server.dir().join("x")).unwrap();
-    file.set_len(1 << 42).unwrap();
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let mut client = Client::connect(server.port, &server.ca()).await;
-        let mut request = client.begin("GET", "/x", &[], b"").await;
+    std::fs::File::create(server.dir().join("huge")).unwrap().set_len(1 << 42).unwrap();
+    let digest = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:";
+    let mut client = Client::connect(server.port, &server.ca()).await;
+    for (path, len, digest) in [("/x", 3, Some(digest)), ("/huge", 1_u64 << 42, None)] {
+        let mut request = client.begin("GET", path, &[], b"").await;
         let _ = request.finish().await;
         let head = request.recv_response().await.unwrap();
-        assert_eq!(head.headers()["content-length"], (1_u64 << 42).to_string());
+        assert_eq!(head.status(), StatusCode::OK);
+        assert_eq!(head.headers()["content-length"], len.to_string());
+        let announced = head.headers().get("repr-digest").map(|value| value.to_str().unwrap());
+        assert_eq!(announced, digest);
         assert!(request.recv_data().await.unwrap().is_some());
-    });
+    }
 }
 
 /// Downloads occupy places as uploads do, and a client that does not read loses its own.
@@ -111,49 +97,15 @@ fn an_existing_file_stays() {
 }
 
 #[test]
-fn places_that_cannot_be_written() {
-    let scratch = tempdir().unwrap();
-    let to = |place: &str| {
-        download("https://127.0.0.1:1/x", scratch.path()).args(["-o", place]).output().unwrap()
-    };
-    assert_complains(&to("."), "it is a directory");
-    assert_complains(&to("none/x"), "cannot write none/x");
-    assert_complains(&to("/proc/x"), "cannot write /proc/x");
-    assert!(names(scratch.path()).is_empty());
-}
-
-#[test]
 fn full_disks() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     std::fs::write(server.dir().join("x"), bytes(3_000_000)).unwrap();
     let output = server.download("/x", scratch.path()).args(["-o", "/dev/full"]).output().unwrap();
     assert_complains(&output, "No space left on device");
-    // A file system of 1 MB, in a namespace of its own, of which a part stays free.
-    let mut shell = Command::new("unshare");
-    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
-    shell.arg(
-        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
-    );
-    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), &server.url("/x"), "--quiet"]);
-    shell.arg("--cafile").arg(server.ca()).current_dir(scratch.path());
-    // `ls` prints nothing.
-    assert_complains(&shell.output().unwrap(), "the file has 3000000 bytes, and its disk has room");
-}
-
-#[test]
-fn files_beyond_the_users_limit() {
-    let server = Server::start(&[]);
-    let scratch = tempdir().unwrap();
-    std::fs::write(server.dir().join("x"), bytes(3001)).unwrap();
-    for place in ["x", "-"] {
-        let mut command = server.download("/x", scratch.path());
-        let output = command.args(["--max-bytes", "3000", "-o", place]).output().unwrap();
-        assert_complains(&output, "the file has 3001 bytes, and --max-bytes is 3000");
-    }
-    assert!(names(scratch.path()).is_empty());
-    let mut command = server.download("/x", scratch.path());
-    assert!(command.args(["--max-bytes", "3001"]).output().unwrap().status.success());
+    let mut command = on_a_small_disk(&server.url("/x"), scratch.path());
+    let output = command.arg("--cafile").arg(server.ca()).output().unwrap();
+    assert_complains(&output, "the file has 3000000 bytes, and its disk has room");
 }
 
 #[test]
@@ -166,48 +118,6 @@ fn a_reader_that_leaves() {
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     assert_complains(&child.wait_with_output().unwrap(), "cannot write standard output");
-}
-
-#[test]
-fn servers_that_do_not_answer() {
-    let scratch = tempdir().unwrap();
-    // An open socket that is never read is a black hole. The system refuses a closed port.
-    let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let closed = ClosedPort::new();
-    let ask = |port, timeout| {
-        let mut command = download(&format!("https://127.0.0.1:{port}/x"), scratch.path());
-        command.args(["--insecure", "--timeout", timeout]).output().unwrap()
-    };
-    assert_complains(&ask(hole.local_addr().unwrap().port(), "0.3"), "no answer from");
-    assert_complains(&ask(closed.number, "60"), "no program listens");
-    let nowhere = download("https://nowhere.invalid/x", scratch.path()).output().unwrap();
-    assert_complains(&nowhere, "nowhere.invalid");
-    let server = Server::start(&[]);
-    let untrusted = download(&server.url("/x"), scratch.path()).output().unwrap();
-    assert_complains(&untrusted, "not trusted");
-    assert!(names(scratch.path()).is_empty());
-}
-
-#[test]
-fn command_lines_that_make_no_sense() {
-    let scratch = tempdir().unwrap();
-    let with =
-        |url: &str, args: &[&str]| download(url, scratch.path()).args(args).output().unwrap();
-    let url = "https://127.0.0.1:1/x";
-    assert_complains(&with("https://127.0.0.1:1/", &[]), "-o FILE");
-    assert_complains(&with(url, &["--proxy", "gw"]), "--sidekick");
-    assert_complains(&with(url, &["-o", "-", "--json"]), "standard output");
-    for (url, args, words) in [
-        ("http://127.0.0.1/x", &[][..], "needs https"),
-        ("127.0.0.1", &[], "https://HOST[:PORT]/NAME"),
-        (url, &["--sidekick", "on"], "receive"),
-        (url, &["--upload"], "--upload"),
-    ] {
-        let output = with(url, args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{url} {args:?}");
-    }
-    assert!(names(scratch.path()).is_empty());
 }
 
 /// The download waits for its reader, so it does not end by itself.
@@ -226,7 +136,7 @@ fn an_interrupted_download_leaves_nothing() {
 
 /// Starts a download of which the server sends a part, and then nothing. Returns once the part
 /// has arrived.
-fn stalled_download(directory: &Path) -> (Child, crate::raw::Server, impl Sized) {
+fn stalled_download(directory: &Path) -> (Child, crate::hostile::Server, impl Sized) {
     let server = crate::hostile_downloads::server_that_stops();
     let mut command = download(&format!("https://127.0.0.1:{}/x", server.port), directory);
     let mut child = command.arg("--insecure").stderr(Stdio::piped()).spawn().unwrap();

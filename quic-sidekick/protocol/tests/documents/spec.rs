@@ -12,8 +12,9 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
             tests_below(&path, found);
         } else if name.ends_with(".rs") {
             let text = fs::read_to_string(&path).unwrap();
-            // A test is a function behind `#[test]`, with at most other attributes between.
-            for part in text.split("#[test]").skip(1) {
+            // A test is a function behind `#[test]` or tokio's, with at most other attributes
+            // between.
+            for part in text.replace("#[tokio::test", "#[test]").split("#[test]").skip(1) {
                 let name = part.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
                 found.extend(name.map(|(name, _)| name.to_owned()));
             }

@@ -150,16 +150,6 @@ fn a_reset_of_another_stream_is_not_the_request_s() {
 }
 
 #[test]
-fn a_reset_of_the_request_ends_it() {
-    let (mut pair, mut http) = Pair::new(1);
-    let mut body = pair.begin(&mut http).body;
-    pair.server.stream_shutdown(0, quiche::Shutdown::Write, 7).unwrap();
-    pair.round();
-    assert!(matches!(http.events.try_recv(), Ok(Event::Reset)));
-    assert_eq!(body.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
-}
-
-#[test]
 fn a_request_that_waits_for_the_server_can_be_given_up() {
     let (mut pair, http) = Pair::new(0);
     http.request(get(), false).unwrap();
