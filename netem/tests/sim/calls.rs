@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use sidekick_netem::figures::reference;
 use sidekick_netem::record::{Audio, RunRecord};
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{median_of, runs};
 
 /// Each call lasts a minute.
 const SEEDS: u64 = 5;
@@ -61,8 +61,7 @@ impl Calls {
 
     /// Calls in which some packets may be too late.
     fn any(scenario: &'static str, seeds: u64, settings: &[&str]) -> Self {
-        let jobs: Vec<_> = (1..=seeds).map(|seed| job(scenario, settings, seed)).collect();
-        Self(run_all(&jobs))
+        Self(runs(scenario, seeds, &[settings]))
     }
 
     fn each(&self) -> impl Iterator<Item = Audio> {
