@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ScenarioError;
-use super::setting::settings;
+use super::setting::{Values, settings};
 use crate::units::{BitRate, Percent};
 
 mod grammar;
@@ -25,6 +25,8 @@ pub struct Faults {
 /// One fault at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
+    /// The name of the fault's kind, as events have it.
+    pub kind: &'static str,
     /// The fault.
     pub fault: Fault,
     /// The time at which it begins, since the start of the run.
@@ -150,7 +152,7 @@ impl Faults {
                     | Fault::Migration
             )
         };
-        self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
+        self.first(|fault| !of_the_path(fault))
     }
 
     /// The name of the first fault of the middle segment, if there is one.
@@ -161,7 +163,7 @@ impl Faults {
             }
             _ => false,
         };
-        self.events.iter().find(|event| of_the_middle(event.fault)).map(|event| event.fault.name())
+        self.first(of_the_middle)
     }
 
     /// Whether the client migrates.
@@ -172,14 +174,19 @@ impl Faults {
     /// The name of the first fault that only virtual time supports. The backend `user` has outages,
     /// too. `tc` refuses them itself.
     pub fn only_in_virtual_time(&self) -> Option<&'static str> {
-        let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
-        other.map(|event| event.fault.name())
+        self.first(|fault| !matches!(fault, Fault::Outage(_)))
+    }
+
+    /// The kind of the first fault of which this holds.
+    fn first(&self, is: impl Fn(Fault) -> bool) -> Option<&'static str> {
+        self.events.iter().find(|event| is(event.fault)).map(|event| event.kind)
     }
 }
 
-settings! { Faults, value;
-    "events", grammar::TAKES, "what goes wrong, and when" => events = grammar::events(value).ok();
-}
+settings! { SETTINGS: Faults; "events", EVENTS_VALUES, "what goes wrong, and when" => events; }
+
+const EVENTS_VALUES: Values<Vec<Event>> =
+    Values { takes: grammar::TAKES, read: |value| grammar::events(value).ok() };
 
 /// Events from an array, each with its place in the file, as one text.
 pub(super) fn list<'a>(
