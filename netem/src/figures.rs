@@ -4,8 +4,7 @@
 //!   shows, which determines the runs; [`sender`] and [`palette`]: the senders and their colours;
 //! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]:
 //!   backends side by side;
-//! - [`plan`]: the list of all runs and its shards; [`pool`]: runs them on all cores; [`store`]:
-//!   shard files;
+//! - [`plan`]: the list of all runs and its shards; [`store`]: shard files;
 //! - [`draw`], [`data`], [`page`]: plots, tables, the page. [`write()`] writes all of it to a
 //!   directory.
 
@@ -20,7 +19,6 @@ pub mod model;
 pub mod page;
 pub mod palette;
 pub mod plan;
-pub mod pool;
 pub mod quantity;
 pub mod reference;
 pub mod sender;

@@ -14,9 +14,9 @@ use sidekick_netem::figures::experiments::{Scope, all};
 use sidekick_netem::figures::job::{Job, Outcome};
 use sidekick_netem::figures::page::About;
 use sidekick_netem::figures::plan::{Plan, Shard};
-use sidekick_netem::figures::pool::run_all;
 use sidekick_netem::figures::quantity::Results;
 use sidekick_netem::figures::store;
+use sidekick_netem::pool::run_all;
 use sidekick_netem::progress::Tally;
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::sim;
@@ -79,7 +79,7 @@ fn plan(figures: &Figures) -> Result<Plan> {
 pub(crate) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
     let threads = threads.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
-    let outcomes = run_all(jobs, threads, &simulate_once, |job, outcome| {
+    let outcomes = run_all(jobs, threads, simulate_once, |job, outcome| {
         let sentence =
             outcome.as_ref().err().map(|error| format!("failed: {}\n    {error}", job.command()));
         tally.count(sentence.as_deref());

@@ -24,6 +24,7 @@ pub mod link;
 pub mod namespace;
 pub mod path;
 mod pcap;
+pub mod pool;
 pub mod programs;
 pub mod progress;
 pub mod record;

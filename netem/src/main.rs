@@ -307,21 +307,14 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
     let mut records = Vec::new();
     for seed in seeds(run) {
         let label = format!("{}, seed {seed}", scenario.name);
-        let (record, progress) = if scenario.flow.kind == FlowKind::Audio {
-            let mut progress = Progress::begin(label, scenario.flow.total_bytes());
-            (bench.call(&scenario, seed, None, &mut progress)?.record, progress)
+        let record = if scenario.flow.kind == FlowKind::Audio {
+            let progress = Progress::begin(label, scenario.flow.total_bytes());
+            bench.call(&scenario, seed, None, progress)?.record
         } else {
             let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
-            let mut progress = Progress::begin(label, file.bytes);
-            let receives = scenario.flow.kind.is_download();
-            let record = if receives {
-                bench.download(&scenario, seed, &file, &mut progress)?
-            } else {
-                bench.upload(&scenario, seed, &file, &mut progress)?
-            };
-            (record, progress)
+            let progress = Progress::begin(label, file.bytes);
+            bench.transfer(&scenario, seed, &file, progress)?
         };
-        progress.end(&report::outcome(&record));
         for remark in report::remarks(&record) {
             eprintln!("seed {seed}: {remark}");
         }

@@ -68,20 +68,13 @@ fn colour(row: &Row) -> Colour {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::first;
     use super::*;
-    use crate::demo::{COLUMNS, Check};
+    use crate::demo::FIRST;
+    use crate::demo::tests::{file, first};
 
     #[test]
     fn each_sender_has_a_bar_by_its_goodput() {
-        let check = Check { claim: String::new(), wanted: 1.0, measured: 1.0, passed: true };
-        let comparison = Comparison {
-            near_loss_percent: 1.0,
-            rows: first(9.0, 4.5),
-            columns: &COLUMNS,
-            says: String::new(),
-            check,
-        };
+        let comparison = Comparison::of(&FIRST, first(9.0, 4.5), &file());
         let svg = draw(&[comparison]).unwrap();
         for word in ["Upload", "1 % near loss", "Sidekick, PACUBIC", "9.00 Mbit/s"] {
             assert!(svg.contains(word), "{word}: {svg}");

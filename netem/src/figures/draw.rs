@@ -51,24 +51,24 @@ impl From<Colour> for RGBColor {
     }
 }
 
-/// A plot as an SVG element of a page.
+/// A plot as an SVG element of a page, which has the legend.
 pub(super) fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
-    plot_on(&TRANSPARENT, plot, results)
+    draw_plot(plot, results, false)
 }
 
-/// A plot as an SVG file, on white.
+/// A plot as an SVG file: on white, with a legend.
 pub(crate) fn standalone(plot: &Plot, results: &Results) -> Result<String, DrawError> {
-    plot_on(&WHITE.mix(1.0), plot, results)
+    draw_plot(plot, results, true)
 }
 
-fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String, DrawError> {
+fn draw_plot(plot: &Plot, results: &Results, alone: bool) -> Result<String, DrawError> {
     let drawn = plot.drawn(results);
     let points = || drawn.iter().flat_map(|(_, points)| points);
     let x = Ruler::new(&plot.x, points().map(|(x, _)| *x));
     let y = Ruler::new(&plot.y, points().flat_map(|(_, summary)| [summary.least, summary.most]));
     svg(&plot.id, PLOT, |area| {
-        if ground.3 > 0.0 {
-            area.fill(ground)?;
+        if alone {
+            area.fill(&WHITE)?;
         }
         let mut chart = axes(area, (x, plot.x.name), (y, plot.y.name))?;
         // The curves that others published lie behind ours.
@@ -77,6 +77,11 @@ fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String,
         }
         for (curve, points) in drawn.iter().filter(|(curve, _)| !curve.is_published()) {
             measured(&mut chart, curve, points)?;
+        }
+        if alone {
+            let place = SeriesLabelPosition::UpperLeft;
+            let style = ("sans-serif", WORDS).into_text_style(area);
+            chart.configure_series_labels().position(place).label_font(style).draw()?;
         }
         Ok(())
     })
@@ -155,9 +160,10 @@ fn measured(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)])
         }))?;
     }
     let radius = if many { 2 } else { 7 };
-    chart.draw_series(
-        medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())),
-    )?;
+    chart
+        .draw_series(medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())))?
+        .label(&curve.name)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], colour.stroke_width(4)));
     Ok(())
 }
 
