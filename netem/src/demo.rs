@@ -5,10 +5,10 @@
 use std::path::Path;
 use std::{fmt, io};
 
-pub mod agent;
-pub mod call;
+pub(crate) mod agent;
+pub(crate) mod call;
 mod downloads;
-pub mod summary;
+pub(crate) mod summary;
 
 use serde::Serialize;
 
@@ -26,14 +26,15 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::source::SourceFile;
 
 /// The programs that the demonstration needs.
-pub const PROGRAMS: [&str; 4] = ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
+pub(crate) const PROGRAMS: [&str; 4] =
+    ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
 
 /// Size of the file when none is given.
-pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
+pub(crate) const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 /// In a shorter file, the congestion controllers hardly differ.
-pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
+pub(crate) const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of the file that the demonstration of a satellite downloads.
-pub const SATELLITE_BYTES: u64 = 1024 * 1024;
+pub(crate) const SATELLITE_BYTES: u64 = 1024 * 1024;
 /// The second table uploads this much of the file, and the third downloads this much. Without help,
 /// they have 1 to 2 Mbit/s, and more of the file would only take longer.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
@@ -57,7 +58,7 @@ fn side_by_side<J: Sync, T: Send>(
 
 /// One line of a table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The name of the sender.
     pub sender: &'static str,
     /// The number of its runs.
@@ -71,7 +72,7 @@ pub struct Row {
 
 /// A claim, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// The claim, in words.
     pub claim: String,
     /// The least ratio that passes the check.
@@ -99,7 +100,7 @@ impl fmt::Display for Check {
 
 /// One table of the demonstration.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Loss on the near segment, each way.
     pub near_loss_percent: f64,
     /// The senders.
@@ -114,7 +115,7 @@ pub struct Comparison {
 
 /// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// The file. `None` if the demonstration made it: it is deleted at the end.
     pub file: Option<String>,
     /// Its size.
@@ -129,7 +130,7 @@ pub struct Demo {
 
 /// Why a demonstration failed.
 #[derive(Debug, thiserror::Error)]
-pub enum DemoError {
+pub(crate) enum DemoError {
     /// The scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -190,11 +191,7 @@ const SECOND: Plan = Plan {
 };
 
 /// Runs all tables. Passes each table to `show` as soon as it is complete.
-///
-/// # Errors
-///
-/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
-pub fn run(
+pub(crate) fn run(
     bench: &Bench<'_>,
     file: &SourceFile,
     seed: u64,
@@ -207,11 +204,7 @@ pub fn run(
 }
 
 /// Downloads a file over a satellite. Passes the table to `show`.
-///
-/// # Errors
-///
-/// As [`run`].
-pub fn over_satellite(
+pub(crate) fn over_satellite(
     bench: &Bench<'_>,
     file: &SourceFile,
     seed: u64,
@@ -405,7 +398,7 @@ const COPIES: Column<Row> = ("copies", |row| downloads::repeats(row).repeats_rec
 const HASH: Column<Row> = ("SHA-256", |row| short_hash(&row.record.sha256));
 
 /// The table of a comparison, with the sentences below it.
-pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
+pub(crate) fn print(comparison: &Comparison, file: &SourceFile) -> String {
     let what = if comparison.is_download() { " downloaded" } else { "" };
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
     let median =
@@ -430,8 +423,7 @@ fn remarks_of(name: &str, record: &RunRecord) -> String {
 }
 
 /// The other demonstrations, each with the command that builds and runs it.
-#[must_use]
-pub fn others() -> String {
+pub(crate) fn others() -> String {
     let of = |what: &str, command: &str| format!("  {what}\n      make {command}\n");
     [
         "\nThe other demonstrations:\n".to_owned(),
@@ -446,7 +438,7 @@ pub fn others() -> String {
 }
 
 /// Why a file does not suit the demonstration, in a sentence. `None` if it does.
-pub fn objection(path: &Path) -> Option<String> {
+pub(crate) fn objection(path: &Path) -> Option<String> {
     let path_text = path.display();
     match std::fs::metadata(path) {
         Err(error) => Some(format!("cannot read {path_text}: {error}")),

@@ -10,20 +10,20 @@
 
 use std::path::{Path, PathBuf};
 
-pub mod agreement;
-pub mod data;
-pub mod draw;
+pub(crate) mod agreement;
+pub(crate) mod data;
+pub(crate) mod draw;
 pub mod experiments;
 pub mod job;
 pub mod model;
 pub mod page;
-pub mod palette;
+pub(crate) mod palette;
 pub mod plan;
 pub mod quantity;
 pub mod reference;
-pub mod sender;
-pub mod sheet;
-pub mod store;
+pub(crate) mod sender;
+pub(crate) mod sheet;
+pub(crate) mod store;
 
 use plan::Plan;
 use quantity::Results;

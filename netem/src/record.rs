@@ -192,6 +192,7 @@ pub struct QuackStyles {
 
 /// How often the faults of a scenario's events occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FaultCounts {
     /// quACKs that were lost as they left the proxy.
     pub quacks_lost: u64,
@@ -219,22 +220,16 @@ pub struct FaultCounts {
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
     /// Copies whose bytes the proxy changed.
-    #[serde(default)]
     pub copies_falsified: u64,
     /// Datagrams to clients whose sessions keep copies, of which the proxy kept no copy.
-    #[serde(default)]
     pub copies_withheld: u64,
     /// Copies of datagrams that did not pass at that time.
-    #[serde(default)]
     pub copies_invented: u64,
     /// Copies that were lost as they left the proxy.
-    #[serde(default)]
     pub repeats_lost: u64,
     /// Messages to the proxy that were lost as they reached it.
-    #[serde(default)]
     pub messages_lost: u64,
     /// Migrations of the client to another port.
-    #[serde(default)]
     pub migrations: u64,
 }
 
@@ -413,8 +408,7 @@ mod tests {
     #[test]
     fn the_record_names_the_controller_that_sent_the_data() {
         let cc = |name: &str, backend: &str| {
-            let mut scenario = Scenario::load(name).unwrap();
-            scenario.apply(&["flow.cc=cubic-rfc9438"]).unwrap();
+            let scenario = Scenario::with(name, &["flow.cc=cubic-rfc9438"]).unwrap();
             RunRecord::of(&scenario, backend, 1, PathCounters::default()).cc
         };
         for backend in ["sim", "user", "tc"] {

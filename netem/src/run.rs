@@ -23,12 +23,12 @@ mod audio;
 mod exec;
 mod transfer;
 
-pub use audio::{AUDIO_PROGRAMS, Call, PLAYOUT_LIMIT_MS, Sound};
-pub use exec::{ExecRecord, Signals, Task};
-pub use transfer::{DOWNLOAD_PROGRAMS, UNMODIFIED_PROGRAMS, UPLOAD_PROGRAMS};
+pub(crate) use audio::{AUDIO_PROGRAMS, Call, PLAYOUT_LIMIT_MS, Sound};
+pub(crate) use exec::{ExecRecord, Signals, Task};
+pub(crate) use transfer::{DOWNLOAD_PROGRAMS, UNMODIFIED_PROGRAMS, UPLOAD_PROGRAMS};
 
 /// The program that helps the flows of other programs, from the sender's host.
-pub const AGENT: &str = "sidekick-agent";
+pub(crate) const AGENT: &str = "sidekick-agent";
 /// The program between the segments.
 const PROXY: &str = "sidekick-proxy";
 
@@ -39,7 +39,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     /// The path could not be built, or failed.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -70,7 +70,7 @@ pub enum RunError {
 
 /// What many runs have in common.
 #[derive(Clone, Debug)]
-pub struct Bench<'a> {
+pub(crate) struct Bench<'a> {
     /// What emulates the links.
     pub backend: Backend,
     /// The programs' directory.

@@ -25,7 +25,7 @@ const FEWER: f64 = 4.0;
 
 /// One upload.
 #[derive(Clone, Debug, Serialize)]
-pub struct Upload {
+pub(crate) struct Upload {
     /// Whether an agent ran.
     pub with_agent: bool,
     /// The record, as for every run.
@@ -35,7 +35,7 @@ pub struct Upload {
 
 /// One call.
 #[derive(Clone, Debug, Serialize)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     /// Whether an agent ran.
     pub with_agent: bool,
     /// Requests for single packets (NACKs) that the receiver sent.
@@ -47,7 +47,7 @@ pub struct Conversation {
 
 /// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
-pub struct AgentDemo {
+pub(crate) struct AgentDemo {
     /// The size of the file.
     pub bytes: u64,
     /// Its SHA-256.
@@ -67,11 +67,7 @@ pub struct AgentDemo {
 }
 
 /// Uploads `file` twice, and makes two calls.
-///
-/// # Errors
-///
-/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
-pub fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
+pub(crate) fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
     let bars = Bars::default();
     let uploads = both(|with_agent| upload(bench, file, seed, with_agent, &bars))?;
     // A call's delays are measured while no upload loads this machine.
@@ -213,7 +209,7 @@ fn beside<T>(figures: &[Column<T>], [plain, helped]: &[T; 2]) -> Vec<Vec<String>
 }
 
 /// The table, and the sentences below it.
-pub fn print(demo: &AgentDemo) -> String {
+pub(crate) fn print(demo: &AgentDemo) -> String {
     let AgentDemo { bytes, near_loss_percent, uploads, calls, says, checks, .. } = demo;
     let rows = [beside(&UPLOADS, uploads), beside(&CALLS, calls)].concat();
     let table = table(&["", "without an agent", "with the agent"], rows, 1);

@@ -40,7 +40,7 @@ const CALLERS: [(&str, &str, Colour, &[&str]); 2] = [
 
 /// One of the calls.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The name of the call.
     pub caller: &'static str,
     /// The WAV file of what the listener heard.
@@ -58,7 +58,7 @@ pub struct Row {
 
 /// Both calls.
 #[derive(Clone, Debug, Serialize)]
-pub struct CallDemo {
+pub(crate) struct CallDemo {
     /// The calls: end to end, and with Sidekick.
     pub calls: Vec<Row>,
     /// The plot of their waits.
@@ -69,11 +69,7 @@ pub struct CallDemo {
 
 /// Makes both calls, each of `seconds`, with the sound of `wav` or a tone. Writes to `directory`
 /// what the receivers heard.
-///
-/// # Errors
-///
-/// [`DemoError`]. A failed check is no error: the result shows it.
-pub fn run(
+pub(crate) fn run(
     bench: &Bench<'_>,
     directory: &Path,
     wav: Option<&Path>,
@@ -164,7 +160,7 @@ const COLUMNS: [Column<Row>; 12] = [
 ];
 
 /// The table, and the paths of the files.
-pub fn print(demo: &CallDemo) -> String {
+pub(crate) fn print(demo: &CallDemo) -> String {
     let mut text = format!(
         "\nHow long packets waited for those before them. The player waits at most \
          {PLAYOUT_LIMIT_MS} ms, and then plays a substitute.\n{}\n{}\n",

@@ -20,11 +20,7 @@ const LONGEST: f64 = 420.0;
 const WORDS: u32 = 22;
 
 /// All tables as an SVG. The bars of senders with help are blue.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn draw(comparisons: &[Comparison]) -> Result<String, DrawError> {
+pub(crate) fn draw(comparisons: &[Comparison]) -> Result<String, DrawError> {
     let bars: i32 = comparisons.iter().flat_map(|it| &it.rows).map(|_| BAR_STEP).sum();
     let tables: i32 = comparisons.iter().map(|_| TABLE_STEP).sum();
     let height = u32::try_from(2 * MARGIN + bars + tables).unwrap_or(WIDTH);

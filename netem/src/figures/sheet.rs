@@ -8,7 +8,7 @@ const NOTHING: &str = "–";
 
 /// The rows of a part of the page.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sheet {
+pub(crate) struct Sheet {
     /// The columns' names.
     pub columns: Vec<String>,
     /// The rows.

@@ -16,11 +16,11 @@ use crate::topology::RECEIVER;
 use crate::words;
 
 /// The programs that a call needs.
-pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
+pub(crate) const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
 
 /// With sound, the player waits at most this long for a missing packet. The path's round trip is
 /// 52 ms.
-pub const PLAYOUT_LIMIT_MS: u16 = 40;
+pub(crate) const PLAYOUT_LIMIT_MS: u16 = 40;
 
 const PORT: u16 = 5004;
 /// The longest time that the receiver may take to end after the sender. It stays for half a second.
@@ -29,7 +29,7 @@ const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A call with sound.
 #[derive(Clone, Debug)]
-pub struct Sound {
+pub(crate) struct Sound {
     /// The WAV file to send; a tone if `None`.
     pub wav: Option<PathBuf>,
     /// The path of the WAV file with what the listener hears.
@@ -48,7 +48,7 @@ impl Sound {
 
 /// The result of a call.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// The record, as for every run.
     pub record: RunRecord,
     /// The listener's report.
@@ -57,11 +57,7 @@ pub struct Call {
 
 impl Bench<'_> {
     /// Makes the call of `scenario` once over its path. Without `sound` it carries random bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if a step or the call itself failed.
-    pub fn call(
+    pub(crate) fn call(
         &self,
         scenario: &Scenario,
         seed: u64,

@@ -30,7 +30,7 @@ const BY_SIGNAL: i32 = 128;
 
 /// A command to run on the path, and the programs beside it.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub(crate) struct Task {
     /// The command on the sender's host, and its arguments. It has this process's standard streams.
     pub command: Vec<OsString>,
     /// A command line for `sh -c`, on the receiver's host.
@@ -45,7 +45,7 @@ pub struct Task {
 
 /// The record of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExecRecord {
+pub(crate) struct ExecRecord {
     /// The scenario's name.
     pub scenario: String,
     /// The seed of losses.
@@ -80,12 +80,12 @@ enum Event {
 
 /// Passes signals from the outer process of the lab to the command.
 #[derive(Clone, Debug, Default)]
-pub struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
+pub(crate) struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
 
 impl Signals {
     /// Passes a signal on to the command, or ends this process if there is no command yet. `None`
     /// stands for a signal that the terminal has also sent to the command.
-    pub fn hear(&self, signal: Option<Signal>) {
+    pub(crate) fn hear(&self, signal: Option<Signal>) {
         match (&*self.lock(), signal) {
             (None, _) => std::process::exit(i32::from(INTERRUPTED)),
             (Some(events), Some(signal)) => drop(events.send(Event::Told(signal))),
@@ -146,11 +146,7 @@ fn pid(child: &Child) -> Pid {
 impl Bench<'_> {
     /// Runs a command on the sender's host of the path of `scenario`, with the proxy if the
     /// scenario has one. The command replaces the scenario's flow.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if the command could not run. The record has its exit status.
-    pub fn exec(
+    pub(crate) fn exec(
         &self,
         scenario: &Scenario,
         seed: u64,
@@ -376,7 +372,7 @@ fn show_lines(from: PipeReader) {
 
 impl ExecRecord {
     /// A table of the links, and sentences about the run.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let Self { scenario, seed, exit_code, time_s, .. } = self;
         let program = self.command.first().map_or("", String::as_str);
         let mut text = format!(

@@ -18,11 +18,11 @@ use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
 
 /// The programs that an upload needs.
-pub const UPLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-upload", PROXY];
+pub(crate) const UPLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-upload", PROXY];
 /// The programs that a download needs.
-pub const DOWNLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-download", PROXY];
+pub(crate) const DOWNLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-download", PROXY];
 /// The programs that an upload and a call need, without an agent and with one.
-pub const UNMODIFIED_PROGRAMS: [&str; 6] =
+pub(crate) const UNMODIFIED_PROGRAMS: [&str; 6] =
     [SERVER, QUINN, "audio-receive", "audio-send", PROXY, AGENT];
 
 const SERVER: &str = "h3-upload-server";
@@ -63,11 +63,7 @@ struct QuinnReport {
 impl Bench<'_> {
     /// Uploads or downloads `file` once over the path of `scenario`, and checks that the same file
     /// arrived. The server is unmodified, and has its own congestion controller.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if a step or the transfer itself failed.
-    pub fn transfer(
+    pub(crate) fn transfer(
         &self,
         scenario: &Scenario,
         seed: u64,
@@ -113,11 +109,7 @@ impl Bench<'_> {
 
     /// Uploads `file` once over the path of `scenario` by a client on quinn, and checks that the
     /// same file arrived. The client uses no proxy, in any scenario.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if a step or the upload itself failed.
-    pub fn quinn_upload(
+    pub(crate) fn quinn_upload(
         &self,
         scenario: &Scenario,
         seed: u64,

@@ -288,8 +288,7 @@ mod tests {
     #[test]
     fn real_programs_refuse_settings_that_they_do_not_support() {
         let with = |setting: &str| {
-            let mut scenario = Scenario::load("upload-paper").unwrap();
-            scenario.apply(&[setting]).unwrap();
+            let scenario = Scenario::with("upload-paper", &[setting]).unwrap();
             scenario.only_in_virtual_time()
         };
         for (setting, named) in [
@@ -324,8 +323,7 @@ mod tests {
             ("flow.requests=2", "flow.requests"),
             ("flow.replayable=off", "flow.replayable"),
         ] {
-            let mut scenario = Scenario::load("download-paper").unwrap();
-            scenario.apply(&[setting]).unwrap();
+            let scenario = Scenario::with("download-paper", &[setting]).unwrap();
             assert_eq!(scenario.only_in_virtual_time().as_deref(), Some(named));
         }
     }
@@ -349,24 +347,24 @@ mod tests {
             ["flow.tunnel=unordered", "flow.split=near"],
             ["flow.tunnel=unordered", "faults.events=quack-loss 50 at 0"],
         ] {
-            let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
+            let error = Scenario::with("upload-paper", &settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
         }
         for setting in ["flow.split=both", "sidekick.at=second", "faults.events=middle-outage at 5"]
         {
-            let error = Scenario::load("upload-paper").unwrap().apply(&[setting]).unwrap_err();
+            let error = Scenario::with("upload-paper", &[setting]).unwrap_err();
             assert!(error.to_string().contains("without a middle segment"), "{setting}: {error}");
-            Scenario::load("upload-paper").unwrap().apply(&["middle.delay_ms=5", setting]).unwrap();
+            Scenario::with("upload-paper", &["middle.delay_ms=5", setting]).unwrap();
         }
         let both = ["middle.delay_ms=5", "sidekick.at=both", "sidekick.mode=auto"];
-        let error = Scenario::load("upload-paper").unwrap().apply(&both).unwrap_err().to_string();
+        let error = Scenario::with("upload-paper", &both).unwrap_err().to_string();
         assert!(error.contains("set sidekick.proxy to found"), "{error}");
         let controller = ["flow.split=near", "flow.split_cc=reno"];
-        let error = Scenario::load("upload-paper").unwrap().apply(&controller).unwrap_err();
+        let error = Scenario::with("upload-paper", &controller).unwrap_err();
         assert!(error.to_string().contains("set flow.split to both"), "{error}");
         for rival in ["flow.split=near", "flow.tunnel=ordered"] {
             let fine = [rival, "faults.events=near-outage at 500 for 5"];
-            Scenario::load("upload-paper").unwrap().apply(&fine).unwrap();
+            Scenario::with("upload-paper", &fine).unwrap();
         }
     }
 
@@ -381,8 +379,7 @@ mod tests {
             let error = listener.apply(&settings).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
-        let mut listener = Scenario::load("audio-far-proxy").unwrap();
-        listener.apply(&["sidekick.mode=receive"]).unwrap();
+        let mut listener = Scenario::with("audio-far-proxy", &["sidekick.mode=receive"]).unwrap();
         listener.apply(&["flow.kind=audio", "sidekick.mode=reinject"]).unwrap();
     }
 
@@ -411,8 +408,8 @@ mod tests {
     #[test]
     fn only_a_call_is_steady() {
         let settings = ["sidekick.mode=reinject", "sidekick.steady=on"];
-        Scenario::load("audio-paper").unwrap().apply(&settings).unwrap();
-        let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
+        Scenario::with("audio-paper", &settings).unwrap();
+        let error = Scenario::with("upload-paper", &settings).unwrap_err();
         assert!(error.to_string().contains("only a call"), "{error}");
     }
 
@@ -420,8 +417,7 @@ mod tests {
     fn a_call_refuses_settings_of_a_transfer() {
         let migrates = "faults.events=migration at 5";
         for setting in ["flow.split=near", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
-            let error =
-                Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
+            let error = Scenario::with("audio-paper", &[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");
             let mut listener = Scenario::load("audio-far-proxy").unwrap();
             let error = listener.apply(&[setting]).unwrap_err().to_string();

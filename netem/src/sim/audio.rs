@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use audio::listener::{self, Handled, Protected};
 use audio::source::RandomBytes;
 use audio::talker::sender_config;
-use audio::{
-    Listener, ListenerConfig, ListenerReport, Reinject, Talker, TalkerConfig, TalkerReport,
-};
+use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use super::chain::Side;
@@ -33,23 +31,17 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let Run { scenario, seed, .. } = *run;
     let start = run.world.start();
     let mut path = Path::new(run, Vec::new())?;
-    let (end, talker, report, to_proxy) = if scenario.flow.kind == FlowKind::Listen {
+    let (end, talking, hearing) = if scenario.flow.kind == FlowKind::Listen {
         let hearing = Hearing::new(scenario, seed, SENDER)?;
         let talking = talker(scenario, seed, RECEIVER, SENDER, start)?;
-        let mut sender = Host::new(Side::Right, start, vec![hearing], None, None);
-        let mut receiver = Host::new(Side::Left, start, vec![talking], None, None);
-        let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        let (listening, talking) = (sender.endpoints.first(), receiver.endpoints.first());
-        reports(end, start, talking, listening)?
+        let (end, hearing, talking) = carry(&mut path, run, hearing, talking)?;
+        (end, talking, hearing)
     } else {
         let hearing = Hearing::new(scenario, seed, RECEIVER)?;
         let talking = talker(scenario, seed, SENDER, RECEIVER, start)?;
-        let mut sender = Host::new(Side::Right, start, vec![talking], None, None);
-        let mut receiver = Host::new(Side::Left, start, vec![hearing], None, None);
-        let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        let (talking, listening) = (sender.endpoints.first(), receiver.endpoints.first());
-        reports(end, start, talking, listening)?
+        carry(&mut path, run, talking, hearing)?
     };
+    let (talker, report) = (talking.talker.report(start + end), hearing.listener.report());
     if !report.complete {
         let what = "the end of the call did not reach the listener".to_owned();
         return Err(SimError::Failed { what, at: end, seed });
@@ -59,25 +51,25 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut record =
         RunRecord::of_call(scenario, "sim", seed, talker, &report, counters, quack_styles);
     if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
-        audio.help_bytes = path.spoken_bytes() + to_proxy;
+        audio.help_bytes = path.spoken_bytes() + hearing.to_proxy;
     }
     Ok(RunRecord { faults, ..record })
 }
 
-/// The time, the reports of both ends, and the bytes that the listener sent to the proxy.
-type Ends = (Duration, TalkerReport, ListenerReport, u64);
-
-fn reports(
-    end: Duration,
-    start: Instant,
-    talking: Option<&Talking>,
-    hearing: Option<&Hearing>,
-) -> Result<Ends, SimError> {
-    let ends = talking.zip(hearing).map(|(talking, hearing)| {
-        let talker = talking.talker.report(start + end);
-        (end, talker, hearing.listener.report(), hearing.to_proxy)
-    });
-    ends.ok_or_else(|| SimError::SetUp("there is no call".to_owned()))
+/// Runs the call between the ends at the sender and at the receiver. Returns the time of its end.
+fn carry<S: Endpoint, R: Endpoint>(
+    path: &mut Path,
+    run: &mut Run<'_>,
+    sender: S,
+    receiver: R,
+) -> Result<(Duration, S, R), SimError> {
+    let start = run.world.start();
+    let mut sender = Host::new(Side::Right, start, vec![sender], None, None);
+    let mut receiver = Host::new(Side::Left, start, vec![receiver], None, None);
+    let end = path.drive(run, &mut sender, &mut receiver, None)?;
+    let ends = sender.endpoints.pop().zip(receiver.endpoints.pop());
+    let (sender, receiver) = ends.ok_or_else(|| SimError::SetUp("there is no call".to_owned()))?;
+    Ok((end, sender, receiver))
 }
 
 fn talker(

@@ -44,6 +44,21 @@ pub(super) trait App {
     }
 }
 
+/// Begins HTTP/3 as soon as the connection can carry it.
+pub(super) fn begin_http(
+    http: &mut Option<h3::Connection>,
+    conn: &mut Connection,
+) -> h3::Result<()> {
+    if http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
+        match h3::Connection::with_transport(conn, &h3::Config::new()?) {
+            Ok(begun) => *http = Some(begun),
+            Err(h3::Error::TransportError(quiche::Error::Done)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Passes the received bytes of a stream's body to `take`. Returns whether there were any.
 pub(super) fn read_body(
     http: &mut h3::Connection,

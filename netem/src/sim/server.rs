@@ -9,7 +9,7 @@ use quic_sidekick::quiche::h3::{self, Header, NameValue};
 use sha2::{Digest, Sha256};
 
 use super::messages::Arrivals;
-use super::quic::{App, Work, read_body};
+use super::quic::{App, Work, begin_http, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
@@ -166,12 +166,8 @@ fn give(
 
 impl App for Server {
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
-        if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
-            let http =
-                h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
-            self.http =
-                Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
-        }
+        begin_http(&mut self.http, conn)
+            .map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?;
         let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
         let mut work = || -> Result<Work, String> {
             let received = self.poll(&mut http, conn, now)?;

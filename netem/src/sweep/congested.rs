@@ -7,10 +7,10 @@
 
 use serde::Serialize;
 
-use super::Sweep;
-use crate::figures::draw::{self, DrawError};
+use super::{Sweep, distribution, plot_of, run_more};
+use crate::figures::draw::DrawError;
 use crate::figures::job::{Case, Job, Outcome};
-use crate::figures::model::{Axis, Curve, Plot};
+use crate::figures::model::Axis;
 use crate::figures::palette::{BLUE, Colour, ORANGE, VERMILION};
 use crate::figures::quantity::Results;
 use crate::record::RunRecord;
@@ -25,7 +25,7 @@ const MORE_DROPS: f64 = 20.0;
 
 /// A figure of a path: a ratio with a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Its name.
     pub name: &'static str,
     /// The limit of the ratio.
@@ -38,7 +38,7 @@ pub struct Figure {
 }
 
 /// The figures of each path.
-pub const FIGURES: [Figure; 3] = [
+pub(crate) const FIGURES: [Figure; 3] = [
     Figure {
         name: "goodput",
         limit: 0.97,
@@ -88,7 +88,7 @@ impl Figure {
 
 /// A quantity with and without help.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// With help.
     pub helped: f64,
     /// Without help.
@@ -107,7 +107,7 @@ impl Pair {
 
 /// The figures of one path.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// The path's number, from 1.
     pub path: u64,
     /// The path and its flows, in words.
@@ -169,8 +169,7 @@ impl Compared {
     }
 
     /// Whether it is beyond a limit.
-    #[must_use]
-    pub fn is_beyond(&self) -> bool {
+    pub(crate) fn is_beyond(&self) -> bool {
         self.excess() > 1.0
     }
 }
@@ -191,7 +190,7 @@ fn competitor(record: &RunRecord) -> f64 {
 
 /// A figure over all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Its name.
     pub figure: &'static str,
     /// The limit.
@@ -206,7 +205,7 @@ pub struct Spread {
 
 /// The figures of all paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Overall {
+pub(crate) struct Overall {
     /// The number of paths.
     pub paths: usize,
     /// The number of runs that failed.
@@ -219,13 +218,11 @@ pub struct Overall {
 
 /// Runs all jobs by `simulate`, with and without help. Returns the paths, the one furthest beyond a
 /// limit first.
-pub fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Compared> {
+pub(crate) fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Compared> {
     let Sweep { topologies, seeds, seed } = sweep;
     let paths: Vec<_> = (1..=topologies).map(|number| Path::draw(seed, number)).collect();
-    let jobs: Vec<Job> =
-        paths.iter().flat_map(|path| path.cases(seeds)).flat_map(|case| case.jobs()).collect();
-    let outcomes = simulate(&jobs.iter().collect::<Vec<_>>());
-    let results: Results = jobs.into_iter().zip(outcomes).collect();
+    let mut results = Results::new();
+    run_more(paths.iter().flat_map(|path| path.cases(seeds)), &mut results, simulate);
     let mut compared: Vec<_> =
         paths.iter().filter_map(|path| Compared::of(path, seeds, &results)).collect();
     compared.sort_by(|one, other| other.excess().total_cmp(&one.excess()));
@@ -233,8 +230,7 @@ pub fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Comp
 }
 
 /// The figures over all paths. `None` without paths.
-#[must_use]
-pub fn overall(paths: &[Compared]) -> Option<Overall> {
+pub(crate) fn overall(paths: &[Compared]) -> Option<Overall> {
     (!paths.is_empty()).then(|| Overall {
         paths: paths.len(),
         failed: paths.iter().map(|path| path.failed).sum(),
@@ -245,8 +241,7 @@ pub fn overall(paths: &[Compared]) -> Option<Overall> {
 
 /// The figures of every path, those over all paths, and the command lines that repeat the paths
 /// beyond a limit.
-#[must_use]
-pub fn summary(overall: &Overall, paths: &[Compared]) -> String {
+pub(crate) fn summary(overall: &Overall, paths: &[Compared]) -> String {
     let columns: [report::Column<Compared>; 5] = [
         ("number", |path| path.path.to_string()),
         ("path", |path| path.what.clone()),
@@ -282,26 +277,12 @@ fn ratio(pair: Option<Pair>) -> String {
 }
 
 /// A plot of each figure over the share of paths with no higher one, as an SVG.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn plot(paths: &[Compared]) -> Result<String, DrawError> {
+pub(crate) fn plot(paths: &[Compared]) -> Result<String, DrawError> {
     let curve = |figure: &Figure| {
-        let mut ratios: Vec<f64> = paths.iter().filter_map(figure.of).collect();
-        ratios.sort_by(f64::total_cmp);
-        let all = ratios.len() as f64;
-        let share = |(place, ratio)| ((place + 1) as f64 / all * 100.0, ratio);
-        Curve::computed(figure.name, figure.colour, ratios.into_iter().enumerate().map(share))
+        distribution(figure.name, figure.colour, paths.iter().filter_map(figure.of))
     };
-    let plot = Plot {
-        id: "sweep".to_owned(),
-        title: String::new(),
-        x: Axis::linear("share of the paths, percent", 1),
-        y: Axis::logarithmic("with help / without help", 2),
-        curves: FIGURES.iter().map(curve).collect(),
-    };
-    draw::standalone(&plot, &Results::new())
+    let y = Axis::logarithmic("with help / without help", 2);
+    plot_of("share of the paths, percent", y, FIGURES.iter().map(curve).collect())
 }
 
 #[cfg(test)]

@@ -101,8 +101,7 @@ impl Draws {
 
 /// The record of a run, or a sentence with the command that repeats it.
 pub(crate) fn run(name: &str, settings: &[String], seed: u64) -> Result<RunRecord, String> {
-    let mut scenario = Scenario::load(name).unwrap();
-    scenario.apply(settings).unwrap();
+    let scenario = Scenario::with(name, settings).unwrap();
     let record = sim::run(&scenario, seed, None, &mut |_, _| {});
     record.map_err(|error| format!("seed {seed}, {settings:?}: {error}"))
 }

@@ -22,8 +22,7 @@ pub(crate) fn job(scenario: &'static str, settings: &[&str], seed: u64) -> Job {
 }
 
 fn run(job: &Job) -> RunRecord {
-    let mut scenario = Scenario::load(job.scenario).unwrap();
-    scenario.apply(&job.settings).unwrap();
+    let scenario = Scenario::with(job.scenario, &job.settings).unwrap();
     sim::run(&scenario, job.seed, None, &mut |_: Duration, _| {})
         .unwrap_or_else(|error| panic!("{job:?}: {error}"))
 }
