@@ -29,7 +29,6 @@ use crate::source::SourceFile;
 pub(crate) const PROGRAMS: [&str; 4] =
     ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
 
-/// Size of the file when none is given.
 pub(crate) const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 /// In a shorter file, the congestion controllers hardly differ.
 pub(crate) const LEAST_BYTES: u64 = 4 * 1024 * 1024;
@@ -56,12 +55,9 @@ fn side_by_side<J: Sync, T: Send>(
     in_lanes(LANES, jobs, work, |_, _| ())
 }
 
-/// One line of a table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// The name of the sender.
     pub sender: &'static str,
-    /// The number of its runs.
     pub runs: usize,
     /// Goodput of its slowest and its fastest run, in Mbit/s.
     pub goodput_range_mbit_s: (f64, f64),
@@ -73,11 +69,9 @@ pub(crate) struct Row {
 /// A claim, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Check {
-    /// The claim, in words.
     pub claim: String,
     /// The least ratio that passes the check.
     pub wanted: f64,
-    /// The measured ratio.
     pub measured: f64,
     /// Whether the ratio is large enough, and the file of every sender arrived unchanged.
     pub passed: bool,
@@ -98,57 +92,43 @@ impl fmt::Display for Check {
     }
 }
 
-/// One table of the demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
     /// Loss on the near segment, each way.
     pub near_loss_percent: f64,
-    /// The senders.
     pub rows: Vec<Row>,
     #[serde(skip)]
     columns: &'static [Column<Row>],
     /// What the table shows, in sentences.
     pub says: String,
-    /// The check of the table's claim.
     pub check: Check,
 }
 
-/// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Demo {
     /// The file. `None` if the demonstration made it: it is deleted at the end.
     pub file: Option<String>,
-    /// Its size.
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: String,
-    /// The tables.
     pub comparisons: Vec<Comparison>,
-    /// Whether every check passed.
     pub passed: bool,
 }
 
-/// Why a demonstration failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    /// The scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A run failed.
     #[error("{who}")]
     Run {
         /// The sender or the call.
         who: &'static str,
-        /// The failure.
         source: RunError,
     },
     /// The file of a table that transfers only the head cannot be prepared.
     #[error("cannot copy the head of the file")]
     Head(#[source] io::Error),
-    /// Another file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The picture of waits cannot be drawn.
     #[error(transparent)]
     Draw(#[from] DrawError),
 }

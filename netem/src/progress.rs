@@ -67,7 +67,6 @@ impl Bars {
     }
 }
 
-/// The progress of one run.
 #[derive(Debug)]
 pub(crate) struct Progress {
     label: String,
@@ -161,7 +160,6 @@ fn of_the_file(received: u64, total: u64, passed: Duration) -> String {
     format!("{received} of {total} arrived after {seconds:.0} s of virtual time")
 }
 
-/// The progress of many runs.
 #[derive(Debug)]
 pub(crate) struct Tally {
     total: usize,
@@ -172,7 +170,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Shows the progress of `total` runs.
     pub(crate) fn begin(total: usize) -> Self {
         let display = Display::begin(total as u64, RUNS, &format!("{total} runs: started"), None);
         Self { total, done: 0, failed: 0, start: now(), display }

@@ -37,43 +37,26 @@ const TICK: Duration = Duration::from_millis(250);
 /// If no packet arrives for this long, the transfer has stalled.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// The path could not be built, or failed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A program could not start, or failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The transfer failed or stalled, the proxy ended, the file changed on the way, or a command
     /// could not start.
     #[error("{0}")]
     Failed(String),
-    /// The report of a program cannot be read.
     #[error("{program} printed no report that the lab can read: use the programs of this version")]
-    Report {
-        /// The program.
-        program: &'static str,
-        /// What is wrong with the report.
-        source: serde_json::Error,
-    },
-    /// A file of the run cannot be used.
+    Report { program: &'static str, source: serde_json::Error },
     #[error("cannot {what}")]
-    Io {
-        /// What failed.
-        what: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
 }
 
 /// What many runs have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench<'a> {
-    /// What emulates the links.
     pub backend: Backend,
-    /// The programs' directory.
     pub programs: &'a Programs,
     /// The directory for the files of a run.
     pub directory: &'a FilePath,
@@ -215,11 +198,8 @@ impl<'a> Testbed<'a> {
     }
 }
 
-/// The results of a finished run.
 struct Finished {
-    /// The counts of the links.
     links: PathCounters,
-    /// The agent's summary, if one ran.
     agent: Option<AgentRecord>,
 }
 

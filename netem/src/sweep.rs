@@ -22,7 +22,6 @@ mod topology;
 
 pub(crate) use topology::Topology;
 
-/// The senders that `auto` is compared with.
 pub(crate) const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
 /// A topology with a lower ratio runs [`MORE_SEEDS`], because few seeds may be unlucky.
 pub(crate) const SUSPICIOUS: f64 = 0.98;
@@ -33,14 +32,11 @@ const SHARES: [usize; 8] = [0, 1, 5, 25, 50, 75, 95, 100];
 /// The most topologies that the summary lists.
 const LISTED: usize = 10;
 
-/// The parameters of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
-    /// The number of topologies.
     pub topologies: u64,
     /// The number of seeds of each; they count from 1.
     pub seeds: u64,
-    /// The seed of the topologies.
     pub seed: u64,
 }
 
@@ -49,19 +45,14 @@ pub(crate) struct Sweep {
 pub(crate) struct Reach {
     /// The topology's number, from 1.
     pub topology: u64,
-    /// The number of seeds.
     pub seeds: u64,
-    /// `auto`.
     pub auto: f64,
     /// BBR2 without help.
     pub bbr2: f64,
-    /// Path-aware BBR2.
     pub path_aware_bbr2: f64,
-    /// Re-injection over BBR2.
     pub reinject_bbr2: f64,
     /// `auto` divided by the best of the others.
     pub ratio: f64,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The command lines that repeat it: `auto`, then [`OTHERS`].
     pub commands: Vec<String>,
@@ -72,15 +63,11 @@ pub(crate) struct Reach {
 pub(crate) struct Distribution {
     /// The number of topologies with a ratio.
     pub topologies: usize,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The number of topologies with [`MORE_SEEDS`].
     pub repeated: usize,
-    /// The median.
     pub median: f64,
-    /// The first percentile.
     pub first_percentile: f64,
-    /// The least.
     pub worst: f64,
 }
 

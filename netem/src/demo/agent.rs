@@ -23,34 +23,25 @@ const FASTER: f64 = 1.3;
 /// The least gain of the call: packets missed without an agent for each packet missed with one.
 const FEWER: f64 = 4.0;
 
-/// One upload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Upload {
-    /// Whether an agent ran.
     pub with_agent: bool,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// One call.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Conversation {
-    /// Whether an agent ran.
     pub with_agent: bool,
     /// Requests for single packets (NACKs) that the receiver sent.
     pub nacks: u64,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AgentDemo {
-    /// The size of the file.
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: String,
     /// Loss on the near segment, each way.
     pub near_loss_percent: f64,
@@ -62,7 +53,6 @@ pub(crate) struct AgentDemo {
     pub says: String,
     /// The check of the uploads, and that of the calls.
     pub checks: [Check; 2],
-    /// Whether both checks passed.
     pub passed: bool,
 }
 

@@ -38,10 +38,8 @@ const CALLERS: [(&str, &str, Colour, &[&str]); 2] = [
     ),
 ];
 
-/// One of the calls.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// The name of the call.
     pub caller: &'static str,
     /// The WAV file of what the listener heard.
     pub wav: PathBuf,
@@ -49,21 +47,16 @@ pub(crate) struct Row {
     pub hgrm: PathBuf,
     /// Frames for which the player played a substitute.
     pub concealed: Option<u64>,
-    /// The estimated quality of the sound.
     pub quality: Option<Quality>,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// Both calls.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CallDemo {
     /// The calls: end to end, and with Sidekick.
     pub calls: Vec<Row>,
-    /// The plot of their waits.
     pub plot: PathBuf,
-    /// Whether the check passed.
     pub passed: bool,
 }
 

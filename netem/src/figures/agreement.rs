@@ -99,7 +99,6 @@ impl Agreement {
     }
 }
 
-/// The verdict on comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// All results that can be trusted agree.
@@ -110,7 +109,6 @@ pub(crate) enum Verdict {
     NothingToTrust,
 }
 
-/// One comparison.
 struct Row {
     words: Vec<String>,
     agrees: bool,

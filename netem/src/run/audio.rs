@@ -27,7 +27,6 @@ const PORT: u16 = 5004;
 /// On a busy machine, it may get no processor for a while.
 const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A call with sound.
 #[derive(Clone, Debug)]
 pub(crate) struct Sound {
     /// The WAV file to send; a tone if `None`.
@@ -46,12 +45,9 @@ impl Sound {
     }
 }
 
-/// The result of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// The record, as for every run.
     pub record: RunRecord,
-    /// The listener's report.
     pub listener: ListenerReport,
 }
 

@@ -43,21 +43,16 @@ pub(crate) struct Task {
     pub agent: Option<PathBuf>,
 }
 
-/// The record of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExecRecord {
-    /// The scenario's name.
     pub scenario: String,
-    /// The seed of losses.
     pub seed: u64,
     /// Changes to the scenario's settings, as `--set` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
-    /// The command and its arguments.
     pub command: Vec<String>,
     /// Its exit status, or 128 plus the signal that ended it.
     pub exit_code: u8,
-    /// How long it ran.
     pub time_s: f64,
     /// Counts of all four links, from the start of the path to the end of the command.
     pub links: PathCounters,
@@ -69,10 +64,8 @@ pub(crate) struct ExecRecord {
     pub remarks: Vec<String>,
 }
 
-/// An event while a command runs.
 #[derive(Debug)]
 enum Event {
-    /// The command has ended.
     Ended,
     /// The outer process of the lab caught this signal.
     Told(Signal),

@@ -138,7 +138,6 @@ impl Bench<'_> {
 }
 
 impl Testbed<'_> {
-    /// Makes the server's directory.
     fn store(&self) -> Result<PathBuf, RunError> {
         let store = self.directory.path().join("store");
         std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;

@@ -66,6 +66,18 @@ macro_rules! section {
             }
         }
 
+        impl $section {
+            /// The keys of the settings that do not have their defaults.
+            pub(in crate::scenario) fn changed(&self) -> Vec<&'static str> {
+                let usual = Self::default();
+                let all = [$((
+                    $crate::scenario::setting::key!($field $($key)?),
+                    self.$field != usual.$field,
+                )),+];
+                all.into_iter().filter_map(|(key, changed)| changed.then_some(key)).collect()
+            }
+        }
+
         $crate::scenario::setting::settings! { $name: $section; $(
             $crate::scenario::setting::key!($field $($key)?), $values, $meaning => $field;
         )+ }

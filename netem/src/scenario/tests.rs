@@ -180,11 +180,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn calls_are_reinjected_or_plain() {
-    let error = Scenario::with("audio-paper", &["sidekick.mode=pacubic"]).unwrap_err().to_string();
-    let instead = "set sidekick.mode to off or reinject";
-    assert!(error.starts_with("flow.kind = ") && error.ends_with(instead), "{error}");
-    Scenario::with("audio-paper", &["sidekick.mode=reinject"]).unwrap();
-}

@@ -26,9 +26,7 @@ const MORE_DROPS: f64 = 20.0;
 /// A figure of a path: a ratio with a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
-    /// Its name.
     pub name: &'static str,
-    /// The limit of the ratio.
     pub limit: f64,
     /// Whether the limit is the most that is good, and not the least.
     pub most: bool,
@@ -89,9 +87,7 @@ impl Figure {
 /// A quantity with and without help.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Pair {
-    /// With help.
     pub helped: f64,
-    /// Without help.
     pub plain: f64,
     /// The first divided by the second.
     pub ratio: f64,
@@ -105,14 +101,12 @@ impl Pair {
     }
 }
 
-/// The figures of one path.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compared {
     /// The path's number, from 1.
     pub path: u64,
     /// The path and its flows, in words.
     pub what: String,
-    /// The number of seeds.
     pub seeds: u64,
     /// The mean goodput of the helped flow, in Mbit/s. A run that failed has none.
     pub goodput: Pair,
@@ -122,7 +116,6 @@ pub(crate) struct Compared {
     /// Their ratio counts 20 more on both sides. This figure and the competitor's leave out a seed
     /// that failed with or without help.
     pub drops: Option<Pair>,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The command lines that repeat it: with help, then without.
     pub commands: [String; 2],
@@ -188,27 +181,19 @@ fn competitor(record: &RunRecord) -> f64 {
     record.competitor.as_ref().map_or(0.0, |competitor| competitor.goodput_mbit_s)
 }
 
-/// A figure over all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// Its name.
     pub figure: &'static str,
-    /// The limit.
     pub limit: f64,
-    /// The worst.
     pub worst: f64,
-    /// The median.
     pub median: f64,
     /// The number of paths beyond the limit.
     pub beyond: usize,
 }
 
-/// The figures of all paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Overall {
-    /// The number of paths.
     pub paths: usize,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The number of paths beyond any limit.
     pub beyond: usize,

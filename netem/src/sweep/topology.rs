@@ -109,7 +109,6 @@ impl Topology {
         Self { number, path }
     }
 
-    /// Its number.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -5,9 +5,7 @@ use proptest::prelude::*;
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 fn upload(events: &str) -> Result<Scenario, ScenarioError> {
-    let mut scenario = Scenario::load("upload-paper").unwrap();
-    scenario.apply(&[format!("faults.events={events}")])?;
-    Ok(scenario)
+    Scenario::with("upload-paper", &[format!("faults.events={events}")])
 }
 
 #[test]
@@ -187,11 +185,9 @@ fn a_new_rate_does_not_go_with_a_trace() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     std::fs::write(&trace, "1\n2\n").unwrap();
-    let mut scenario = Scenario::load("upload-paper").unwrap();
     let set = format!("near.trace={}", trace.display());
-    let error =
-        scenario.apply(&["near.rate_mbit=unlimited", &set, "faults.events=near-rate 5 at 1"]);
-    let error = error.unwrap_err().to_string();
+    let settings = ["near.rate_mbit=unlimited", &set, "faults.events=near-rate 5 at 1"];
+    let error = Scenario::with("upload-paper", &settings).unwrap_err().to_string();
     assert!(error.contains("does not go with near.rate_mbit = 5"), "{error}");
 }
 
