@@ -245,9 +245,6 @@ pub(super) struct Exec {
 
 #[derive(Debug, Args)]
 pub(super) struct DemoAudio {
-    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
-    #[arg(long, default_value = "user")]
-    pub(super) backend: String,
     /// Send this WAV file instead of a tone
     #[arg(long, value_name = "PATH")]
     pub(super) wav: Option<PathBuf>,
@@ -263,14 +260,11 @@ pub(super) struct DemoAudio {
     #[arg(long, value_name = "DIR", default_value = "demo-audio")]
     pub(super) out: PathBuf,
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) path: DemoPath,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
-    #[arg(long, default_value = "user")]
-    pub(super) backend: String,
     /// Upload this file, of at least 4 MiB, instead of 10 MiB made from the seed. The second table
     /// uploads its first 6 MiB at most, and the third downloads its first 3 MiB
     #[arg(long, value_name = "PATH")]
@@ -279,7 +273,7 @@ pub(super) struct Demo {
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) path: DemoPath,
 }
 
 #[derive(Debug, Args)]

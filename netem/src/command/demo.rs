@@ -6,15 +6,15 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::cli::{self, Common};
-use super::{in_enclosure, print, print_json, source};
+use super::{print, print_json, source};
 use crate::demo::{self, Comparison, Demo, DemoError};
-use crate::run::{AUDIO_PROGRAMS, UNMODIFIED_PROGRAMS};
+use crate::run::{AUDIO_PROGRAMS, Bench, UNMODIFIED_PROGRAMS};
 use crate::source::SourceFile;
 
 pub(super) fn transfers(demo: &cli::Demo) -> Result<ExitCode> {
     let check = || check_file(demo).map(|()| demo::PROGRAMS);
-    in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
-        let Common { seed, json, .. } = demo.common;
+    in_enclosure(&demo.path, check, |bench| {
+        let Common { seed, json, .. } = demo.path.common;
         let file = source(demo.file.as_deref(), bench.directory, demo::DEFAULT_BYTES, seed)?;
         eprintln!("The transfers take about two minutes, two at a time.");
         let result = tables(json, |show| demo::run(bench, &file, seed, show))?;
@@ -28,7 +28,7 @@ pub(super) fn transfers(demo: &cli::Demo) -> Result<ExitCode> {
 
 pub(super) fn satellite(demo: &cli::DemoPath) -> Result<ExitCode> {
     let check = || Ok(demo::PROGRAMS);
-    in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+    in_enclosure(demo, check, |bench| {
         let Common { seed, json, .. } = demo.common;
         let file = source(None, bench.directory, demo::SATELLITE_BYTES, seed)?;
         let result = tables(json, |show| demo::over_satellite(bench, &file, seed, show))?;
@@ -38,7 +38,7 @@ pub(super) fn satellite(demo: &cli::DemoPath) -> Result<ExitCode> {
 
 pub(super) fn agent(demo: &cli::DemoPath) -> Result<ExitCode> {
     let check = || Ok(UNMODIFIED_PROGRAMS);
-    in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+    in_enclosure(demo, check, |bench| {
         let file = source(None, bench.directory, demo::DEFAULT_BYTES, demo.common.seed)?;
         let result = demo::agent::run(bench, &file, demo.common.seed)?;
         show(&demo.common, &result, demo::agent::print)?;
@@ -48,15 +48,23 @@ pub(super) fn agent(demo: &cli::DemoPath) -> Result<ExitCode> {
 
 pub(super) fn audio(demo: &cli::DemoAudio) -> Result<ExitCode> {
     let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
-    in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+    in_enclosure(&demo.path, check, |bench| {
         // The programs have other working directories.
         let out = std::path::absolute(&demo.out)?;
         let wav = demo.wav.as_deref().map(std::path::absolute).transpose()?;
-        let seed = demo.common.seed;
+        let seed = demo.path.common.seed;
         let result = demo::call::run(bench, &out, wav.as_deref(), demo.seconds, seed)?;
-        show(&demo.common, &result, demo::call::print)?;
+        show(&demo.path.common, &result, demo::call::print)?;
         Ok(verdict(result.passed, "the check of the demo failed; the table shows how"))
     })
+}
+
+fn in_enclosure<const N: usize>(
+    demo: &cli::DemoPath,
+    check: impl FnOnce() -> Result<[&'static str; N]>,
+    inside: impl FnOnce(&Bench<'_>) -> Result<bool>,
+) -> Result<ExitCode> {
+    super::in_enclosure(&demo.backend, &demo.common, None, check, inside)
 }
 
 fn check_file(demo: &cli::Demo) -> Result<()> {

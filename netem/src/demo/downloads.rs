@@ -6,10 +6,8 @@ use crate::figures::sender::Sender;
 use crate::record::Repeats;
 use crate::report::Column;
 
-const PLAIN: Sender =
-    Sender { name: "CUBIC, stock quinn", colour: GREY, settings: &["sidekick.mode=off"] };
-const HELPED: Sender =
-    Sender { name: "Sidekick, receive", colour: VERMILION, settings: &["sidekick.mode=receive"] };
+const PLAIN: Sender = Sender::new("CUBIC, stock quinn", GREY, &["sidekick.mode=off"]);
+const HELPED: Sender = Sender::new("Sidekick, receive", VERMILION, &["sidekick.mode=receive"]);
 
 /// The third table: over the paper's path, reversed.
 pub(super) const THIRD: Plan = Plan {

@@ -17,7 +17,6 @@ mod scale;
 
 use scale::Ruler;
 
-/// Width and height of a plot.
 const PLOT: (u32, u32) = (960, 600);
 /// Width of a heat map, and height of one of its rows.
 const HEAT: (u32, u32) = (960, 76);
@@ -41,7 +40,6 @@ pub struct DrawError {
     message: String,
 }
 
-/// The surface of a drawing.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ruler, Ruler>>;
 
@@ -87,7 +85,6 @@ fn draw_plot(plot: &Plot, results: &Results, alone: bool) -> Result<String, Draw
     })
 }
 
-/// The outcome of a drawing.
 pub(crate) type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// The drawing that `draw` makes, as an SVG element.
@@ -167,7 +164,6 @@ fn measured(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)])
     Ok(())
 }
 
-/// A heat map as an SVG element.
 pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> {
     let rows = u32::try_from(heat.y.1.len()).unwrap_or(1);
     let size = (HEAT.0, HEAT.1 * rows + BELOW_X + 2 * MARGIN);

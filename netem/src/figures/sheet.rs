@@ -9,9 +9,7 @@ const NOTHING: &str = "–";
 /// The rows of a part of the page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sheet {
-    /// The columns' names.
     pub columns: Vec<String>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
 }
 

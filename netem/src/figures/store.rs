@@ -21,11 +21,9 @@ const HINT: &str = "this is no shard file of this version; run the shard again";
 /// The first line of a shard file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
-    /// The lab's version.
     version: String,
     /// Digest of the list of runs.
     plan: String,
-    /// How many runs the list has.
     runs: usize,
     /// Which shard this is, as `1/4`.
     shard: String,
@@ -38,10 +36,8 @@ struct Line {
     index: usize,
     /// The run in words, for readers.
     run: String,
-    /// Its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     record: Option<RunRecord>,
-    /// The reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -57,7 +53,6 @@ pub(crate) enum StoreError {
     Mismatch(String),
 }
 
-/// The name of a shard's file.
 pub(crate) fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }

@@ -104,7 +104,6 @@ fn talker(
     Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
 }
 
-/// The sender's end.
 struct Talking {
     talker: Talker,
     local: SocketAddr,

@@ -25,7 +25,6 @@ struct Answer {
     first_byte: bool,
 }
 
-/// The client of a flow.
 pub(super) struct Client {
     kind: FlowKind,
     replayable: bool,
@@ -35,14 +34,12 @@ pub(super) struct Client {
     wanted: VecDeque<u64>,
     /// Requests that may be open at a time, after the first answer.
     in_flight: usize,
-    /// The number of complete answers.
     answered: usize,
     /// When the bytes of an upload become available. `None` if all are available from the
     /// beginning.
     pub(super) pace: Option<Pace>,
     begin: Instant,
     http: Option<h3::Connection>,
-    /// The answers by stream.
     answers: BTreeMap<u64, Answer>,
     sent: u64,
     delivered: u64,
@@ -131,7 +128,6 @@ impl Client {
         ]
     }
 
-    /// An empty answer to a request.
     fn answer(&self, bytes: u64) -> Answer {
         Answer {
             bytes,
@@ -231,7 +227,6 @@ impl Client {
         .map_err(|error| format!("cannot read the answer: {error}"))
     }
 
-    /// Checks a complete answer.
     fn finish(&mut self, stream: u64) -> Result<(), String> {
         let Some(answer) = self.answers.remove(&stream) else { return Ok(()) };
         let status =

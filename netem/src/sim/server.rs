@@ -15,10 +15,15 @@ use crate::source::{Content, hexadecimal};
 
 /// A request, from its headers to the end of its answer.
 enum Exchange {
-    /// The body is still arriving.
-    Receiving { path: Vec<u8>, digest: Sha256 },
+    Receiving {
+        path: Vec<u8>,
+        digest: Sha256,
+    },
     /// The answer waits until it can be sent.
-    Answering { headers_sent: bool, body: Body },
+    Answering {
+        headers_sent: bool,
+        body: Body,
+    },
 }
 
 enum Body {
@@ -26,7 +31,6 @@ enum Body {
     Made(Box<Content>),
 }
 
-/// The server of a flow.
 pub(super) struct Server {
     seed: u64,
     http: Option<h3::Connection>,
@@ -95,7 +99,6 @@ impl Server {
         .map_err(|error| format!("the server cannot read: {error}"))
     }
 
-    /// Handles a complete request.
     fn answer(&mut self, stream: u64) {
         let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else {
             return;
