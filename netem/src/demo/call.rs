@@ -96,7 +96,8 @@ pub(crate) fn run(
     Ok(CallDemo { calls, plot, passed })
 }
 
-/// Percentiles and their waits in milliseconds, from a percentile distribution. Ignores other lines.
+/// Percentiles and their waits in milliseconds, from a percentile distribution. Other lines do not
+/// count.
 fn waits(hgrm: &str) -> Vec<(f64, f64)> {
     let point = |line: &str| {
         let columns: Vec<f64> =

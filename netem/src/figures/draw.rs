@@ -79,7 +79,8 @@ fn draw_plot(plot: &Plot, results: &Results, alone: bool) -> Result<String, Draw
         if alone {
             let place = SeriesLabelPosition::UpperLeft;
             let style = ("sans-serif", WORDS).into_text_style(area);
-            chart.configure_series_labels().position(place).label_font(style).draw()?;
+            let mut legend = chart.configure_series_labels();
+            legend.position(place).label_font(style).legend_area_size(40).draw()?;
         }
         Ok(())
     })

@@ -25,8 +25,8 @@ pub(super) struct Setting<T> {
     pub(super) store: fn(&mut T, &str) -> Option<()>,
 }
 
-/// Defines a constant with the settings of a section. Each row has the key, the accepted [`Values`], the
-/// meaning, and the field, whose type is that of the values or an `Option` of it.
+/// Defines a constant with the settings of a section. Each row has the key, the accepted
+/// [`Values`], the meaning, and the field, whose type is that of the values or an `Option` of it.
 macro_rules! settings {
     ($name:ident: $section:ty; $($key:expr, $values:expr, $meaning:expr => $($field:ident).+;)+) => {
         /// The settings of the section.
@@ -43,8 +43,8 @@ macro_rules! settings {
     };
 }
 
-/// Defines a section: a struct, its defaults, and its settings. Each row is a field, its key if that
-/// differs from its name, its type, its default, the accepted [`Values`], and the meaning.
+/// Defines a section: a struct, its defaults, and its settings. Each row has a field, its key if
+/// that differs from its name, its type, its default, the accepted [`Values`], and the meaning.
 macro_rules! section {
     ($(#[$about:meta])* $section:ident, $name:ident; $(
         $(#[$more:meta])*
