@@ -2,41 +2,38 @@
 //! the third shows downloads. Sentences below each table explain it. Other demonstrations show
 //! downloads over a satellite, a call, and an agent.
 
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
-pub mod agent;
-pub mod call;
-mod download;
-mod lanes;
-mod satellite;
-pub mod summary;
-mod waits;
+pub(crate) mod agent;
+pub(crate) mod call;
+mod downloads;
+pub(crate) mod summary;
 
 use serde::Serialize;
 
-use self::lanes::side_by_side;
 use crate::figures::draw::DrawError;
 use crate::figures::sender::{
     BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
 };
 use crate::files::FileError;
+use crate::pool::in_lanes;
 use crate::progress::Bars;
 use crate::record::RunRecord;
-use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table_of};
+use crate::report::{Column, or_dash, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
-use crate::scenario::{FlowKind, Scenario, ScenarioError};
+use crate::scenario::{Scenario, ScenarioError};
 use crate::source::SourceFile;
 
 /// The programs that the demonstration needs.
-pub const PROGRAMS: [&str; 4] = ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
+pub(crate) const PROGRAMS: [&str; 4] =
+    ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
 
-/// Size of the file when none is given.
-pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
+pub(crate) const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 /// In a shorter file, the congestion controllers hardly differ.
-pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
+pub(crate) const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of the file that the demonstration of a satellite downloads.
-pub const SATELLITE_BYTES: u64 = 1024 * 1024;
+pub(crate) const SATELLITE_BYTES: u64 = 1024 * 1024;
 /// The second table uploads this much of the file, and the third downloads this much. Without help,
 /// they have 1 to 2 Mbit/s, and more of the file would only take longer.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
@@ -46,12 +43,21 @@ const UPLOAD: &str = "upload-paper";
 /// Goodputs that differ by at most this share count as equal.
 const AS_GOOD: f64 = 0.1;
 
-/// One line of a table.
+/// The number of runs at a time. Each takes about a fifth of a core, so two measure what each
+/// measures alone.
+const LANES: usize = 2;
+
+/// Does `work` for each job, two at a time. Returns their results in the order of the jobs.
+fn side_by_side<J: Sync, T: Send>(
+    jobs: &[J],
+    work: impl Fn(&J) -> Result<T, DemoError> + Sync,
+) -> Result<Vec<T>, DemoError> {
+    in_lanes(LANES, jobs, work, |_, _| ())
+}
+
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The name of the sender.
+pub(crate) struct Row {
     pub sender: &'static str,
-    /// The number of its runs.
     pub runs: usize,
     /// Goodput of its slowest and its fastest run, in Mbit/s.
     pub goodput_range_mbit_s: (f64, f64),
@@ -62,79 +68,78 @@ pub struct Row {
 
 /// A claim, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
-    /// The claim, in words.
+pub(crate) struct Check {
     pub claim: String,
     /// The least ratio that passes the check.
     pub wanted: f64,
-    /// The measured ratio.
     pub measured: f64,
     /// Whether the ratio is large enough, and the file of every sender arrived unchanged.
     pub passed: bool,
 }
 
-/// One table of the demonstration.
+impl Check {
+    /// A check that fails if not all files arrived `whole`.
+    fn of(claim: String, wanted: f64, measured: f64, whole: bool) -> Self {
+        Self { claim, wanted, measured, passed: whole && measured >= wanted }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claim, measured, passed, .. } = self;
+        let verdict = if *passed { "passed" } else { "FAILED" };
+        writeln!(f, "Check: {claim}: {measured:.2} times, {verdict}.")
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Loss on the near segment, each way.
     pub near_loss_percent: f64,
-    /// The senders.
     pub rows: Vec<Row>,
     #[serde(skip)]
     columns: &'static [Column<Row>],
     /// What the table shows, in sentences.
     pub says: String,
-    /// The check of the table's claim.
     pub check: Check,
 }
 
-/// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// The file. `None` if the demonstration made it: it is deleted at the end.
     pub file: Option<String>,
-    /// Its size.
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: String,
-    /// The tables.
     pub comparisons: Vec<Comparison>,
-    /// Whether every check passed.
     pub passed: bool,
 }
 
-/// Why a demonstration failed.
 #[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    /// The scenario.
+pub(crate) enum DemoError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A run failed.
     #[error("{who}")]
     Run {
         /// The sender or the call.
         who: &'static str,
-        /// The failure.
         source: RunError,
     },
     /// The file of a table that transfers only the head cannot be prepared.
     #[error("cannot copy the head of the file")]
     Head(#[source] io::Error),
-    /// Another file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The picture of waits cannot be drawn.
     #[error(transparent)]
     Draw(#[from] DrawError),
 }
 
 /// What differs between the tables.
-struct Plan<'a> {
+struct Plan {
     scenario: &'static str,
     loss: &'static str,
     /// The number of runs of each sender. It is odd, so that the median is one of the runs.
     runs: u64,
-    senders: &'a [Sender],
+    senders: &'static [Sender],
     slow: Sender,
     fast: Sender,
     wanted: f64,
@@ -142,63 +147,55 @@ struct Plan<'a> {
     columns: &'static [Column<Row>],
 }
 
+const FIRST: Plan = Plan {
+    scenario: UPLOAD,
+    loss: "1",
+    runs: 1,
+    senders: &[STOCK_CUBIC, RFC_CUBIC, BBR2, PACUBIC],
+    slow: RFC_CUBIC,
+    fast: PACUBIC,
+    wanted: 3.0,
+    sentence: first_sentence,
+    columns: &COLUMNS,
+};
+const SECOND: Plan = Plan {
+    loss: "15",
+    // At this loss, one run of BBR2 may be twice as fast as the next.
+    runs: 3,
+    senders: &[BBR2, PATH_AWARE_BBR2],
+    slow: BBR2,
+    fast: PATH_AWARE_BBR2,
+    wanted: 2.5,
+    sentence: second_sentence,
+    ..FIRST
+};
+
 /// Runs all tables. Passes each table to `show` as soon as it is complete.
-///
-/// # Errors
-///
-/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
-pub fn run(
+pub(crate) fn run(
     bench: &Bench<'_>,
     file: &SourceFile,
     seed: u64,
     show: impl FnMut(&Comparison, &SourceFile),
 ) -> Result<Demo, DemoError> {
-    let first = Plan {
-        scenario: UPLOAD,
-        loss: "1",
-        runs: 1,
-        senders: &[STOCK_CUBIC, RFC_CUBIC, BBR2, PACUBIC],
-        slow: RFC_CUBIC,
-        fast: PACUBIC,
-        wanted: 3.0,
-        sentence: first_sentence,
-        columns: &COLUMNS,
-    };
-    let second = Plan {
-        scenario: UPLOAD,
-        loss: "15",
-        // At this loss, one run of BBR2 may be twice as fast as the next.
-        runs: 3,
-        senders: &[BBR2, PATH_AWARE_BBR2],
-        slow: BBR2,
-        fast: PATH_AWARE_BBR2,
-        wanted: 2.5,
-        sentence: second_sentence,
-        columns: &COLUMNS,
-    };
     let head = |name, bytes| file.head(&bench.directory.join(name), bytes).map_err(DemoError::Head);
     let (most, part) = (head("second", SECOND_BYTES)?, head("third", THIRD_BYTES)?);
-    let tables = [(first, file), (second, &most), (download::plan(), &part)];
+    let tables = [(&FIRST, file), (&SECOND, &most), (&downloads::THIRD, &part)];
     compare_all(bench, &tables, file, seed, show)
 }
 
 /// Downloads a file over a satellite. Passes the table to `show`.
-///
-/// # Errors
-///
-/// As [`run`].
-pub fn over_satellite(
+pub(crate) fn over_satellite(
     bench: &Bench<'_>,
     file: &SourceFile,
     seed: u64,
     show: impl FnMut(&Comparison, &SourceFile),
 ) -> Result<Demo, DemoError> {
-    compare_all(bench, &[(satellite::plan(), file)], file, seed, show)
+    compare_all(bench, &[(&downloads::SATELLITE, file)], file, seed, show)
 }
 
 fn compare_all(
     bench: &Bench<'_>,
-    tables: &[(Plan<'_>, &SourceFile)],
+    tables: &[(&Plan, &SourceFile)],
     file: &SourceFile,
     seed: u64,
     mut show: impl FnMut(&Comparison, &SourceFile),
@@ -222,7 +219,7 @@ fn compare_all(
 
 fn compare(
     bench: &Bench<'_>,
-    plan: &Plan<'_>,
+    plan: &Plan,
     file: &SourceFile,
     seed: u64,
 ) -> Result<Comparison, DemoError> {
@@ -241,15 +238,10 @@ fn compare(
         if plan.runs > 1 {
             label += &format!(", {} of {}", number + 1, plan.runs);
         }
-        let mut progress = bars.begin(label, file.bytes);
-        let seed = seed.wrapping_add(*number);
-        let record = match scenario.flow.kind {
-            FlowKind::Download => bench.download(&scenario, seed, file, &mut progress),
-            _ => bench.upload(&scenario, seed, file, &mut progress),
-        };
-        let record = record.map_err(|source| DemoError::Run { who: sender.name, source })?;
-        progress.end(&outcome(&record));
-        Ok(record)
+        let progress = bars.begin(label, file.bytes);
+        bench
+            .transfer(&scenario, seed.wrapping_add(*number), file, progress)
+            .map_err(|source| DemoError::Run { who: sender.name, source })
     })?;
     let rows: Vec<Row> = plan
         .senders
@@ -260,17 +252,28 @@ fn compare(
             Row::of(*sender, records.cloned().collect(), file)
         })
         .collect();
-    let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
-    let says = (plan.sentence)(&rows);
-    let near_loss_percent = scenario.near.both.loss.get();
-    Ok(Comparison { near_loss_percent, rows, columns: plan.columns, says, check })
+    Ok(Comparison::of(plan, rows, file))
 }
 
 impl Comparison {
+    fn of(plan: &Plan, rows: Vec<Row>, file: &SourceFile) -> Self {
+        let Plan { slow, fast, wanted, columns, .. } = *plan;
+        Self {
+            near_loss_percent: plan.loss.parse().unwrap_or_default(),
+            says: (plan.sentence)(&rows),
+            check: check(&rows, slow, fast, wanted, file),
+            columns,
+            rows,
+        }
+    }
+
+    fn is_download(&self) -> bool {
+        self.rows.iter().any(|row| row.record.is_download())
+    }
+
     /// What was transferred, and the loss of its path.
     fn title(&self) -> String {
-        let down = self.rows.iter().any(|row| row.record.is_download());
-        let what = if down { "Download" } else { "Upload" };
+        let what = if self.is_download() { "Download" } else { "Upload" };
         format!("{what} at {} % near loss", self.near_loss_percent)
     }
 }
@@ -311,12 +314,8 @@ fn check(rows: &[Row], slow: Sender, fast: Sender, wanted: f64, file: &SourceFil
     let measured = ratio(rows, fast, slow);
     let whole =
         rows.iter().all(|row| row.record.sha256 == file.sha256 && row.record.bytes == file.bytes);
-    Check {
-        claim: format!("{} at least {wanted} times as fast as {}", fast.name, slow.name),
-        wanted,
-        measured,
-        passed: whole && measured >= wanted,
-    }
+    let claim = format!("{} at least {wanted} times as fast as {}", fast.name, slow.name);
+    Check::of(claim, wanted, measured, whole)
 }
 
 /// How one goodput compares with another, in words.
@@ -363,22 +362,25 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
 
 const COLUMNS: [Column<Row>; 8] = [
     ("sender", |row| row.sender.to_owned()),
-    ("time", |row| seconds(row.record.time_s)),
-    ("Mbit/s", Row::goodput),
-    ("packets sent", |row| row.record.packets.sent.to_string()),
+    TIME,
+    GOODPUT,
+    PACKETS,
     ("losses detected early", |row| row.record.packets.lost_early.to_string()),
     ("detected end to end", |row| or_dash(row.record.packets.lost_end_to_end)),
     ("quACKs", |row| row.record.quacks.received.to_string()),
-    ("SHA-256", |row| short_hash(&row.record.sha256)),
+    HASH,
 ];
+const TIME: Column<Row> = ("time", |row| seconds(row.record.time_s));
+const GOODPUT: Column<Row> = ("Mbit/s", Row::goodput);
+const PACKETS: Column<Row> = ("packets sent", |row| row.record.packets.sent.to_string());
+const LOST_NEAR: Column<Row> = ("lost near", |row| row.record.packets.lost_near.to_string());
+const COPIES: Column<Row> = ("copies", |row| downloads::repeats(row).repeats_received.to_string());
+const HASH: Column<Row> = ("SHA-256", |row| short_hash(&row.record.sha256));
 
 /// The table of a comparison, with the sentences below it.
-pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
-    let is_download = comparison.rows.iter().any(|row| row.record.is_download());
-    let what = if is_download { " downloaded" } else { "" };
+pub(crate) fn print(comparison: &Comparison, file: &SourceFile) -> String {
+    let what = if comparison.is_download() { " downloaded" } else { "" };
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
-    let Check { claim, measured, passed, .. } = &comparison.check;
-    let verdict = if *passed { "passed" } else { "FAILED" };
     let median =
         if runs > 1 { format!("; of {runs} runs each, the median run") } else { String::new() };
     let mut text = format!(
@@ -390,17 +392,18 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
         comparison.says,
     );
     for row in &comparison.rows {
-        for remark in remarks(&row.record) {
-            text += &format!("{}: {remark}\n", row.sender);
-        }
+        text += &remarks_of(row.sender, &row.record);
     }
-    text += &format!("Check: {claim}: {measured:.2} times, {verdict}.\n");
-    text
+    text + &comparison.check.to_string()
+}
+
+/// The remarks on a run, each on a line of its own.
+fn remarks_of(name: &str, record: &RunRecord) -> String {
+    remarks(record).iter().map(|remark| format!("{name}: {remark}\n")).collect()
 }
 
 /// The other demonstrations, each with the command that builds and runs it.
-#[must_use]
-pub fn others() -> String {
+pub(crate) fn others() -> String {
     let of = |what: &str, command: &str| format!("  {what}\n      make {command}\n");
     [
         "\nThe other demonstrations:\n".to_owned(),
@@ -415,7 +418,7 @@ pub fn others() -> String {
 }
 
 /// Why a file does not suit the demonstration, in a sentence. `None` if it does.
-pub fn objection(path: &Path) -> Option<String> {
+pub(crate) fn objection(path: &Path) -> Option<String> {
     let path_text = path.display();
     match std::fs::metadata(path) {
         Err(error) => Some(format!("cannot read {path_text}: {error}")),

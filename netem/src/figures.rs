@@ -4,28 +4,26 @@
 //!   shows, which determines the runs; [`sender`] and [`palette`]: the senders and their colours;
 //! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]:
 //!   backends side by side;
-//! - [`plan`]: the list of all runs and its shards; [`pool`]: runs them on all cores; [`store`]:
-//!   shard files;
+//! - [`plan`]: the list of all runs and its shards; [`store`]: shard files;
 //! - [`draw`], [`data`], [`page`]: plots, tables, the page. [`write()`] writes all of it to a
 //!   directory.
 
 use std::path::{Path, PathBuf};
 
-pub mod agreement;
-pub mod data;
-pub mod draw;
+pub(crate) mod agreement;
+pub(crate) mod data;
+pub(crate) mod draw;
 pub mod experiments;
 pub mod job;
 pub mod model;
 pub mod page;
-pub mod palette;
+pub(crate) mod palette;
 pub mod plan;
-pub mod pool;
 pub mod quantity;
 pub mod reference;
-pub mod sender;
-pub mod sheet;
-pub mod store;
+pub(crate) mod sender;
+pub(crate) mod sheet;
+pub(crate) mod store;
 
 use plan::Plan;
 use quantity::Results;

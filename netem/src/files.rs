@@ -55,11 +55,7 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 }
 
 /// Writes a file, under another name first. An error leaves no partial file.
-///
-/// # Errors
-///
-/// [`FileError::Io`].
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let write = || -> io::Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;

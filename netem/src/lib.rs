@@ -4,39 +4,42 @@
 //! sender ns ── near relay ── proxy ns ── far relay ── receiver ns
 //! ```
 //!
-//! - [`units`] and [`link`] are the model: one direction of a link, without I/O and without a
+//! - `units` and [`link`] are the model: one direction of a link, without I/O and without a
 //!   clock;
 //! - `pcap` writes what a link received and what it delivered;
 //! - [`scenario`] describes a run;
-//! - [`enclosure`], [`namespace`], [`topology`], [`relay`] and [`path`] build the path out of
-//!   network namespaces, veth pairs and the link model (backend `user`), [`tc`] out of the kernel's
+//! - [`enclosure`], [`namespace`], [`topology`], `relay` and [`path`] build the path out of
+//!   network namespaces, veth pairs and the link model (backend `user`), `tc` out of the kernel's
 //!   own queueing disciplines (backend `tc`);
-//! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] show
-//!   it, [`demo`] compares, [`files`] reads and writes files;
+//! - [`programs`] starts the real programs, `run` does one run, [`report`] and `progress` show it,
+//!   `demo` compares, `files` reads and writes files;
 //! - [`figures`] runs every experiment in virtual time, and writes the results to one page;
-//! - [`sweep`] compares `auto` with the other senders over random topologies.
+//! - `sweep` compares `auto` with the other senders over random topologies;
+//! - [`command`] has the commands of `sidekick-lab`.
 
-pub mod demo;
+pub mod command;
+mod demo;
 pub mod enclosure;
 pub mod figures;
-pub mod files;
+mod files;
 pub mod link;
 pub mod namespace;
 pub mod path;
 mod pcap;
+pub mod pool;
 pub mod programs;
-pub mod progress;
+mod progress;
 pub mod record;
-pub mod relay;
+mod relay;
 pub mod report;
-pub mod run;
+mod run;
 pub mod scenario;
 pub mod sim;
 pub mod source;
-pub mod sweep;
-pub mod tc;
+mod sweep;
+mod tc;
 pub mod topology;
-pub mod units;
+mod units;
 
 /// These words as owned strings.
 pub(crate) fn words(words: &[&str]) -> Vec<String> {

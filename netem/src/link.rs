@@ -38,6 +38,7 @@ mod transmitter;
 pub use codel::CoDelConfig;
 pub use config::{Discipline, LinkConfig};
 pub use counters::{LinkCounters, Verdict};
+pub(crate) use frame::flip_a_bit;
 pub use frame::{Ecn, EthernetFrame, Frame};
 pub use jitter::{Jitter, JitterShape};
 pub use loss::LossModel;

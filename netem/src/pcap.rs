@@ -23,7 +23,6 @@ const LINKTYPE_ETHERNET: u32 = 1;
 pub(crate) struct PcapWriter<W: Write>(W);
 
 impl<W: Write> PcapWriter<W> {
-    /// Begins a file.
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
         // Time zone and accuracy are 0, because readers ignore them.
         for field in [MAGIC, VERSION, 0, 0, SNAPSHOT_BYTES, LINKTYPE_ETHERNET] {
@@ -47,7 +46,6 @@ impl<W: Write> PcapWriter<W> {
         self.0.write_all(frame)
     }
 
-    /// Writes the buffered bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
@@ -79,7 +77,6 @@ impl SegmentPcap {
         })
     }
 
-    /// Writes the bytes that are still buffered.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.sent.flush()?;
         self.delivered.flush()

@@ -159,19 +159,23 @@ impl Program {
         host: &Namespace,
         directory: &Path,
     ) -> Result<Self, ProgramError> {
+        // A Ctrl-C is for the lab, or for a command that has the terminal.
+        command.process_group(0);
+        Self::spawn(name, command, directory, |mut command| host.enter(move || command.spawn()))
+    }
+
+    /// Guards the child that `spawn` makes of a command.
+    fn spawn(
+        name: &'static str,
+        mut command: Command,
+        directory: &Path,
+        spawn: impl FnOnce(Command) -> Result<io::Result<Child>, NamespaceError>,
+    ) -> Result<Self, ProgramError> {
         let failed = |source| ProgramError::Start { name, source };
         let errors = directory.join(format!("{name}.stderr"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(File::create(&errors).map_err(failed)?);
-        // A Ctrl-C is for the lab, or for a command that has the terminal.
-        command.process_group(0);
-        let child = host.enter(move || command.spawn())?.map_err(failed)?;
-        Ok(Self::attach(name, child, errors))
-    }
-
-    /// Guards a child whose standard output is a pipe and whose standard error is the file
-    /// `errors`.
-    fn attach(name: &'static str, mut child: Child, errors: PathBuf) -> Self {
+        let mut child = spawn(command)?.map_err(failed)?;
         let stdout = child.stdout.take();
         let (sender, output) = channel();
         std::thread::spawn(move || {
@@ -184,7 +188,8 @@ impl Program {
             let _ = stdout.read_to_end(&mut rest);
             let _ = sender.send(Output::Rest(String::from_utf8_lossy(&rest).into_owned()));
         });
-        Self { name, end: end_of(&child), child, output, first_line: String::new(), errors }
+        let first_line = String::new();
+        Ok(Self { name, end: end_of(&child), child, output, first_line, errors })
     }
 
     /// Waits for the line `ready: ...`.
@@ -329,26 +334,16 @@ fn printable(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// Starts a shell script as a program. The test's own namespace serves as the host.
     fn start(script: &str) -> (Program, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("sidekick-proxy");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let programs = Programs::find(Some(directory.path())).unwrap();
-        let failed = |source| ProgramError::Start { name: "sh", source };
-        // Like `Program::start`, without a namespace: a unit test may lack the right to enter one.
-        let errors = directory.path().join("stderr");
         let mut command = Command::new("/bin/sh");
-        command
-            .arg(programs.path("sidekick-proxy").unwrap())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        command.stderr(File::create(&errors).unwrap());
-        let child = command.spawn().map_err(failed).unwrap();
-        (Program::attach("sidekick-proxy", child, errors), directory)
+        command.args(["-c", script]);
+        // Like `Program::start`, without a namespace: a unit test may lack the right to enter one.
+        let spawn = |mut command: Command| Ok(command.spawn());
+        let program = Program::spawn("sidekick-proxy", command, directory.path(), spawn).unwrap();
+        (program, directory)
     }
 
     #[test]

@@ -56,20 +56,19 @@ impl Display {
 
 /// The bars of runs that run side by side, one below the other.
 #[derive(Debug, Default)]
-pub struct Bars(MultiProgress);
+pub(crate) struct Bars(MultiProgress);
 
 impl Bars {
     /// Shows a run beside the others. It carries a file of `total` bytes.
-    pub fn begin(&self, label: impl Into<String>, total: u64) -> Progress {
+    pub(crate) fn begin(&self, label: impl Into<String>, total: u64) -> Progress {
         let mut progress = Progress::begin_later(label, total);
         progress.appear(Some(self));
         progress
     }
 }
 
-/// The progress of one run.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     label: String,
     total: u64,
     start: Instant,
@@ -79,7 +78,7 @@ pub struct Progress {
 
 impl Progress {
     /// Shows a run that carries a file of `total` bytes.
-    pub fn begin(label: impl Into<String>, total: u64) -> Self {
+    pub(crate) fn begin(label: impl Into<String>, total: u64) -> Self {
         let mut progress = Self::begin_later(label, total);
         progress.appear(None);
         progress
@@ -87,7 +86,7 @@ impl Progress {
 
     /// Like [`Progress::begin`], but shows nothing in the first two seconds, because the run may
     /// end sooner.
-    pub fn begin_later(label: impl Into<String>, total: u64) -> Self {
+    pub(crate) fn begin_later(label: impl Into<String>, total: u64) -> Self {
         Self { label: label.into(), total, start: now(), display: None }
     }
 
@@ -103,14 +102,14 @@ impl Progress {
 
     /// Shows that `carried` bytes have reached the receiver's end of the path. They include headers
     /// and repetitions.
-    pub fn show(&mut self, carried: u64) {
+    pub(crate) fn show(&mut self, carried: u64) {
         let passed = self.start.elapsed();
         self.update(carried, passed, &on_the_wire(carried, passed));
     }
 
     /// Shows that applications have received `received` bytes of a run in virtual time. `passed` is
     /// the virtual time since its start.
-    pub fn show_virtual(&mut self, received: u64, passed: Duration) {
+    pub(crate) fn show_virtual(&mut self, received: u64, passed: Duration) {
         self.update(received, passed, &of_the_file(received, self.total, passed));
     }
 
@@ -135,7 +134,7 @@ impl Progress {
     }
 
     /// Ends the display with the outcome of the run.
-    pub fn end(self, outcome: &str) {
+    pub(crate) fn end(self, outcome: &str) {
         match self.display {
             None => {}
             Some(Display::Bar(bar)) => {
@@ -161,9 +160,8 @@ fn of_the_file(received: u64, total: u64, passed: Duration) -> String {
     format!("{received} of {total} arrived after {seconds:.0} s of virtual time")
 }
 
-/// The progress of many runs.
 #[derive(Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     total: usize,
     done: usize,
     failed: usize,
@@ -172,14 +170,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Shows the progress of `total` runs.
-    pub fn begin(total: usize) -> Self {
+    pub(crate) fn begin(total: usize) -> Self {
         let display = Display::begin(total as u64, RUNS, &format!("{total} runs: started"), None);
         Self { total, done: 0, failed: 0, start: now(), display }
     }
 
     /// Counts a run that ended. If it failed, `failed` has the reason.
-    pub fn count(&mut self, failed: Option<&str>) {
+    pub(crate) fn count(&mut self, failed: Option<&str>) {
         self.done += 1;
         self.failed += usize::from(failed.is_some());
         let elapsed = self.start.elapsed();
@@ -205,7 +202,7 @@ impl Tally {
     }
 
     /// Ends the display, and prints the number of runs and their time.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         if let Display::Bar(bar) = &self.display {
             bar.finish_and_clear();
         }

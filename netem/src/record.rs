@@ -3,19 +3,21 @@
 use std::ops::Add;
 
 pub use audio::report::{Percentiles, Quacks};
+use audio::{ListenerReport, TalkerReport};
 use serde::{Deserialize, Serialize};
+use sidekick_protocol::wire::Poll;
 
 use crate::path::PathCounters;
 use crate::relay::SegmentCounters;
 use crate::scenario::{FlowKind, Scenario, Split, Tunnel};
-
-mod call;
-
-pub(crate) use call::HEADERS;
+use crate::units::mbit_s;
 
 /// The congestion controller of `h3-upload-server` and of `quinn-upload`: quinn's CUBIC, without
 /// rollback.
 pub(crate) const QUINN_CC: &str = "quinn-cubic";
+
+/// UDP and IPv4, in bytes.
+pub(crate) const HEADERS: u64 = 8 + 20;
 
 /// What happened to the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -161,6 +163,7 @@ pub struct QuackStyles {
 
 /// How often the faults of a scenario's events occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FaultCounts {
     /// quACKs that were lost as they left the proxy.
     pub quacks_lost: u64,
@@ -188,22 +191,16 @@ pub struct FaultCounts {
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
     /// Copies whose bytes the proxy changed.
-    #[serde(default)]
     pub copies_falsified: u64,
     /// Datagrams to clients whose sessions keep copies, of which the proxy kept no copy.
-    #[serde(default)]
     pub copies_withheld: u64,
     /// Copies of datagrams that did not pass at that time.
-    #[serde(default)]
     pub copies_invented: u64,
     /// Copies that were lost as they left the proxy.
-    #[serde(default)]
     pub repeats_lost: u64,
     /// Messages to the proxy that were lost as they reached it.
-    #[serde(default)]
     pub messages_lost: u64,
     /// Migrations of the client to another port.
-    #[serde(default)]
     pub migrations: u64,
 }
 
@@ -373,6 +370,68 @@ impl RunRecord {
             ..Self::default()
         }
     }
+
+    /// The record of a call over a path made by `backend`.
+    pub fn of_call(
+        scenario: &Scenario,
+        backend: &str,
+        seed: u64,
+        talker: TalkerReport,
+        listener: &ListenerReport,
+        links: PathCounters,
+        quack_styles: Option<QuackStyles>,
+    ) -> Self {
+        let Quacks { received, bytes, polls, .. } = talker.quacks;
+        let packets = talker.packets;
+        let (quacks, quack_bytes) =
+            quack_styles.map_or((received, bytes), |styles| (styles.messages, styles.power_sums));
+        let each = talker.bytes.checked_div(packets.sent).unwrap_or(0) + HEADERS;
+        let again = packets.retransmitted_nack + packets.retransmitted_quack;
+        let polls_bytes = polls * (Poll::SEALED_LEN as u64 + HEADERS);
+        let played_bytes = listener.played.saturating_mul(scenario.flow.frame_bytes.into());
+        let base = Self::of(scenario, backend, seed, links);
+        let repeats = listener.parity.as_ref().map(|parity| Repeats {
+            parity_received: parity.received,
+            parity_rebuilt: parity.rebuilt,
+            near_overhead_percent: 100.0 * parity.bytes as f64 / parity.flow_bytes.max(1) as f64,
+            ..Repeats::default()
+        });
+        let (assisted, assistance, near_rtt_ms) = match &listener.parity {
+            Some(parity) => (parity.received > 0, parity.assistance.clone(), parity.near_rtt_ms),
+            None => (talker.assisted, talker.assistance, talker.near_rtt_ms),
+        };
+        Self {
+            bytes: played_bytes,
+            time_s: talker.time_s,
+            goodput_mbit_s: mbit_s(played_bytes, talker.time_s),
+            packets: Packets {
+                sent: packets.sent,
+                retransmitted: Some(again),
+                spurious: packets.spurious,
+                lost_early: packets.retransmitted_quack,
+                lost_end_to_end: Some(packets.retransmitted_nack),
+                ..base.packets
+            },
+            quacks: talker.quacks,
+            assisted,
+            assistance,
+            near_rtt_ms,
+            repeats,
+            rtt_ms: talker.rtt_ms.or(listener.rtt_ms),
+            audio: Some(Audio {
+                dejitter_ms: listener.dejitter_ms,
+                late: listener.late,
+                played: listener.played,
+                media_bytes: packets.sent.saturating_sub(again) * each,
+                help_bytes: quack_bytes
+                    + quacks * HEADERS
+                    + polls_bytes
+                    + packets.retransmitted_quack * each,
+            }),
+            quack_styles,
+            ..base
+        }
+    }
 }
 
 #[cfg(test)]
@@ -382,8 +441,7 @@ mod tests {
     #[test]
     fn the_record_names_the_controller_that_sent_the_data() {
         let cc = |name: &str, backend: &str| {
-            let mut scenario = Scenario::load(name).unwrap();
-            scenario.apply(&["flow.cc=cubic-rfc9438"]).unwrap();
+            let scenario = Scenario::with(name, &["flow.cc=cubic-rfc9438"]).unwrap();
             RunRecord::of(&scenario, backend, 1, PathCounters::default()).cc
         };
         for backend in ["sim", "user", "tc"] {

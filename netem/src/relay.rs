@@ -137,7 +137,6 @@ impl Relay {
         Ok(Self { segment: name, counters, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The current counts.
     pub(crate) fn counters(&self) -> SegmentCounters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,13 +1,12 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use std::path::{Path as FilePath, PathBuf};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
@@ -15,91 +14,49 @@ use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
-use crate::record::{AgentRecord, Packets, Quacks, Repeats, RunRecord};
+use crate::record::AgentRecord;
 use crate::scenario::{Flow, Mode, ProxyFate, Repair, Scenario, Sidekick};
-use crate::source::{SourceFile, sha256};
-use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
+use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, Topology};
 use crate::words;
 
 mod audio;
-mod download;
 mod exec;
-mod unmodified;
+mod transfer;
 
-pub use audio::{AUDIO_PROGRAMS, Call, Sound};
-pub use download::DOWNLOAD_PROGRAMS;
-pub use exec::{ExecRecord, Signals, Task};
-pub use unmodified::UNMODIFIED_PROGRAMS;
+pub(crate) use audio::{AUDIO_PROGRAMS, Call, PLAYOUT_LIMIT_MS, Sound};
+pub(crate) use exec::{ExecRecord, Signals, Task};
+pub(crate) use transfer::{DOWNLOAD_PROGRAMS, UNMODIFIED_PROGRAMS, UPLOAD_PROGRAMS};
 
-/// The programs that an upload needs.
-pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", PROXY];
 /// The program that helps the flows of other programs, from the sender's host.
-pub const AGENT: &str = "sidekick-agent";
+pub(crate) const AGENT: &str = "sidekick-agent";
 /// The program between the segments.
 const PROXY: &str = "sidekick-proxy";
-
-/// The name under which the server stores the upload.
-const UPLOAD: &str = "upload";
 
 /// The interval between checks of the progress.
 const TICK: Duration = Duration::from_millis(250);
 /// If no packet arrives for this long, the transfer has stalled.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// The part of the client's report that the record needs.
-#[derive(Debug, Deserialize)]
-struct ClientReport {
-    bytes: u64,
-    time_s: f64,
-    goodput_mbit_s: f64,
-    assisted: bool,
-    assistance: String,
-    packets: Packets,
-    quacks: Quacks,
-    near_rtt_ms: Option<f64>,
-    rtt_ms: Option<f64>,
-    /// The figures of the help for what the client received.
-    #[serde(flatten)]
-    repeats: Option<Repeats>,
-}
-
-/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The path could not be built, or failed.
+pub(crate) enum RunError {
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A program could not start, or failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The transfer failed or stalled, the proxy ended, the file changed on the way, or a command
     /// could not start.
     #[error("{0}")]
     Failed(String),
-    /// The report of a program cannot be read.
     #[error("{program} printed no report that the lab can read: use the programs of this version")]
-    Report {
-        /// The program.
-        program: &'static str,
-        /// What is wrong with the report.
-        source: serde_json::Error,
-    },
-    /// A file of the run cannot be used.
+    Report { program: &'static str, source: serde_json::Error },
     #[error("cannot {what}")]
-    Io {
-        /// What failed.
-        what: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
 }
 
 /// What many runs have in common.
 #[derive(Clone, Debug)]
-pub struct Bench<'a> {
-    /// What emulates the links.
+pub(crate) struct Bench<'a> {
     pub backend: Backend,
-    /// The programs' directory.
     pub programs: &'a Programs,
     /// The directory for the files of a run.
     pub directory: &'a FilePath,
@@ -108,44 +65,6 @@ pub struct Bench<'a> {
     /// Whether an agent runs on the sender's host. With an agent, a proxy runs between the segments
     /// in any scenario.
     pub agent: bool,
-}
-
-impl Bench<'_> {
-    /// Uploads `file` once over the path of `scenario`, and checks that the same file arrived.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if a step or the upload itself failed.
-    pub fn upload(
-        &self,
-        scenario: &Scenario,
-        seed: u64,
-        file: &SourceFile,
-        progress: &mut Progress,
-    ) -> Result<RunRecord, RunError> {
-        let testbed = Testbed::new(self, scenario, seed)?;
-        let store = testbed.store()?;
-        let arguments = client_arguments(scenario, &file.path, &testbed.ca());
-        let arrived = store.join(UPLOAD);
-        let (record, report) = testbed.transfer(
-            &Transfer { name: "upload", client: "h3-upload", arguments, file, arrived },
-            seed,
-            progress,
-        )?;
-        Ok(with_report(record, report))
-    }
-}
-
-/// The transfer of one file from a client to the server, or back.
-struct Transfer<'a> {
-    /// Its name in errors.
-    name: &'static str,
-    /// The client's program. Its arguments follow.
-    client: &'static str,
-    arguments: Vec<String>,
-    file: &'a SourceFile,
-    /// The path of the file after the transfer.
-    arrived: PathBuf,
 }
 
 /// The environment of a run of real programs: a fresh path, files, and the proxy if the scenario
@@ -169,47 +88,6 @@ impl<'a> Testbed<'a> {
         let pcap = bench.pcap.map(|directory| directory.join(format!("seed-{seed}")));
         let path = Path::build_with_pcap(bench.backend, scenario, seed, pcap.as_deref())?;
         Ok(Self { bench, scenario, agent: None, proxy: None, path, directory })
-    }
-
-    /// Makes the server's directory.
-    fn store(&self) -> Result<PathBuf, RunError> {
-        let store = self.directory.path().join("store");
-        std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
-        Ok(store)
-    }
-
-    /// The path to which the server writes its root certificate.
-    fn ca(&self) -> PathBuf {
-        self.directory.path().join("ca.pem")
-    }
-
-    /// Transfers the file between a client and the server of [`Testbed::store`], and checks that
-    /// the same file arrived. Returns the record without the client's report, and that report.
-    fn transfer<R: DeserializeOwned>(
-        mut self,
-        transfer: &Transfer<'_>,
-        seed: u64,
-        progress: &mut Progress,
-    ) -> Result<(RunRecord, R), RunError> {
-        let Transfer { name, client, arguments, file, arrived } = transfer;
-        let server = server_arguments(&self.directory.path().join("store"), &self.ca());
-        let server = self.start_receiver("h3-upload-server", &server)?;
-        let ended = self.run_sender(client, arguments, file.bytes, progress)?;
-        let Finished { links, agent } = self.finish()?;
-        server.stop();
-        if !ended.status.success() {
-            return Err(RunError::Failed(format!("the {name} failed: {}", ended.why())));
-        }
-        let report = report(client, &ended.output)?;
-        let sha256 = sha256(arrived).map_err(failed("read the file that arrived"))?;
-        if sha256 != file.sha256 {
-            let sent = &file.sha256;
-            return Err(RunError::Failed(format!(
-                "the {name} changed the file: SHA-256 {sent} was sent, and {sha256} arrived"
-            )));
-        }
-        let record = RunRecord::of(self.scenario, self.bench.backend.name(), seed, links);
-        Ok((RunRecord { sha256, agent, ..record }, report))
     }
 
     fn start(
@@ -320,11 +198,8 @@ impl<'a> Testbed<'a> {
     }
 }
 
-/// The results of a finished run.
 struct Finished {
-    /// The counts of the links.
     links: PathCounters,
-    /// The agent's summary, if one ran.
     agent: Option<AgentRecord>,
 }
 
@@ -346,43 +221,9 @@ fn report<T: DeserializeOwned>(program: &'static str, output: &str) -> Result<T,
     serde_json::from_str(output).map_err(|source| RunError::Report { program, source })
 }
 
-fn with_report(record: RunRecord, report: ClientReport) -> RunRecord {
-    let Packets { lost_near, lost_far, .. } = record.packets;
-    RunRecord {
-        bytes: report.bytes,
-        time_s: report.time_s,
-        goodput_mbit_s: report.goodput_mbit_s,
-        packets: Packets { lost_near, lost_far, ..report.packets },
-        quacks: report.quacks,
-        assisted: report.assisted,
-        assistance: report.assistance,
-        near_rtt_ms: report.near_rtt_ms,
-        rtt_ms: report.rtt_ms,
-        ..record
-    }
-}
-
-fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
-    let (host, listen) =
-        (RECEIVER.to_string(), SocketAddrV4::new(RECEIVER, SERVER_PORT).to_string());
-    let (store, ca) = (store.display().to_string(), ca.display().to_string());
-    words(&["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca])
-}
-
 fn proxy_arguments(address: IpAddr) -> Vec<String> {
     let listen = SocketAddr::new(address, PROXY_PORT).to_string();
     words(&["--interface", NEAR, "--listen", &listen, "--json"])
-}
-
-fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
-    let sidekick = &scenario.sidekick;
-    let url = format!("https://{RECEIVER}:{SERVER_PORT}/{UPLOAD}");
-    let (file, ca) = (file.display().to_string(), ca.display().to_string());
-    let cc = scenario.congestion_control().name();
-    let mut arguments = words(&[&file, &url, "--cafile", &ca, "--json", "--quiet", "--cc", cc]);
-    arguments.extend(tune_arguments(&scenario.flow));
-    arguments.extend(sidekick_arguments(sidekick));
-    arguments
 }
 
 /// The clients' options for their settings. By default, they are the same as in virtual time.
@@ -413,35 +254,4 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
         }
     }
     arguments
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn client(settings: &[&str]) -> String {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(settings).unwrap();
-        client_arguments(&scenario, "/f".as_ref(), "/ca".as_ref()).join(" ")
-    }
-
-    #[test]
-    fn a_plain_upload_asks_for_no_help() {
-        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 \
-             --tune off --sidekick off";
-        assert_eq!(client(&["flow.cc=bbr2"]), line);
-    }
-
-    #[test]
-    fn the_settings_reach_the_client() {
-        let settings = [
-            "sidekick.mode=pacubic",
-            "sidekick.poll=off",
-            "sidekick.every_packets=8",
-            "sidekick.threshold=16",
-        ];
-        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc cubic-rfc9438 --tune off --sidekick pacubic \
-                    --proxy 10.77.1.2:5252 --poll off --quack-every-ms 30 --threshold 16 --quack-every-packets 8";
-        assert_eq!(client(&settings), line);
-    }
 }

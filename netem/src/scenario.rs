@@ -11,8 +11,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 mod check;
-mod competitor;
-mod error;
 mod faults;
 mod flow;
 mod segment;
@@ -20,10 +18,8 @@ mod setting;
 mod settings;
 mod sidekick;
 
-pub use competitor::Competitor;
-pub use error::ScenarioError;
 pub use faults::{Event, Fault, Faults, Lie, Place};
-pub use flow::{Cipher, CongestionControl, Flow, FlowKind, Split, Tunnel};
+pub use flow::{Cipher, Competitor, CongestionControl, Flow, FlowKind, Split, Tunnel};
 pub use segment::{BadState, Direction, Queue, Segment, TraceFile};
 pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};
@@ -42,6 +38,45 @@ const BUILT_IN: [(&str, &str); 11] = [
     ("packrat-cellular", include_str!("../scenarios/packrat-cellular.toml")),
     ("packrat-satellite", include_str!("../scenarios/packrat-satellite.toml")),
 ];
+
+/// Why a scenario cannot be used, in one sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// An unknown name, value or text, with the known ones.
+    #[error("{0}")]
+    Wrong(String),
+    /// The file cannot be read.
+    #[error("cannot read scenario {path}")]
+    Unreadable {
+        /// The path as given.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line of a file is invalid.
+    #[error("{file}, line {line}: {problem}")]
+    InFile {
+        /// The scenario's name or path.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        problem: Box<ScenarioError>,
+    },
+    /// The trace that a setting names cannot be used.
+    #[error(transparent)]
+    Trace(#[from] crate::link::TraceError),
+    /// Two settings that contradict each other.
+    #[error("{one} does not go with {other}; {instead}")]
+    Contradiction {
+        /// One setting and its value.
+        one: String,
+        /// The other.
+        other: String,
+        /// How to correct it.
+        instead: String,
+    },
+}
 
 /// One experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -96,6 +131,17 @@ impl Scenario {
         let text = std::fs::read_to_string(name)
             .map_err(|source| ScenarioError::Unreadable { path: name.to_owned(), source })?;
         Self::parse(name, &text)
+    }
+
+    /// Loads a scenario and [applies](Scenario::apply) settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scenario::load`] and [`Scenario::apply`].
+    pub fn with<S: AsRef<str>>(name: &str, settings: &[S]) -> Result<Self, ScenarioError> {
+        let mut scenario = Self::load(name)?;
+        scenario.apply(settings)?;
+        Ok(scenario)
     }
 
     /// Reads a scenario from the text of a TOML file.

@@ -103,7 +103,6 @@ pub fn run(
     thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// The common data of a run.
 struct Run<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -230,7 +229,6 @@ impl Path {
         [Some(&mut self.near), middle, Some(&mut self.far)].into_iter().flatten()
     }
 
-    /// The hosts between the segments.
     fn hosts(&self) -> impl Iterator<Item = &dyn Node> {
         let second = self.middle.as_ref().map(|(_, second)| &**second);
         [Some(&*self.first), second].into_iter().flatten()

@@ -12,56 +12,47 @@ use serde::Serialize;
 use crate::figures::draw::{self, DrawError};
 use crate::figures::job::{Case, Job, Outcome};
 use crate::figures::model::{Axis, Curve, Plot};
-use crate::figures::palette::BLUE;
+use crate::figures::palette::{BLUE, Colour};
 use crate::figures::quantity::Results;
 use crate::figures::sender::{AUTO, BBR2, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
 use crate::report;
 
-pub mod congested;
+pub(crate) mod congested;
 mod topology;
 
-pub use topology::Topology;
+pub(crate) use topology::Topology;
 
-/// The senders that `auto` is compared with.
-pub const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
+pub(crate) const OTHERS: [Sender; 3] = [BBR2, PATH_AWARE_BBR2, REINJECT_BBR2];
 /// A topology with a lower ratio runs [`MORE_SEEDS`], because few seeds may be unlucky.
-pub const SUSPICIOUS: f64 = 0.98;
+pub(crate) const SUSPICIOUS: f64 = 0.98;
 /// The number of seeds of a suspicious topology.
-pub const MORE_SEEDS: u64 = 20;
+pub(crate) const MORE_SEEDS: u64 = 20;
 /// The shares of the topologies that the summary shows, in percent.
 const SHARES: [usize; 8] = [0, 1, 5, 25, 50, 75, 95, 100];
 /// The most topologies that the summary lists.
 const LISTED: usize = 10;
 
-/// The parameters of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub struct Sweep {
-    /// The number of topologies.
+pub(crate) struct Sweep {
     pub topologies: u64,
     /// The number of seeds of each; they count from 1.
     pub seeds: u64,
-    /// The seed of the topologies.
     pub seed: u64,
 }
 
 /// The mean goodput of each sender on one topology, in Mbit/s.
 #[derive(Clone, Debug, Serialize)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// The topology's number, from 1.
     pub topology: u64,
-    /// The number of seeds.
     pub seeds: u64,
-    /// `auto`.
     pub auto: f64,
     /// BBR2 without help.
     pub bbr2: f64,
-    /// Path-aware BBR2.
     pub path_aware_bbr2: f64,
-    /// Re-injection over BBR2.
     pub reinject_bbr2: f64,
     /// `auto` divided by the best of the others.
     pub ratio: f64,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The command lines that repeat it: `auto`, then [`OTHERS`].
     pub commands: Vec<String>,
@@ -69,34 +60,25 @@ pub struct Reach {
 
 /// The distribution of the ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Distribution {
+pub(crate) struct Distribution {
     /// The number of topologies with a ratio.
     pub topologies: usize,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The number of topologies with [`MORE_SEEDS`].
     pub repeated: usize,
-    /// The median.
     pub median: f64,
-    /// The first percentile.
     pub first_percentile: f64,
-    /// The least.
     pub worst: f64,
 }
 
 impl Sweep {
     /// Runs all jobs by `simulate`: first with [`Sweep::seeds`], then suspicious topologies with
     /// [`MORE_SEEDS`]. Returns the topologies by ratio, the worst first.
-    pub fn run(self, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Reach> {
+    pub(crate) fn run(self, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Reach> {
         let mut results = Results::new();
         let mut run = |topologies: &[(Topology, u64)]| {
             let cases = topologies.iter().flat_map(|(topology, seeds)| topology.cases(*seeds));
-            let jobs: Vec<Job> = cases
-                .flat_map(|case| case.jobs())
-                .filter(|job| !results.contains_key(job))
-                .collect();
-            let outcomes = simulate(&jobs.iter().collect::<Vec<_>>());
-            results.extend(jobs.into_iter().zip(outcomes));
+            run_more(cases, &mut results, &simulate);
             topologies
                 .iter()
                 .filter_map(|(topology, seeds)| topology.reach(*seeds, &results))
@@ -120,7 +102,7 @@ impl Sweep {
     }
 
     /// The distribution of these sorted ratios. `None` without ratios.
-    pub fn distribution(self, reached: &[Reach]) -> Option<Distribution> {
+    pub(crate) fn distribution(self, reached: &[Reach]) -> Option<Distribution> {
         let ratios = || reached.iter().map(|reach| reach.ratio);
         let (median, worst, _) = report::median(ratios())?;
         Some(Distribution {
@@ -182,7 +164,7 @@ impl Reach {
 }
 
 /// The distribution in words, and the worst topologies with the command lines that repeat them.
-pub fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
+pub(crate) fn summary(distribution: &Distribution, reached: &[Reach]) -> String {
     let Distribution { topologies, failed, repeated, median, first_percentile, worst } =
         distribution;
     let columns: [report::Column<Reach>; 7] = [
@@ -232,25 +214,39 @@ fn shares(reached: &[Reach]) -> String {
     text + "\n"
 }
 
+/// Runs those jobs of the cases by `simulate` that have no result yet.
+fn run_more(
+    cases: impl Iterator<Item = Case>,
+    results: &mut Results,
+    simulate: impl Fn(&[&Job]) -> Vec<Outcome>,
+) {
+    let jobs = cases.flat_map(|case| case.jobs());
+    let jobs: Vec<Job> = jobs.filter(|job| !results.contains_key(job)).collect();
+    let outcomes = simulate(&jobs.iter().collect::<Vec<_>>());
+    results.extend(jobs.into_iter().zip(outcomes));
+}
+
 /// A plot of the ratios over the share of topologies with no higher one, as an SVG.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn plot(reached: &[Reach]) -> Result<String, DrawError> {
-    let all = reached.len() as f64;
-    let share = |(place, reach): (usize, &Reach)| ((place + 1) as f64 / all * 100.0, reach.ratio);
+pub(crate) fn plot(reached: &[Reach]) -> Result<String, DrawError> {
+    let ratios = || reached.iter().map(|reach| reach.ratio);
     // Ratios lie near 1: an axis from 0 would show one flat line.
-    let least = reached.iter().map(|reach| reach.ratio).fold(1.0, f64::min);
-    let from = (least * 20.0).floor() / 20.0;
-    let plot = Plot {
-        id: "sweep".to_owned(),
-        title: String::new(),
-        x: Axis::linear("share of the topologies, percent", 1),
-        y: Axis { from, ..Axis::linear("auto / the best of three", 2) },
-        curves: vec![Curve::computed("auto", BLUE, reached.iter().enumerate().map(share))],
-    };
-    draw::standalone(&plot, &Results::new())
+    let from = (ratios().fold(1.0, f64::min) * 20.0).floor() / 20.0;
+    let y = Axis { from, ..Axis::linear("auto / the best of three", 2) };
+    plot_of("share of the topologies, percent", y, vec![distribution("auto", BLUE, ratios())])
+}
+
+/// A curve of ratios over the share of them that are no higher.
+fn distribution(name: &str, colour: Colour, ratios: impl Iterator<Item = f64>) -> Curve {
+    let mut ratios: Vec<f64> = ratios.collect();
+    ratios.sort_by(f64::total_cmp);
+    let all = ratios.len() as f64;
+    let share = |(place, ratio)| ((place + 1) as f64 / all * 100.0, ratio);
+    Curve::computed(name, colour, ratios.into_iter().enumerate().map(share))
+}
+
+fn plot_of(x: &'static str, y: Axis, curves: Vec<Curve>) -> Result<String, DrawError> {
+    let (id, x) = ("sweep".to_owned(), Axis::linear(x, 1));
+    draw::standalone(&Plot { id, title: String::new(), x, y, curves }, &Results::new())
 }
 
 #[cfg(test)]

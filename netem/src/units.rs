@@ -9,7 +9,7 @@ pub struct BitRate(u64);
 
 impl BitRate {
     /// The slowest and the fastest rate that a link may have, in Mbit/s.
-    pub const RANGE_MBIT: (f64, f64) = (0.001, 100_000.0);
+    pub(crate) const RANGE_MBIT: (f64, f64) = (0.001, 100_000.0);
 
     /// A rate in Mbit/s (10^6 bits a second); `None` outside [`BitRate::RANGE_MBIT`].
     #[allow(
@@ -17,7 +17,7 @@ impl BitRate {
         clippy::cast_sign_loss,
         reason = "the range is checked just before"
     )]
-    pub fn from_mbit(mbit: f64) -> Option<Self> {
+    pub(crate) fn from_mbit(mbit: f64) -> Option<Self> {
         let (least, most) = Self::RANGE_MBIT;
         (least..=most).contains(&mbit).then(|| Self((mbit * 1e6).round() as u64))
     }
@@ -28,12 +28,12 @@ impl BitRate {
     }
 
     /// Bits a second.
-    pub fn bits_per_second(self) -> u64 {
+    pub(crate) fn bits_per_second(self) -> u64 {
         self.0
     }
 
     /// The time that `bytes` bytes take, rounded up to a nanosecond.
-    pub fn time_for(self, bytes: u64) -> Duration {
+    pub(crate) fn time_for(self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(self.0));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -51,18 +51,18 @@ pub struct Percent(f64);
 
 impl Percent {
     /// A share in percent; `None` outside 0 to 100.
-    pub fn new(percent: f64) -> Option<Self> {
+    pub(crate) fn new(percent: f64) -> Option<Self> {
         (0.0..=100.0).contains(&percent).then_some(Self(percent))
     }
 
     /// The share in percent.
-    pub fn get(self) -> f64 {
+    pub(crate) fn get(self) -> f64 {
         self.0
     }
 
     /// Whether an event of this chance happens, from 64 random bits. At 0 it never happens, at 100
     /// always.
-    pub fn strikes(self, random: u64) -> bool {
+    pub(crate) fn strikes(self, random: u64) -> bool {
         unit_interval(random) < self.0 / 100.0
     }
 }

@@ -3,13 +3,11 @@
 
 use serde::Serialize;
 
-use super::call::PLAYOUT_LIMIT_MS;
-use super::lanes::side_by_side;
-use super::{Check, DemoError};
+use super::{Check, DemoError, remarks_of, side_by_side};
 use crate::progress::Bars;
 use crate::record::{AgentRecord, Audio, RunRecord};
-use crate::report::{Column, or_dash, outcome, remarks, seconds, short_hash, table};
-use crate::run::{Bench, Call, Sound};
+use crate::report::{Column, or_dash, seconds, short_hash, table};
+use crate::run::{Bench, Call, PLAYOUT_LIMIT_MS, Sound};
 use crate::scenario::Scenario;
 use crate::source::SourceFile;
 
@@ -25,34 +23,25 @@ const FASTER: f64 = 1.3;
 /// The least gain of the call: packets missed without an agent for each packet missed with one.
 const FEWER: f64 = 4.0;
 
-/// One upload.
 #[derive(Clone, Debug, Serialize)]
-pub struct Upload {
-    /// Whether an agent ran.
+pub(crate) struct Upload {
     pub with_agent: bool,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// One call.
 #[derive(Clone, Debug, Serialize)]
-pub struct Conversation {
-    /// Whether an agent ran.
+pub(crate) struct Conversation {
     pub with_agent: bool,
     /// Requests for single packets (NACKs) that the receiver sent.
     pub nacks: u64,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// All of the demonstration.
 #[derive(Clone, Debug, Serialize)]
-pub struct AgentDemo {
-    /// The size of the file.
+pub(crate) struct AgentDemo {
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: String,
     /// Loss on the near segment, each way.
     pub near_loss_percent: f64,
@@ -64,16 +53,11 @@ pub struct AgentDemo {
     pub says: String,
     /// The check of the uploads, and that of the calls.
     pub checks: [Check; 2],
-    /// Whether both checks passed.
     pub passed: bool,
 }
 
 /// Uploads `file` twice, and makes two calls.
-///
-/// # Errors
-///
-/// [`DemoError`] when a run fails. A failed check is no error: the result shows it.
-pub fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
+pub(crate) fn run(bench: &Bench<'_>, file: &SourceFile, seed: u64) -> Result<AgentDemo, DemoError> {
     let bars = Bars::default();
     let uploads = both(|with_agent| upload(bench, file, seed, with_agent, &bars))?;
     // A call's delays are measured while no upload loads this machine.
@@ -101,11 +85,10 @@ fn upload(
 ) -> Result<Upload, DemoError> {
     let scenario = scenario(UPLOAD)?;
     let bench = Bench { agent: with_agent, ..bench.clone() };
-    let mut progress = bars.begin(name("upload by quinn", with_agent), file.bytes);
+    let progress = bars.begin(name("upload by quinn", with_agent), file.bytes);
     let record = bench
-        .quinn_upload(&scenario, seed, file, &mut progress)
+        .quinn_upload(&scenario, seed, file, progress)
         .map_err(|source| DemoError::Run { who: "the upload by quinn", source })?;
-    progress.end(&outcome(&record));
     Ok(Upload { with_agent, record })
 }
 
@@ -118,27 +101,18 @@ fn call(
     let mut scenario = scenario(CALL)?;
     scenario.set("flow.seconds", CALL_SECONDS)?;
     let bench = Bench { agent: with_agent, ..bench.clone() };
-    let sound = |kind| bench.directory.join(format!("call-{with_agent}")).with_extension(kind);
-    let sound = Sound {
-        wav: None,
-        heard: sound("wav"),
-        waits: sound("hgrm"),
-        playout_limit_ms: PLAYOUT_LIMIT_MS,
-    };
-    let mut progress = bars.begin(name("call", with_agent), scenario.flow.total_bytes());
+    let sound = Sound::within(bench.directory, &format!("call-{with_agent}"), None);
+    let progress = bars.begin(name("call", with_agent), scenario.flow.total_bytes());
     let Call { record, listener } = bench
-        .call(&scenario, seed, Some(&sound), &mut progress)
+        .call(&scenario, seed, Some(&sound), progress)
         .map_err(|source| DemoError::Run { who: "the call", source })?;
-    progress.end(&outcome(&record));
     Ok(Conversation { with_agent, nacks: listener.nacks.packets, record })
 }
 
 /// A scenario whose programs use no Sidekick.
 fn scenario(name: &str) -> Result<Scenario, DemoError> {
-    let mut scenario = Scenario::load(name)?;
-    scenario.set("near.loss_percent", LOSS_PERCENT)?;
-    scenario.set("sidekick.mode", "off")?;
-    Ok(scenario)
+    let loss = format!("near.loss_percent={LOSS_PERCENT}");
+    Ok(Scenario::with(name, &[loss.as_str(), "sidekick.mode=off"])?)
 }
 
 impl AgentDemo {
@@ -157,22 +131,11 @@ impl AgentDemo {
         let whole = uploads.iter().all(|Upload { record, .. }| {
             record.sha256 == file.sha256 && record.bytes == file.bytes
         });
-        let checks = [
-            Check {
-                claim: format!("with the agent the upload is at least {FASTER} times as fast"),
-                wanted: FASTER,
-                measured: faster,
-                passed: whole && faster >= FASTER,
-            },
-            Check {
-                claim: format!(
-                    "without an agent the call misses at least {FEWER} times as many packets"
-                ),
-                wanted: FEWER,
-                measured: fewer,
-                passed: fewer >= FEWER,
-            },
-        ];
+        let of_uploads = format!("with the agent the upload is at least {FASTER} times as fast");
+        let of_calls =
+            format!("without an agent the call misses at least {FEWER} times as many packets");
+        let checks =
+            [Check::of(of_uploads, FASTER, faster, whole), Check::of(of_calls, FEWER, fewer, true)];
         let says = format!(
             "The agent on the sender's host sends packets again that were lost before the proxy. \
              With it, the same client on quinn detects {still_noticed} losses, not {noticed}. It \
@@ -236,7 +199,7 @@ fn beside<T>(figures: &[Column<T>], [plain, helped]: &[T; 2]) -> Vec<Vec<String>
 }
 
 /// The table, and the sentences below it.
-pub fn print(demo: &AgentDemo) -> String {
+pub(crate) fn print(demo: &AgentDemo) -> String {
     let AgentDemo { bytes, near_loss_percent, uploads, calls, says, checks, .. } = demo;
     let rows = [beside(&UPLOADS, uploads), beside(&CALLS, calls)].concat();
     let table = table(&["", "without an agent", "with the agent"], rows, 1);
@@ -252,15 +215,10 @@ pub fn print(demo: &AgentDemo) -> String {
         if record.agent.is_some_and(|agent| agent.flows_assisted == 0) {
             text += &format!("{name}: the agent found no proxy\n");
         }
-        for remark in remarks(record) {
-            text += &format!("{name}: {remark}\n");
-        }
+        text += &remarks_of(&name, record);
     }
-    for Check { claim, measured, passed, .. } in checks {
-        let verdict = if *passed { "passed" } else { "FAILED" };
-        text += &format!("Check: {claim}: {measured:.2} times, {verdict}.\n");
-    }
-    text
+    let [of_uploads, of_calls] = checks;
+    text + &format!("{of_uploads}{of_calls}")
 }
 
 #[cfg(test)]

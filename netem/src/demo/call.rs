@@ -6,28 +6,29 @@ use std::path::{Path, PathBuf};
 use audio::quality::Quality;
 use serde::Serialize;
 
-use super::DemoError;
-use super::lanes::side_by_side;
-use super::waits::{self, Waits};
+use super::{DemoError, remarks_of, side_by_side};
+use crate::figures::draw::{DrawError, standalone};
+use crate::figures::model::{Axis, Curve, Plot, Scale};
+use crate::figures::palette::{BLUE, Colour, VERMILION};
+use crate::figures::quantity::Results;
 use crate::files::{self, FileError};
 use crate::progress::Bars;
 use crate::record::{Audio, RunRecord};
-use crate::report::{Column, or_dash, outcome, remarks, table_of};
-use crate::run::{Bench, Call, Sound};
+use crate::report::{Column, or_dash, table_of};
+use crate::run::{Bench, Call, PLAYOUT_LIMIT_MS, Sound};
 use crate::scenario::Scenario;
 
 const SCENARIO: &str = "audio-paper";
-/// The player waits at most this long for a missing packet. The path's round trip is 52 ms.
-pub const PLAYOUT_LIMIT_MS: u16 = 40;
 /// The least gain: frames that are late end to end for each late frame with Sidekick.
 const FEWER: u64 = 4;
 
-/// The calls to compare: a name, a name for files, and the settings.
-const CALLERS: [(&str, &str, &[&str]); 2] = [
-    ("end to end", "end-to-end", &["sidekick.mode=off"]),
+/// The calls to compare: a name, a name for files, a colour, and the settings.
+const CALLERS: [(&str, &str, Colour, &[&str]); 2] = [
+    ("end to end", "end-to-end", VERMILION, &["sidekick.mode=off"]),
     (
         "Sidekick",
         "sidekick",
+        BLUE,
         &[
             "sidekick.mode=reinject",
             "sidekick.every_packets=1",
@@ -37,10 +38,8 @@ const CALLERS: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// One of the calls.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The name of the call.
+pub(crate) struct Row {
     pub caller: &'static str,
     /// The WAV file of what the listener heard.
     pub wav: PathBuf,
@@ -48,31 +47,22 @@ pub struct Row {
     pub hgrm: PathBuf,
     /// Frames for which the player played a substitute.
     pub concealed: Option<u64>,
-    /// The estimated quality of the sound.
     pub quality: Option<Quality>,
-    /// The record, as for every run.
     #[serde(flatten)]
     pub record: RunRecord,
 }
 
-/// Both calls.
 #[derive(Clone, Debug, Serialize)]
-pub struct CallDemo {
+pub(crate) struct CallDemo {
     /// The calls: end to end, and with Sidekick.
     pub calls: Vec<Row>,
-    /// The plot of their waits.
     pub plot: PathBuf,
-    /// Whether the check passed.
     pub passed: bool,
 }
 
 /// Makes both calls, each of `seconds`, with the sound of `wav` or a tone. Writes to `directory`
 /// what the receivers heard.
-///
-/// # Errors
-///
-/// [`DemoError`]. A failed check is no error: the result shows it.
-pub fn run(
+pub(crate) fn run(
     bench: &Bench<'_>,
     directory: &Path,
     wav: Option<&Path>,
@@ -81,25 +71,17 @@ pub fn run(
 ) -> Result<CallDemo, DemoError> {
     std::fs::create_dir_all(directory).map_err(FileError::io("make the directory", directory))?;
     let bars = Bars::default();
-    let done = side_by_side(&CALLERS, |&(caller, name, settings)| {
-        let mut scenario = Scenario::load(SCENARIO)?;
-        scenario.apply(settings)?;
-        scenario.set("flow.seconds", &seconds.to_string())?;
-        scenario.check()?;
+    let done = side_by_side(&CALLERS, |&(caller, name, colour, settings)| {
+        let length = format!("flow.seconds={seconds}");
+        let scenario = Scenario::with(SCENARIO, &[settings, &[&length]].concat())?;
         // A finished sound moves to its place. So an interrupted demonstration leaves no partial
         // file.
-        let sound = Sound {
-            wav: wav.map(Path::to_owned),
-            heard: bench.directory.join(name).with_extension("wav"),
-            waits: bench.directory.join(name).with_extension("hgrm"),
-            playout_limit_ms: PLAYOUT_LIMIT_MS,
-        };
-        let mut progress = bars.begin(caller, scenario.flow.total_bytes());
+        let sound = Sound::within(bench.directory, name, wav);
+        let progress = bars.begin(caller, scenario.flow.total_bytes());
         let Call { record, listener } = bench
-            .call(&scenario, seed, Some(&sound), &mut progress)
+            .call(&scenario, seed, Some(&sound), progress)
             .map_err(|source| DemoError::Run { who: caller, source })?;
-        progress.end(&outcome(&record));
-        let curve = Waits::of(caller, &files::read(&sound.waits)?);
+        let curve = Curve::computed(caller, colour, waits(&files::read(&sound.waits)?));
         let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));
         for (from, to) in [(&sound.heard, &wav), (&sound.waits, &hgrm)] {
             std::fs::copy(from, to).map_err(FileError::io("write", to))?;
@@ -109,9 +91,41 @@ pub fn run(
     })?;
     let (calls, curves): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let plot = directory.join("waits.svg");
-    std::fs::write(&plot, waits::draw(&curves)?).map_err(FileError::io("write", &plot))?;
+    std::fs::write(&plot, draw(curves)?).map_err(FileError::io("write", &plot))?;
     let passed = passed(&calls);
     Ok(CallDemo { calls, plot, passed })
+}
+
+/// Percentiles and their waits in milliseconds, from a percentile distribution. Other lines do not
+/// count.
+fn waits(hgrm: &str) -> Vec<(f64, f64)> {
+    let point = |line: &str| {
+        let columns: Vec<f64> =
+            line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        match columns[..] {
+            [wait, percentile, _, _] => Some((100.0 * percentile, wait)),
+            // The longest wait belongs to one packet of all.
+            [wait, 1.0, count] => Some((100.0 * (1.0 - 1.0 / count), wait)),
+            _ => None,
+        }
+    };
+    hgrm.lines().filter_map(point).filter(|(_, wait)| wait.is_finite()).collect()
+}
+
+/// The plot of the calls' waits. The further to the right, the rarer the waits.
+fn draw(curves: Vec<Curve>) -> Result<String, DrawError> {
+    let percentiles = Axis {
+        scale: Scale::Nines,
+        ..Axis::linear("percent of the packets that waited no longer", 2)
+    };
+    let plot = Plot {
+        id: "waits".to_owned(),
+        title: String::new(),
+        x: percentiles,
+        y: Axis::linear("milliseconds", 1),
+        curves,
+    };
+    standalone(&plot, &Results::new())
 }
 
 fn passed(calls: &[Row]) -> bool {
@@ -140,7 +154,7 @@ const COLUMNS: [Column<Row>; 12] = [
 ];
 
 /// The table, and the paths of the files.
-pub fn print(demo: &CallDemo) -> String {
+pub(crate) fn print(demo: &CallDemo) -> String {
     let mut text = format!(
         "\nHow long packets waited for those before them. The player waits at most \
          {PLAYOUT_LIMIT_MS} ms, and then plays a substitute.\n{}\n{}\n",
@@ -149,9 +163,7 @@ pub fn print(demo: &CallDemo) -> String {
     );
     for row in &demo.calls {
         text += &format!("{}: listen to {}\n", row.caller, row.wav.display());
-        for remark in remarks(&row.record) {
-            text += &format!("{}: {remark}\n", row.caller);
-        }
+        text += &remarks_of(row.caller, &row.record);
     }
     text += &format!(
         "The waits of both: {} (.hgrm beside it, for HdrHistogram's plotter)\n",
@@ -234,5 +246,40 @@ mod tests {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(print(&demo(9, 9)).contains("FAILED"));
+    }
+
+    fn hgrm(waits: &[(u64, u64)]) -> String {
+        let mut histogram = hdrhistogram::Histogram::new_with_bounds(1, 2_000_000, 3).unwrap();
+        for (wait_us, count) in waits {
+            histogram.record_n(*wait_us, *count).unwrap();
+        }
+        let mut hgrm = Vec::new();
+        audio::hgrm::write(&histogram, &mut hgrm).unwrap();
+        String::from_utf8(hgrm).unwrap()
+    }
+
+    #[test]
+    fn a_distribution_is_read_and_drawn() {
+        let some = waits(&hgrm(&[(0, 947), (22_000, 53)]));
+        assert_eq!(some.first(), Some(&(0.0, 0.0)));
+        let (percentile, wait) = *some.last().unwrap();
+        assert!((percentile - 99.9).abs() < 0.01 && (wait - 22.0).abs() < 0.1, "{some:?}");
+        assert!(some.iter().all(|(at, wait)| (*wait > 0.0) == (*at > 94.7)), "{some:?}");
+        let svg = draw(vec![Curve::computed("a call", BLUE, some)]).unwrap();
+        for word in ["<polyline", "a call", "99.9", "milliseconds"] {
+            assert!(svg.contains(word), "{word}: {svg}");
+        }
+        // If no packet waits, the line lies on the axis. Its length follows from the number of
+        // packets.
+        let none = waits(&hgrm(&[(0, 3000)]));
+        let [(first, 0.0), .., (last, 0.0)] = none[..] else { panic!("{none:?}") };
+        assert!(first == 0.0 && (last - 100.0 * 2999.0 / 3000.0).abs() < 1e-9, "{none:?}");
+    }
+
+    #[test]
+    fn an_invalid_distribution_draws_no_curve() {
+        let none = waits("Value Percentile\n\n#[Mean = 1, StdDeviation = 2]\nnan 1 2 inf\n");
+        assert_eq!(none, []);
+        assert!(draw(vec![Curve::computed("none", BLUE, none)]).unwrap().contains("milliseconds"));
     }
 }

@@ -20,11 +20,7 @@ const LONGEST: f64 = 420.0;
 const WORDS: u32 = 22;
 
 /// All tables as an SVG. The bars of senders with help are blue.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn draw(comparisons: &[Comparison]) -> Result<String, DrawError> {
+pub(crate) fn draw(comparisons: &[Comparison]) -> Result<String, DrawError> {
     let bars: i32 = comparisons.iter().flat_map(|it| &it.rows).map(|_| BAR_STEP).sum();
     let tables: i32 = comparisons.iter().map(|_| TABLE_STEP).sum();
     let height = u32::try_from(2 * MARGIN + bars + tables).unwrap_or(WIDTH);
@@ -68,20 +64,13 @@ fn colour(row: &Row) -> Colour {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::first;
     use super::*;
-    use crate::demo::{COLUMNS, Check};
+    use crate::demo::FIRST;
+    use crate::demo::tests::{file, first};
 
     #[test]
     fn each_sender_has_a_bar_by_its_goodput() {
-        let check = Check { claim: String::new(), wanted: 1.0, measured: 1.0, passed: true };
-        let comparison = Comparison {
-            near_loss_percent: 1.0,
-            rows: first(9.0, 4.5),
-            columns: &COLUMNS,
-            says: String::new(),
-            check,
-        };
+        let comparison = Comparison::of(&FIRST, first(9.0, 4.5), &file());
         let svg = draw(&[comparison]).unwrap();
         for word in ["Upload", "1 % near loss", "Sidekick, PACUBIC", "9.00 Mbit/s"] {
             assert!(svg.contains(word), "{word}: {svg}");

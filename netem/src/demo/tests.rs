@@ -10,8 +10,7 @@ fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
 }
 
 pub(super) fn record_of(scenario: &str, sender: Sender, goodput: f64, hash: &str) -> RunRecord {
-    let mut scenario = Scenario::load(scenario).unwrap();
-    scenario.apply(sender.settings).unwrap();
+    let scenario = Scenario::with(scenario, sender.settings).unwrap();
     RunRecord {
         scenario: scenario.name.clone(),
         flow: scenario.flow.kind.name().to_owned(),
@@ -88,18 +87,9 @@ fn several_runs_show_their_median_with_its_range() {
         (2.4, (2.0, 3.9), 3)
     );
     let rows = vec![slow, row(PATH_AWARE_BBR2, 6.0, "ab")];
-    let check = check(&rows, BBR2, PATH_AWARE_BBR2, 2.5, &file());
-    assert!(check.passed, "{check:?}");
-    let text = print(
-        &Comparison {
-            near_loss_percent: 15.0,
-            says: second_sentence(&rows),
-            rows,
-            columns: &COLUMNS,
-            check,
-        },
-        &file(),
-    );
+    let compared = Comparison::of(&SECOND, rows, &file());
+    assert!(compared.check.passed, "{:?}", compared.check);
+    let text = print(&compared, &file());
     assert!(
         text.contains("; of 3 runs each, the median run") && text.contains("2.40 (2.00 to 3.90)"),
         "{text}"
@@ -125,17 +115,7 @@ fn the_print_shows_failure_and_missing_help() {
     let mut rows = first(5.0, 9.0);
     rows[3].record.assisted = false;
     rows[3].record.assistance = "no proxy answered".to_owned();
-    let check = check(&rows, RFC_CUBIC, PACUBIC, 3.0, &file());
-    let text = print(
-        &Comparison {
-            near_loss_percent: 1.0,
-            says: first_sentence(&rows),
-            rows,
-            columns: &COLUMNS,
-            check,
-        },
-        &file(),
-    );
+    let text = print(&Comparison::of(&FIRST, rows, &file()), &file());
     assert!(
         text.contains(
             "Sidekick, PACUBIC at least 3 times as fast as CUBIC, RFC 9438: 2.50 times, FAILED."

@@ -45,11 +45,7 @@ struct Other {
 const HINT: &str = "use lines that `sidekick-lab run --json` printed";
 
 /// Reads the records of a file, one a line.
-///
-/// # Errors
-///
-/// [`FileError`].
-pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
     let text = files::read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let record = |(number, line)| {
@@ -60,7 +56,7 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
 
 impl Agreement {
     /// Groups records by case. It omits those of `sim` itself.
-    pub fn of(records: &[RunRecord]) -> Self {
+    pub(crate) fn of(records: &[RunRecord]) -> Self {
         type Key<'a> = (&'a str, &'a [String], &'a str);
         let mut groups: BTreeMap<Key<'_>, Vec<RunRecord>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.backend != "sim") {
@@ -78,12 +74,12 @@ impl Agreement {
     }
 
     /// The cases to run on `sim`.
-    pub fn cases(&self) -> impl Iterator<Item = &Case> {
+    pub(crate) fn cases(&self) -> impl Iterator<Item = &Case> {
         self.others.iter().map(|other| &other.case)
     }
 
     /// A row for each figure of each comparison.
-    pub fn sheet(&self, results: &Results) -> Sheet {
+    pub(crate) fn sheet(&self, results: &Results) -> Sheet {
         let columns =
             ["what was run", "figure", "sim", "backend", "there", "difference", "verdict"]
                 .map(str::to_owned);
@@ -93,7 +89,7 @@ impl Agreement {
     }
 
     /// The verdict on all comparisons.
-    pub fn verdict(&self, results: &Results) -> Verdict {
+    pub(crate) fn verdict(&self, results: &Results) -> Verdict {
         let mut trusted = self.others.iter().filter(|other| other.distrust().is_none()).peekable();
         if trusted.peek().is_none() {
             return Verdict::NothingToTrust;
@@ -103,9 +99,8 @@ impl Agreement {
     }
 }
 
-/// The verdict on comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// All results that can be trusted agree.
     Agree,
     /// A result that can be trusted does not agree.
@@ -114,7 +109,6 @@ pub enum Verdict {
     NothingToTrust,
 }
 
-/// One comparison.
 struct Row {
     words: Vec<String>,
     agrees: bool,

@@ -6,7 +6,7 @@ use super::quantity::{Results, Summary};
 use super::sheet::{Sheet, or_nothing};
 
 /// The table of a part for readers: medians with their ranges, a row for each x.
-pub fn for_reading(part: &Part, results: &Results) -> Sheet {
+pub(crate) fn for_reading(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_reading(plot, results),
         Part::Heat(heat) => heat_for_reading(heat, results),
@@ -17,7 +17,7 @@ pub fn for_reading(part: &Part, results: &Results) -> Sheet {
 
 /// The table of a part for programs: one figure in each entry, and a row for each mark of a plot
 /// and each cell of a heat map.
-pub fn for_programs(part: &Part, results: &Results) -> Sheet {
+pub(crate) fn for_programs(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_programs(plot, results),
         Part::Heat(heat) => heat_for_programs(heat, results),

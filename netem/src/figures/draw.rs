@@ -17,7 +17,6 @@ mod scale;
 
 use scale::Ruler;
 
-/// Width and height of a plot.
 const PLOT: (u32, u32) = (960, 600);
 /// Width of a heat map, and height of one of its rows.
 const HEAT: (u32, u32) = (960, 76);
@@ -41,7 +40,6 @@ pub struct DrawError {
     message: String,
 }
 
-/// The surface of a drawing.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ruler, Ruler>>;
 
@@ -51,24 +49,24 @@ impl From<Colour> for RGBColor {
     }
 }
 
-/// A plot as an SVG element of a page.
+/// A plot as an SVG element of a page, which has the legend.
 pub(super) fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
-    plot_on(&TRANSPARENT, plot, results)
+    draw_plot(plot, results, false)
 }
 
-/// A plot as an SVG file, on white.
+/// A plot as an SVG file: on white, with a legend.
 pub(crate) fn standalone(plot: &Plot, results: &Results) -> Result<String, DrawError> {
-    plot_on(&WHITE.mix(1.0), plot, results)
+    draw_plot(plot, results, true)
 }
 
-fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String, DrawError> {
+fn draw_plot(plot: &Plot, results: &Results, alone: bool) -> Result<String, DrawError> {
     let drawn = plot.drawn(results);
     let points = || drawn.iter().flat_map(|(_, points)| points);
     let x = Ruler::new(&plot.x, points().map(|(x, _)| *x));
     let y = Ruler::new(&plot.y, points().flat_map(|(_, summary)| [summary.least, summary.most]));
     svg(&plot.id, PLOT, |area| {
-        if ground.3 > 0.0 {
-            area.fill(ground)?;
+        if alone {
+            area.fill(&WHITE)?;
         }
         let mut chart = axes(area, (x, plot.x.name), (y, plot.y.name))?;
         // The curves that others published lie behind ours.
@@ -78,11 +76,16 @@ fn plot_on(ground: &RGBAColor, plot: &Plot, results: &Results) -> Result<String,
         for (curve, points) in drawn.iter().filter(|(curve, _)| !curve.is_published()) {
             measured(&mut chart, curve, points)?;
         }
+        if alone {
+            let place = SeriesLabelPosition::UpperLeft;
+            let style = ("sans-serif", WORDS).into_text_style(area);
+            let mut legend = chart.configure_series_labels();
+            legend.position(place).label_font(style).legend_area_size(40).draw()?;
+        }
         Ok(())
     })
 }
 
-/// The outcome of a drawing.
 pub(crate) type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// The drawing that `draw` makes, as an SVG element.
@@ -155,13 +158,13 @@ fn measured(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)])
         }))?;
     }
     let radius = if many { 2 } else { 7 };
-    chart.draw_series(
-        medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())),
-    )?;
+    chart
+        .draw_series(medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())))?
+        .label(&curve.name)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], colour.stroke_width(4)));
     Ok(())
 }
 
-/// A heat map as an SVG element.
 pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> {
     let rows = u32::try_from(heat.y.1.len()).unwrap_or(1);
     let size = (HEAT.0, HEAT.1 * rows + BELOW_X + 2 * MARGIN);

@@ -99,8 +99,7 @@ impl Job {
     ///
     /// [`ScenarioError`] if this build has no such scenario or setting.
     pub fn load(&self) -> Result<Scenario, ScenarioError> {
-        let mut scenario = Scenario::load(&self.scenario)?;
-        scenario.apply(&self.assignments())?;
+        let scenario = Scenario::with(&self.scenario, &self.assignments())?;
         Ok(scenario)
     }
 

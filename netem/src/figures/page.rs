@@ -26,7 +26,6 @@ pub struct About {
     pub versions: Vec<(String, String)>,
 }
 
-/// The page of a plan.
 pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
     let failed = failures(plan.jobs().iter(), results);
     let sections = plan
@@ -181,8 +180,7 @@ fn colours(kind: &Cells) -> Markup {
     }
 }
 
-/// The name of a part's CSV file.
-pub fn csv_name(part: &Part) -> String {
+pub(super) fn csv_name(part: &Part) -> String {
     format!("{}.csv", part.id())
 }
 

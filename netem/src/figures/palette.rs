@@ -6,7 +6,7 @@ pub struct Colour(pub u8, pub u8, pub u8);
 
 impl Colour {
     /// As in HTML and SVG.
-    pub fn hex(self) -> String {
+    pub(crate) fn hex(self) -> String {
         format!("#{:02X}{:02X}{:02X}", self.0, self.1, self.2)
     }
 
@@ -16,7 +16,7 @@ impl Colour {
         clippy::cast_sign_loss,
         reason = "a mixture of two values from 0 to 255 is one too"
     )]
-    pub fn mixed(self, to: Self, share: f64) -> Self {
+    pub(crate) fn mixed(self, to: Self, share: f64) -> Self {
         let share = share.clamp(0.0, 1.0);
         let mix = |from: u8, to: u8| {
             (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8

@@ -120,14 +120,14 @@ impl fmt::Display for Shard {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::figures::job::Case;
     use crate::figures::model::{Entry, Part, Table};
     use crate::figures::quantity::{Quantity, measures};
     use proptest::prelude::*;
 
-    fn plan(cases: &[Case]) -> Plan {
+    pub(in crate::figures) fn plan(cases: &[Case]) -> Plan {
         let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::GOODPUT), 1);
         let table = Table {
             id: "t".into(),

@@ -8,10 +8,8 @@ const NOTHING: &str = "–";
 
 /// The rows of a part of the page.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sheet {
-    /// The columns' names.
+pub(crate) struct Sheet {
     pub columns: Vec<String>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -21,11 +21,9 @@ const HINT: &str = "this is no shard file of this version; run the shard again";
 /// The first line of a shard file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
-    /// The lab's version.
     version: String,
     /// Digest of the list of runs.
     plan: String,
-    /// How many runs the list has.
     runs: usize,
     /// Which shard this is, as `1/4`.
     shard: String,
@@ -38,17 +36,15 @@ struct Line {
     index: usize,
     /// The run in words, for readers.
     run: String,
-    /// Its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     record: Option<RunRecord>,
-    /// The reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
 /// Why shards cannot be written, read or merged.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(crate) enum StoreError {
     /// A file that cannot be read or written, or is no shard file.
     #[error(transparent)]
     File(#[from] FileError),
@@ -57,18 +53,13 @@ pub enum StoreError {
     Mismatch(String),
 }
 
-/// The name of a shard's file.
-pub fn file_name(shard: Shard) -> String {
+pub(crate) fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }
 
 /// Writes the outcomes of a shard's runs to its file in `directory`. The outcomes have the order of
 /// [`Plan::shard`]. An error leaves no partial file.
-///
-/// # Errors
-///
-/// [`StoreError::File`].
-pub fn write(
+pub(crate) fn write(
     plan: &Plan,
     shard: Shard,
     outcomes: &[Outcome],
@@ -97,11 +88,7 @@ pub fn write(
 
 /// Reads the shard files among `paths` and merges them. Each path is a file, or a directory of
 /// files.
-///
-/// # Errors
-///
-/// [`StoreError`] if a file is not of this plan, or if a run of the plan is missing.
-pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
+pub(crate) fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
     let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
     let mut cut: Option<(PathBuf, Shard)> = None;
     for path in shard_files(paths)? {

@@ -153,13 +153,16 @@ impl Frame for EthernetFrame {
         let payload = self.ip_payload();
         let udp_payload = payload + UDP_HEADER;
         let from = if self.is_udp() && self.0.len() > udp_payload { udp_payload } else { payload };
-        let Some(target) = self.0.get_mut(from..).filter(|target| !target.is_empty()) else {
-            return;
-        };
-        let bit = random % (target.len() as u64 * 8);
-        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|place| target.get_mut(place)) {
-            *byte ^= 1 << (bit % 8);
-        }
+        flip_a_bit(self.0.get_mut(from..).unwrap_or_default(), random);
+    }
+}
+
+/// Flips a bit whose place follows from 64 random bits.
+pub(crate) fn flip_a_bit(bytes: &mut [u8], random: u64) {
+    if let Some(bit) = random.checked_rem(bytes.len() as u64 * 8)
+        && let Some(byte) = usize::try_from(bit / 8).ok().and_then(|place| bytes.get_mut(place))
+    {
+        *byte ^= 1 << (bit % 8);
     }
 }
 

@@ -10,52 +10,55 @@ use super::{Bench, Finished, PROXY, RunError, Testbed, failed, report, sidekick_
 use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
+use crate::report::outcome;
 use crate::scenario::{Mode, Scenario};
 use crate::topology::RECEIVER;
 use crate::words;
 
 /// The programs that a call needs.
-pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
+pub(crate) const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PROXY];
+
+/// With sound, the player waits at most this long for a missing packet. The path's round trip is
+/// 52 ms.
+pub(crate) const PLAYOUT_LIMIT_MS: u16 = 40;
 
 const PORT: u16 = 5004;
 /// The longest time that the receiver may take to end after the sender. It stays for half a second.
 /// On a busy machine, it may get no processor for a while.
 const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A call with sound.
 #[derive(Clone, Debug)]
-pub struct Sound {
+pub(crate) struct Sound {
     /// The WAV file to send; a tone if `None`.
     pub wav: Option<PathBuf>,
     /// The path of the WAV file with what the listener hears.
     pub heard: PathBuf,
     /// The path of the distribution of waits (`.hgrm`).
     pub waits: PathBuf,
-    /// The longest time that a missing packet may delay the others, in milliseconds.
-    pub playout_limit_ms: u16,
 }
 
-/// The result of a call.
+impl Sound {
+    /// A call of `wav` or a tone, with the listener's files under this name in a directory.
+    pub(crate) fn within(directory: &FilePath, name: &str, wav: Option<&FilePath>) -> Self {
+        let file = |kind| directory.join(name).with_extension(kind);
+        Self { wav: wav.map(FilePath::to_owned), heard: file("wav"), waits: file("hgrm") }
+    }
+}
+
 #[derive(Clone, Debug)]
-pub struct Call {
-    /// The record, as for every run.
+pub(crate) struct Call {
     pub record: RunRecord,
-    /// The listener's report.
     pub listener: ListenerReport,
 }
 
 impl Bench<'_> {
     /// Makes the call of `scenario` once over its path. Without `sound` it carries random bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if a step or the call itself failed.
-    pub fn call(
+    pub(crate) fn call(
         &self,
         scenario: &Scenario,
         seed: u64,
         sound: Option<&Sound>,
-        progress: &mut Progress,
+        mut progress: Progress,
     ) -> Result<Call, RunError> {
         let mut testbed = Testbed::new(self, scenario, seed)?;
         // The receiver makes the session. When it reports that it is ready, it has written the
@@ -68,7 +71,7 @@ impl Bench<'_> {
         let receiver = testbed.start_receiver("audio-receive", &arguments)?;
         let arguments = sender_arguments(scenario, seed, &sdp, sound);
         let bytes = scenario.flow.total_bytes();
-        let sender = testbed.run_sender("audio-send", &arguments, bytes, progress)?;
+        let sender = testbed.run_sender("audio-send", &arguments, bytes, &mut progress)?;
         if !sender.status.success() {
             return Err(call_failed(&sender.why()));
         }
@@ -80,7 +83,9 @@ impl Bench<'_> {
         let listener = report("audio-receive", last)?;
         let backend = self.backend.name();
         let record = RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
-        Ok(Call { record: RunRecord { agent, ..record }, listener })
+        let record = RunRecord { agent, ..record };
+        progress.end(&outcome(&record));
+        Ok(Call { record, listener })
     }
 }
 
@@ -100,14 +105,7 @@ fn call_failed(why: &str) -> RunError {
 fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {
     let Some(sound) = sound else { return words(&["--raw"]) };
     let (heard, waits) = (sound.heard.display().to_string(), sound.waits.display().to_string());
-    words(&[
-        "--wav",
-        &heard,
-        "--hgrm",
-        &waits,
-        "--playout-limit-ms",
-        &sound.playout_limit_ms.to_string(),
-    ])
+    words(&["--wav", &heard, "--hgrm", &waits, "--playout-limit-ms", &PLAYOUT_LIMIT_MS.to_string()])
 }
 
 fn sender_arguments(
@@ -146,8 +144,7 @@ mod tests {
     use super::*;
 
     fn sender(settings: &[&str]) -> String {
-        let mut scenario = Scenario::load("audio-paper").unwrap();
-        scenario.apply(settings).unwrap();
+        let scenario = Scenario::with("audio-paper", settings).unwrap();
         sender_arguments(&scenario, 3, FilePath::new("call.sdp"), None).join(" ")
     }
 

@@ -30,7 +30,7 @@ const BY_SIGNAL: i32 = 128;
 
 /// A command to run on the path, and the programs beside it.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub(crate) struct Task {
     /// The command on the sender's host, and its arguments. It has this process's standard streams.
     pub command: Vec<OsString>,
     /// A command line for `sh -c`, on the receiver's host.
@@ -43,21 +43,16 @@ pub struct Task {
     pub agent: Option<PathBuf>,
 }
 
-/// The record of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExecRecord {
-    /// The scenario's name.
+pub(crate) struct ExecRecord {
     pub scenario: String,
-    /// The seed of losses.
     pub seed: u64,
     /// Changes to the scenario's settings, as `--set` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
-    /// The command and its arguments.
     pub command: Vec<String>,
     /// Its exit status, or 128 plus the signal that ended it.
     pub exit_code: u8,
-    /// How long it ran.
     pub time_s: f64,
     /// Counts of all four links, from the start of the path to the end of the command.
     pub links: PathCounters,
@@ -69,10 +64,8 @@ pub struct ExecRecord {
     pub remarks: Vec<String>,
 }
 
-/// An event while a command runs.
 #[derive(Debug)]
 enum Event {
-    /// The command has ended.
     Ended,
     /// The outer process of the lab caught this signal.
     Told(Signal),
@@ -80,12 +73,12 @@ enum Event {
 
 /// Passes signals from the outer process of the lab to the command.
 #[derive(Clone, Debug, Default)]
-pub struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
+pub(crate) struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
 
 impl Signals {
     /// Passes a signal on to the command, or ends this process if there is no command yet. `None`
     /// stands for a signal that the terminal has also sent to the command.
-    pub fn hear(&self, signal: Option<Signal>) {
+    pub(crate) fn hear(&self, signal: Option<Signal>) {
         match (&*self.lock(), signal) {
             (None, _) => std::process::exit(i32::from(INTERRUPTED)),
             (Some(events), Some(signal)) => drop(events.send(Event::Told(signal))),
@@ -146,11 +139,7 @@ fn pid(child: &Child) -> Pid {
 impl Bench<'_> {
     /// Runs a command on the sender's host of the path of `scenario`, with the proxy if the
     /// scenario has one. The command replaces the scenario's flow.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] if the command could not run. The record has its exit status.
-    pub fn exec(
+    pub(crate) fn exec(
         &self,
         scenario: &Scenario,
         seed: u64,
@@ -376,7 +365,7 @@ fn show_lines(from: PipeReader) {
 
 impl ExecRecord {
     /// A table of the links, and sentences about the run.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let Self { scenario, seed, exit_code, time_s, .. } = self;
         let program = self.command.first().map_or("", String::as_str);
         let mut text = format!(

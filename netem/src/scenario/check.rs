@@ -2,8 +2,7 @@
 
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
 use super::{
-    Flow, FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split,
-    Tunnel,
+    FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split, Tunnel,
 };
 
 /// The error of two settings that contradict each other. `instead` states how to correct them.
@@ -245,8 +244,7 @@ impl Scenario {
         if self.middle.is_some() {
             return Some("a middle segment".to_owned());
         }
-        let (flow, usual) = (&self.flow, Flow::default());
-        let kind = flow.kind;
+        let (flow, kind) = (&self.flow, self.flow.kind);
         if matches!(kind, FlowKind::Page | FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
@@ -255,78 +253,81 @@ impl Scenario {
         if receives && flow.cc.is_some_and(|cc| cc != CubicRfc9438) {
             return Some(format!("flow.cc = {} of a server", self.congestion_control().name()));
         }
-        let unusual = [
-            ("flow.window_bytes", flow.window_bytes != usual.window_bytes),
-            ("flow.payload_bytes", flow.payload_bytes != usual.payload_bytes),
-            ("flow.pmtud", flow.pmtud),
-            ("flow.whole_packets", flow.whole_packets),
-            ("flow.cipher", flow.cipher != usual.cipher),
-            ("flow.ack_delay_ms", flow.ack_delay != usual.ack_delay),
-            ("flow.ack_packets", flow.ack_packets != usual.ack_packets),
-            ("flow.zero_rtt", flow.zero_rtt),
-            ("flow.split", flow.split != Split::Off),
-            ("flow.tunnel", flow.tunnel != Tunnel::Off),
-            ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
-            (
-                "sidekick.parity_percent",
-                self.sidekick.parity_percent != Sidekick::default().parity_percent,
-            ),
-            ("flow.sample_ms", flow.sample.is_some()),
-            ("flow.seconds of a transfer", !kind.is_call() && flow.limit.is_some()),
-            ("flow.requests", flow.requests != 1),
-            ("flow.replayable", receives && !flow.replayable),
-            ("competitor.cc", self.competitor.cc.is_some()),
-        ];
-        unusual.into_iter().find(|&(_, set)| set).map(|(setting, _)| setting.to_owned())
+        let named = |section: &str, changed: Vec<&str>| {
+            let mut names = changed.into_iter().map(|key| format!("{section}.{key}"));
+            names.find(|name| ONLY_IN_VIRTUAL_TIME.contains(&name.as_str()))
+        };
+        let seconds = flow.limit.filter(|_| !kind.is_call());
+        let seconds = seconds.map(|_| "flow.seconds of a transfer".to_owned());
+        let replayable = receives && !flow.replayable;
+        let replayable = replayable.then(|| "flow.replayable".to_owned());
+        let beside = named("competitor", self.competitor.changed());
+        let found = named("flow", flow.changed()).or(named("sidekick", self.sidekick.changed()));
+        found.or(seconds).or(replayable).or(beside)
     }
 }
+
+/// The settings for which no real program has an option, in any flow.
+const ONLY_IN_VIRTUAL_TIME: [&str; 15] = [
+    "flow.window_bytes",
+    "flow.payload_bytes",
+    "flow.pmtud",
+    "flow.whole_packets",
+    "flow.cipher",
+    "flow.ack_delay_ms",
+    "flow.ack_packets",
+    "flow.zero_rtt",
+    "flow.split",
+    "flow.tunnel",
+    "flow.sample_ms",
+    "flow.requests",
+    "sidekick.repeat_handshake",
+    "sidekick.parity_percent",
+    "competitor.cc",
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn refused(scenario: &str, settings: &[&str]) -> String {
+        Scenario::with(scenario, settings).unwrap_err().to_string()
+    }
+
     #[test]
     fn real_programs_refuse_settings_that_they_do_not_support() {
-        let with = |setting: &str| {
-            let mut scenario = Scenario::load("upload-paper").unwrap();
-            scenario.apply(&[setting]).unwrap();
-            scenario.only_in_virtual_time()
-        };
-        for (setting, named) in [
-            ("flow.kind=messages", "flow.kind = messages"),
-            ("flow.kind=page", "flow.kind = page"),
-            ("flow.whole_packets=on", "flow.whole_packets"),
-            ("flow.split=near", "flow.split"),
-            ("flow.tunnel=ordered", "flow.tunnel"),
-            ("middle.delay_ms=5", "a middle segment"),
-            ("flow.seconds=5", "flow.seconds of a transfer"),
-            ("flow.payload_bytes=1200", "flow.payload_bytes"),
-            ("flow.cipher=chacha20", "flow.cipher"),
-            ("flow.window_bytes=65536", "flow.window_bytes"),
-            ("flow.ack_packets=1", "flow.ack_packets"),
-            ("sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
-            ("flow.kind=listen", "flow.kind = listen"),
-            ("sidekick.parity_percent=50", "sidekick.parity_percent"),
-            ("faults.events=proxy-restart at 100", "faults.events with proxy-restart"),
+        for (scenario, setting, named) in [
+            ("upload-paper", "flow.kind=messages", "flow.kind = messages"),
+            ("upload-paper", "flow.kind=page", "flow.kind = page"),
+            ("upload-paper", "flow.whole_packets=on", "flow.whole_packets"),
+            ("upload-paper", "flow.split=near", "flow.split"),
+            ("upload-paper", "flow.tunnel=ordered", "flow.tunnel"),
+            ("upload-paper", "middle.delay_ms=5", "a middle segment"),
+            ("upload-paper", "flow.seconds=5", "flow.seconds of a transfer"),
+            ("upload-paper", "flow.payload_bytes=1200", "flow.payload_bytes"),
+            ("upload-paper", "flow.cipher=chacha20", "flow.cipher"),
+            ("upload-paper", "flow.window_bytes=65536", "flow.window_bytes"),
+            ("upload-paper", "flow.ack_packets=1", "flow.ack_packets"),
+            ("upload-paper", "sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
+            ("upload-paper", "flow.kind=listen", "flow.kind = listen"),
+            ("upload-paper", "sidekick.parity_percent=50", "sidekick.parity_percent"),
+            (
+                "upload-paper",
+                "faults.events=proxy-restart at 1",
+                "faults.events with proxy-restart",
+            ),
+            ("upload-paper", "near.loss_percent=3", ""),
+            ("upload-paper", "flow.bytes=5", ""),
+            ("upload-paper", "sidekick.mode=pacubic", ""),
+            ("upload-paper", "near.queue=red", ""),
+            ("audio-paper", "near.loss_percent=3", ""),
+            ("download-paper", "near.loss_percent=3", ""),
+            ("download-paper", "flow.cc=bbr2", "flow.cc = bbr2 of a server"),
+            ("download-paper", "flow.requests=2", "flow.requests"),
+            ("download-paper", "flow.replayable=off", "flow.replayable"),
         ] {
-            assert_eq!(with(setting).as_deref(), Some(named));
-        }
-        for fine in
-            ["near.loss_percent=3", "flow.bytes=5", "sidekick.mode=pacubic", "near.queue=red"]
-        {
-            assert_eq!(with(fine), None, "{fine}");
-        }
-        for scenario in ["audio-paper", "download-paper"] {
-            assert_eq!(Scenario::load(scenario).unwrap().only_in_virtual_time(), None);
-        }
-        for (setting, named) in [
-            ("flow.cc=bbr2", "flow.cc = bbr2 of a server"),
-            ("flow.requests=2", "flow.requests"),
-            ("flow.replayable=off", "flow.replayable"),
-        ] {
-            let mut scenario = Scenario::load("download-paper").unwrap();
-            scenario.apply(&[setting]).unwrap();
-            assert_eq!(scenario.only_in_virtual_time().as_deref(), Some(named));
+            let found = Scenario::with(scenario, &[setting]).unwrap().only_in_virtual_time();
+            assert_eq!(found.unwrap_or_default(), named, "{scenario}, {setting}");
         }
     }
 
@@ -349,41 +350,45 @@ mod tests {
             ["flow.tunnel=unordered", "flow.split=near"],
             ["flow.tunnel=unordered", "faults.events=quack-loss 50 at 0"],
         ] {
-            let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
+            let error = Scenario::with("upload-paper", &settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
         }
         for setting in ["flow.split=both", "sidekick.at=second", "faults.events=middle-outage at 5"]
         {
-            let error = Scenario::load("upload-paper").unwrap().apply(&[setting]).unwrap_err();
-            assert!(error.to_string().contains("without a middle segment"), "{setting}: {error}");
-            Scenario::load("upload-paper").unwrap().apply(&["middle.delay_ms=5", setting]).unwrap();
+            let error = refused("upload-paper", &[setting]);
+            assert!(error.contains("without a middle segment"), "{setting}: {error}");
+            Scenario::with("upload-paper", &["middle.delay_ms=5", setting]).unwrap();
         }
-        let both = ["middle.delay_ms=5", "sidekick.at=both", "sidekick.mode=auto"];
-        let error = Scenario::load("upload-paper").unwrap().apply(&both).unwrap_err().to_string();
-        assert!(error.contains("set sidekick.proxy to found"), "{error}");
-        let controller = ["flow.split=near", "flow.split_cc=reno"];
-        let error = Scenario::load("upload-paper").unwrap().apply(&controller).unwrap_err();
-        assert!(error.to_string().contains("set flow.split to both"), "{error}");
         for rival in ["flow.split=near", "flow.tunnel=ordered"] {
             let fine = [rival, "faults.events=near-outage at 500 for 5"];
-            Scenario::load("upload-paper").unwrap().apply(&fine).unwrap();
+            Scenario::with("upload-paper", &fine).unwrap();
         }
     }
 
     #[test]
-    fn a_listener_has_parity_and_nothing_else() {
-        for (settings, word) in [
-            (["sidekick.mode=receive", "sidekick.repair=requests"], "requests nothing"),
-            (["sidekick.mode=receive", "sidekick.repair=both"], "requests nothing"),
-            (["sidekick.mode=reinject", "sidekick.repair=parity"], "off or receive"),
+    fn the_sentence_states_how_to_correct_it() {
+        let [listener, receive] = ["audio-far-proxy", "sidekick.mode=receive"];
+        let steady = ["sidekick.mode=reinject", "sidekick.steady=on"];
+        for (scenario, settings, word) in [
+            (
+                "upload-paper",
+                &["middle.delay_ms=5", "sidekick.at=both", "sidekick.mode=auto"][..],
+                "set sidekick.proxy to found",
+            ),
+            ("upload-paper", &["flow.split=near", "flow.split_cc=reno"], "set flow.split to both"),
+            ("upload-paper", &steady, "only a call"),
+            ("audio-paper", &["sidekick.mode=pacubic"], "set sidekick.mode to off or reinject"),
+            (listener, &[receive, "sidekick.repair=requests"], "requests nothing"),
+            (listener, &[receive, "sidekick.repair=both"], "requests nothing"),
+            (listener, &["sidekick.mode=reinject", "sidekick.repair=parity"], "off or receive"),
         ] {
-            let mut listener = Scenario::load("audio-far-proxy").unwrap();
-            let error = listener.apply(&settings).unwrap_err().to_string();
-            assert!(error.contains(word), "{error}");
+            let error = refused(scenario, settings);
+            assert!(error.contains(word), "{scenario}, {settings:?}: {error}");
         }
-        let mut listener = Scenario::load("audio-far-proxy").unwrap();
-        listener.apply(&["sidekick.mode=receive"]).unwrap();
-        listener.apply(&["flow.kind=audio", "sidekick.mode=reinject"]).unwrap();
+        Scenario::with("audio-paper", &steady).unwrap();
+        Scenario::with("audio-paper", &["sidekick.mode=reinject"]).unwrap();
+        let mut talks = Scenario::with(listener, &[receive]).unwrap();
+        talks.apply(&["flow.kind=audio", "sidekick.mode=reinject"]).unwrap();
     }
 
     #[test]
@@ -396,36 +401,25 @@ mod tests {
             ("sidekick.threshold=8", "sidekick.threshold = 8"),
             ("sidekick.steady=on", "sidekick.steady = on"),
         ] {
-            let listener = || Scenario::load("audio-far-proxy").unwrap();
-            let error = listener().apply(&[receive, setting]).unwrap_err().to_string();
+            let error = refused("audio-far-proxy", &[receive, setting]);
             let sentence = format!("{named} does not go with flow.kind = listen; ");
             assert!(error.starts_with(&sentence), "{error}");
             // The talker uses it. Without help, no sender uses it, as in every flow.
             let schedule = "sidekick.every_packets=2";
             let talker = ["flow.kind=audio", "sidekick.mode=reinject", schedule, setting];
-            listener().apply(&talker).unwrap();
-            listener().apply(&[setting]).unwrap();
+            Scenario::with("audio-far-proxy", &talker).unwrap();
+            Scenario::with("audio-far-proxy", &[setting]).unwrap();
         }
-    }
-
-    #[test]
-    fn only_a_call_is_steady() {
-        let settings = ["sidekick.mode=reinject", "sidekick.steady=on"];
-        Scenario::load("audio-paper").unwrap().apply(&settings).unwrap();
-        let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
-        assert!(error.to_string().contains("only a call"), "{error}");
     }
 
     #[test]
     fn a_call_refuses_settings_of_a_transfer() {
         let migrates = "faults.events=migration at 5";
         for setting in ["flow.split=near", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
-            let error =
-                Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
-            assert!(error.contains("does not go with flow.kind = audio"), "{error}");
-            let mut listener = Scenario::load("audio-far-proxy").unwrap();
-            let error = listener.apply(&[setting]).unwrap_err().to_string();
-            assert!(error.contains("does not go with flow.kind = listen"), "{error}");
+            for (scenario, kind) in [("audio-paper", "audio"), ("audio-far-proxy", "listen")] {
+                let error = refused(scenario, &[setting]);
+                assert!(error.contains(&format!("does not go with flow.kind = {kind}")), "{error}");
+            }
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::ScenarioError;
-use super::setting::settings;
+use super::setting::{Values, settings};
+use super::{ScenarioError, Segment};
+use crate::link::{Outage, Outages};
 use crate::units::{BitRate, Percent};
 
 mod grammar;
-mod stages;
 
 pub(super) use grammar::events as events_of;
 
@@ -25,6 +25,8 @@ pub struct Faults {
 /// One fault at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
+    /// The name of the fault's kind, as events have it.
+    pub kind: &'static str,
     /// The fault.
     pub fault: Fault,
     /// The time at which it begins, since the start of the run.
@@ -138,6 +140,52 @@ impl Faults {
         events.filter_map(|event| pick(event.fault)).next()
     }
 
+    /// The segment at the start of a run, with its outages during the whole run.
+    pub fn first_stage(&self, place: Place, segment: &Segment) -> Segment {
+        self.stage(place, segment, Duration::ZERO)
+    }
+
+    /// The later states of the segment, each with its start since the beginning of the run, in
+    /// order.
+    pub fn later_stages(&self, place: Place, segment: &Segment) -> Vec<(Duration, Segment)> {
+        let changes = |event: &&Event| match event.fault {
+            Fault::Delay(of, _) | Fault::Rate(of, _) => of == place,
+            _ => false,
+        };
+        let events = self.events.iter().filter(changes);
+        let mut times: Vec<_> =
+            events.flat_map(|event| [Some(event.at), event.end()]).flatten().collect();
+        times.retain(|time| !time.is_zero());
+        times.sort();
+        times.dedup();
+        times.into_iter().map(|time| (time, self.stage(place, segment, time))).collect()
+    }
+
+    fn stage(&self, place: Place, segment: &Segment, elapsed: Duration) -> Segment {
+        let delay = self.in_force(elapsed, |fault| match fault {
+            Fault::Delay(of, delay) if of == place => Some(delay),
+            _ => None,
+        });
+        let rate = self.in_force(elapsed, |fault| match fault {
+            Fault::Rate(of, rate) if of == place => Some(rate),
+            _ => None,
+        });
+        let mut stage = segment.clone();
+        stage.both.delay = delay.unwrap_or(segment.both.delay);
+        if let Some(rate) = rate {
+            (stage.both.rate, stage.rate_to, stage.rate_from) = (rate, None, None);
+        }
+        stage.both.outages = self.outages(place, &segment.both.outages);
+        stage
+    }
+
+    fn outages(&self, place: Place, scheduled: &Outages) -> Outages {
+        let faults = self.events.iter().filter(|event| event.fault == Fault::Outage(place));
+        let faults = faults
+            .map(|event| Outage { from: event.at, length: event.length.unwrap_or(Duration::MAX) });
+        scheduled.iter().copied().chain(faults).collect()
+    }
+
     /// The name of the first fault of an observing proxy, if there is one.
     pub(super) fn of_the_proxy(&self) -> Option<&'static str> {
         let of_the_path = |fault| {
@@ -150,7 +198,7 @@ impl Faults {
                     | Fault::Migration
             )
         };
-        self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
+        self.first(|fault| !of_the_path(fault))
     }
 
     /// The name of the first fault of the middle segment, if there is one.
@@ -161,7 +209,7 @@ impl Faults {
             }
             _ => false,
         };
-        self.events.iter().find(|event| of_the_middle(event.fault)).map(|event| event.fault.name())
+        self.first(of_the_middle)
     }
 
     /// Whether the client migrates.
@@ -172,14 +220,19 @@ impl Faults {
     /// The name of the first fault that only virtual time supports. The backend `user` has outages,
     /// too. `tc` refuses them itself.
     pub fn only_in_virtual_time(&self) -> Option<&'static str> {
-        let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
-        other.map(|event| event.fault.name())
+        self.first(|fault| !matches!(fault, Fault::Outage(_)))
+    }
+
+    /// The kind of the first fault of which this holds.
+    fn first(&self, is: impl Fn(Fault) -> bool) -> Option<&'static str> {
+        self.events.iter().find(|event| is(event.fault)).map(|event| event.kind)
     }
 }
 
-settings! { Faults, value;
-    "events", grammar::TAKES, "what goes wrong, and when" => events = grammar::events(value).ok();
-}
+settings! { SETTINGS: Faults; "events", EVENTS_VALUES, "what goes wrong, and when" => events; }
+
+const EVENTS_VALUES: Values<Vec<Event>> =
+    Values { takes: grammar::TAKES, read: |value| grammar::events(value).ok() };
 
 /// Events from an array, each with its place in the file, as one text.
 pub(super) fn list<'a>(

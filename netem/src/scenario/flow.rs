@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quic_sidekick::tune::Network;
 
-use super::setting::{MILLISECONDS, SWITCH, milliseconds, named, settings, switch, whole};
+use super::setting::{MILLISECONDS, SWITCH, Values, named, numbers, or_word, section, whole};
 
 named! {
     /// The kind of data that a flow carries.
@@ -92,62 +92,113 @@ named! {
     }
 }
 
-/// The data of a flow, and the behaviour of its endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// The kind of the flow.
-    pub kind: FlowKind,
-    /// Size of an upload, a download, each answer to a request, or a whole page.
-    pub bytes: u64,
-    /// For a transfer, the time after which it ends, finished or not. For messages and calls, their
-    /// length.
-    pub limit: Option<Duration>,
-    /// The data sender's congestion controller. `None` uses the one of the Sidekick mode.
-    pub cc: Option<CongestionControl>,
-    /// The flow-control window of a stream at either end, in bytes. The window of a connection is
-    /// four times as large.
-    pub window_bytes: u32,
-    /// Largest UDP payload that an endpoint sends, in bytes.
-    pub payload_bytes: u16,
-    /// Whether the data sender searches for a larger payload (path MTU discovery).
-    pub pmtud: bool,
-    /// The cipher suite.
-    pub cipher: Cipher,
-    /// Whether the data sender waits until a whole packet fits its window.
-    pub whole_packets: bool,
-    /// Whether both ends use the settings that `quic_sidekick::tune` chooses. They replace the
-    /// payload and its discovery, the delay of acknowledgements, and the window.
-    pub tune: bool,
-    /// The network that the client is attached to, for `tune`.
-    pub network: Network,
-    /// The longest time that the receiver of data may delay an acknowledgement.
-    pub ack_delay: Duration,
-    /// The number of packets after which the receiver of data acknowledges at once.
-    pub ack_packets: u16,
-    /// Whether the client resumes a session and may send early data.
-    pub zero_rtt: bool,
-    /// The number of requests, for [`FlowKind::Requests`].
-    pub requests: u32,
-    /// The number of objects of a page without its document, for [`FlowKind::Page`].
-    pub objects: u16,
-    /// The number of objects that are requested at a time.
-    pub in_flight: u16,
-    /// Whether requests may be replayed (GET) or not (POST). Only requests that may be replayed use
-    /// early data.
-    pub replayable: bool,
-    /// The proxies that terminate the connection and relay its bytes.
-    pub split: Split,
-    /// The controller of the proxies of [`Split::Both`] over the middle segment. `None` uses that
-    /// of the data sender.
-    pub split_cc: Option<CongestionControl>,
-    /// The tunnel over the near segment, if there is one.
-    pub tunnel: Tunnel,
-    /// The interval between records of the congestion window. `None` records nothing.
-    pub sample: Option<Duration>,
-    /// The time between two messages, or between two packets of a call.
-    pub frame_interval: Duration,
-    /// The bytes of a message, or of the media in a packet of a call.
-    pub frame_bytes: u16,
+section! {
+    /// The data of a flow, and the behaviour of its endpoints.
+    Flow, FLOW;
+    kind: FlowKind = FlowKind::Upload, FlowKind::VALUES, "what the flow transfers";
+    bytes: u64 = 10 * 1024 * 1024, numbers!(u64, "bytes", 1..=10_000_000_000),
+        "size of an upload, a download, each answer to a request, or a whole page";
+    limit ("seconds"): Option<Duration> = None, SECONDS,
+        "the time after which a transfer ends, finished or not; the length of messages and calls";
+    /// `None` uses the one of the Sidekick mode.
+    cc: Option<CongestionControl> = None, CongestionControl::VALUES,
+        "the data sender's congestion controller";
+    window_bytes: u32 = 16 * 1024 * 1024, numbers!(u32, "bytes", 4096..=1_000_000_000),
+        "flow-control window of a stream; that of a connection is four times as large";
+    payload_bytes: u16 = 1350, numbers!(u16, "bytes", 1200..=1452),
+        "largest UDP payload that an endpoint sends";
+    pmtud: bool = false, SWITCH, "whether the data sender searches for a larger payload";
+    cipher: Cipher = Cipher::Aes, Cipher::VALUES, "the cipher suite";
+    whole_packets: bool = false, SWITCH,
+        "whether the data sender waits until a whole packet fits its window";
+    /// Its settings replace the payload and its discovery, the delay of acknowledgements, and the
+    /// window.
+    tune: bool = false, SWITCH,
+        "whether quic_sidekick::tune chooses payload, pacing, windows, first round trip and ACK \
+         delay";
+    network: Network = Network::Unknown, NETWORK, "the network of the client, for tune";
+    ack_delay ("ack_delay_ms"): Duration = Duration::from_millis(25), MILLISECONDS,
+        "the longest time that the receiver of data may delay an acknowledgement";
+    ack_packets: u16 = 2, numbers!(u16, "packets", 1..=65_535),
+        "packets after which the receiver of data acknowledges at once";
+    zero_rtt: bool = false, SWITCH,
+        "whether the client resumes a session and may send early data";
+    requests: u32 = 1, numbers!(u32, "requests", 1..=100_000),
+        "the number of requests, one after another (kind requests)";
+    objects: u16 = 70, numbers!(u16, "objects", 0..=10_000),
+        "the number of objects of a page, without its document (kind page)";
+    in_flight: u16 = 6, numbers!(u16, "requests", 1..=100),
+        "the number of objects that are requested at a time (kind page)";
+    replayable: bool = true, SWITCH,
+        "whether requests may be replayed (GET), and so use early data, or not (POST)";
+    split: Split = Split::Off, SPLIT,
+        "which proxies terminate the connection and relay its bytes";
+    /// `None` uses that of the data sender.
+    split_cc: Option<CongestionControl> = None, CongestionControl::VALUES,
+        "the controller between two proxies that split the connection (split both)";
+    tunnel: Tunnel = Tunnel::Off, TUNNEL,
+        "a tunnel over the near segment, which sends lost packets again";
+    sample ("sample_ms"): Option<Duration> = None, SAMPLE,
+        "the interval between records of the congestion window";
+    frame_interval ("frame_ms"): Duration = Duration::from_millis(20), FRAME_MS,
+        "time between two messages or packets (kinds messages, audio and listen)";
+    frame_bytes: u16 = 240, numbers!(u16, "bytes", 32..=1200),
+        "size of a message, or of the media in a packet (kinds messages, audio and listen)";
+}
+
+const SECONDS: Values<Duration> = Values {
+    takes: "seconds from 0.1 to 3600",
+    read: |value| {
+        let seconds: f64 = value.parse().ok()?;
+        (0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+    },
+};
+const NETWORK: Values<Network> = Values {
+    takes: "unknown, wired, wifi, cellular, leo or geo",
+    read: |value| value.parse().ok(),
+};
+const SPLIT: Values<Split> = Values {
+    takes: "off, near (the first proxy) or both (those at the ends of the middle segment)",
+    ..Split::VALUES
+};
+const TUNNEL: Values<Tunnel> =
+    Values { takes: "off, unordered or ordered (packets wait for earlier ones)", ..Tunnel::VALUES };
+const SAMPLE: Values<Option<Duration>> = Values {
+    takes: "milliseconds from 1 to 60000, or 0 for never",
+    read: |value| {
+        let ms = whole(value, 0..=60_000)?;
+        Some((ms > 0).then(|| Duration::from_millis(ms)))
+    },
+};
+const FRAME_MS: Values<Duration> = Values {
+    takes: "milliseconds from 1 to 1000",
+    read: |value| whole(value, 1..=1000).map(Duration::from_millis),
+};
+
+section! {
+    /// A second, plain flow of the same kind over the same path.
+    Competitor, COMPETITOR;
+    /// `None` means that there is no second flow.
+    cc: Option<CongestionControl> = None, COMPETITOR_CC,
+        "controller of a second, plain flow over the same path";
+    /// When the first and the second flow begin, since the start of the run. One of them is zero.
+    starts ("start_ms"): [Duration; 2] = [Duration::ZERO; 2], STARTS,
+        "how long after the first flow the second one begins; before it, if negative";
+}
+
+const COMPETITOR_CC: Values<Option<CongestionControl>> = Values {
+    takes: "none, cubic, cubic-rfc9438, reno, bbr2 or hybla",
+    read: |value| or_word(value, "none", CongestionControl::VALUES.read),
+};
+const STARTS: Values<[Duration; 2]> =
+    Values { takes: "milliseconds from -60000 to 60000", read: starts };
+
+fn starts(value: &str) -> Option<[Duration; 2]> {
+    let read = MILLISECONDS.read;
+    match value.strip_prefix('-') {
+        Some(before) => Some([read(before)?, Duration::ZERO]),
+        None => Some([Duration::ZERO, read(value)?]),
+    }
 }
 
 /// The length of messages and calls if the scenario does not set it.
@@ -178,115 +229,18 @@ impl Flow {
     }
 }
 
-impl Default for Flow {
-    fn default() -> Self {
-        Self {
-            kind: FlowKind::Upload,
-            bytes: 10 * 1024 * 1024,
-            limit: None,
-            cc: None,
-            window_bytes: 16 * 1024 * 1024,
-            payload_bytes: 1350,
-            pmtud: false,
-            cipher: Cipher::Aes,
-            whole_packets: false,
-            tune: false,
-            network: Network::Unknown,
-            ack_delay: Duration::from_millis(25),
-            ack_packets: 2,
-            zero_rtt: false,
-            requests: 1,
-            objects: 70,
-            in_flight: 6,
-            replayable: true,
-            split: Split::Off,
-            split_cc: None,
-            tunnel: Tunnel::Off,
-            sample: None,
-            frame_interval: Duration::from_millis(20),
-            frame_bytes: 240,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_the_flows_begins_at_once() {
+        let seconds = Duration::from_secs;
+        assert_eq!(starts("2000"), Some([seconds(0), seconds(2)]));
+        assert_eq!(starts("-2000"), Some([seconds(2), seconds(0)]));
+        assert_eq!(starts("-0"), starts("0"));
+        for wrong in ["--1", "-", "-60001", "60001", "soon"] {
+            assert_eq!(starts(wrong), None, "{wrong}");
         }
     }
-}
-
-/// The values of a setting for a congestion controller, in words.
-const CONTROLLERS: &str = "cubic, cubic-rfc9438, reno, bbr2 or hybla";
-
-settings! { Flow, value;
-    "kind", "upload, download, requests, page, messages, audio or listen",
-        "what the flow transfers" =>
-        kind = FlowKind::of_name(value);
-    "bytes", "bytes from 1 to 10000000000",
-        "size of an upload, a download, each answer to a request, or a whole page" =>
-        bytes = whole(value, 1..=10_000_000_000);
-    "seconds", "seconds from 0.1 to 3600",
-        "the time after which a transfer ends, finished or not; the length of messages and calls" =>
-        limit = seconds(value).map(Some);
-    "cc", CONTROLLERS, "the data sender's congestion controller" =>
-        cc = CongestionControl::of_name(value).map(Some);
-    "window_bytes", "bytes from 4096 to 1000000000",
-        "flow-control window of a stream; that of a connection is four times as large" =>
-        window_bytes = whole(value, 4096..=1_000_000_000);
-    "payload_bytes", "bytes from 1200 to 1452", "largest UDP payload that an endpoint sends" =>
-        payload_bytes = whole(value, 1200..=1452);
-    "pmtud", SWITCH, "whether the data sender searches for a larger payload" =>
-        pmtud = switch(value);
-    "cipher", "aes or chacha20", "the cipher suite" => cipher = Cipher::of_name(value);
-    "whole_packets", SWITCH,
-        "whether the data sender waits until a whole packet fits its window" =>
-        whole_packets = switch(value);
-    "tune", SWITCH,
-        "whether quic_sidekick::tune chooses payload, pacing, windows, first round trip and ACK \
-         delay" =>
-        tune = switch(value);
-    "network", "unknown, wired, wifi, cellular, leo or geo",
-        "the network of the client, for tune" =>
-        network = value.parse().ok();
-    "ack_delay_ms", MILLISECONDS,
-        "the longest time that the receiver of data may delay an acknowledgement" =>
-        ack_delay = milliseconds(value);
-    "ack_packets", "packets from 1 to 65535",
-        "packets after which the receiver of data acknowledges at once" =>
-        ack_packets = whole(value, 1..=65_535);
-    "zero_rtt", SWITCH, "whether the client resumes a session and may send early data" =>
-        zero_rtt = switch(value);
-    "requests", "requests from 1 to 100000",
-        "the number of requests, one after another (kind requests)" =>
-        requests = whole(value, 1..=100_000);
-    "objects", "objects from 0 to 10000",
-        "the number of objects of a page, without its document (kind page)" =>
-        objects = whole(value, 0..=10_000);
-    "in_flight", "requests from 1 to 100",
-        "the number of objects that are requested at a time (kind page)" =>
-        in_flight = whole(value, 1..=100);
-    "replayable", SWITCH,
-        "whether requests may be replayed (GET), and so use early data, or not (POST)" =>
-        replayable = switch(value);
-    "split", "off, near (the first proxy) or both (those at the ends of the middle segment)",
-        "which proxies terminate the connection and relay its bytes" =>
-        split = Split::of_name(value);
-    "split_cc", CONTROLLERS,
-        "the controller between two proxies that split the connection (split both)" =>
-        split_cc = CongestionControl::of_name(value).map(Some);
-    "tunnel", "off, unordered or ordered (packets wait for earlier ones)",
-        "a tunnel over the near segment, which sends lost packets again" =>
-        tunnel = Tunnel::of_name(value);
-    "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
-        "the interval between records of the congestion window" => sample = sample(value);
-    "frame_ms", "milliseconds from 1 to 1000",
-        "time between two messages or packets (kinds messages, audio and listen)" =>
-        frame_interval = whole(value, 1..=1000).map(Duration::from_millis);
-    "frame_bytes", "bytes from 32 to 1200",
-        "size of a message, or of the media in a packet (kinds messages, audio and listen)" =>
-        frame_bytes = whole(value, 32..=1200);
-}
-
-fn seconds(value: &str) -> Option<Duration> {
-    let seconds: f64 = value.parse().ok()?;
-    (0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
-}
-
-fn sample(value: &str) -> Option<Option<Duration>> {
-    let ms = whole(value, 0..=60_000)?;
-    Some((ms > 0).then(|| Duration::from_millis(ms)))
 }

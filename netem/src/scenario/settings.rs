@@ -1,7 +1,7 @@
 //! All settings, by section.
 
 use super::setting::Setting;
-use super::{Scenario, ScenarioError, competitor, faults, flow, segment, sidekick};
+use super::{Scenario, ScenarioError, faults, flow, segment, sidekick};
 
 /// The description of a setting, for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,67 +23,48 @@ impl About {
     }
 }
 
+/// Parses and stores a value. Returns `None` if it is invalid.
+type Store = Box<dyn Fn(&mut Scenario, &str) -> Option<()>>;
+
 /// Every setting.
 pub fn settings() -> impl Iterator<Item = About> {
+    all().map(|(about, _)| about)
+}
+
+fn all() -> impl Iterator<Item = (About, Store)> {
     fn section<T: 'static>(
         section: &'static str,
         settings: &'static [Setting<T>],
-    ) -> impl Iterator<Item = About> {
-        settings.iter().map(move |&Setting { key, takes, meaning, .. }| About {
-            section,
-            key,
-            takes,
-            meaning,
+        of: fn(&mut Scenario) -> &mut T,
+    ) -> impl Iterator<Item = (About, Store)> {
+        settings.iter().map(move |&Setting { key, takes, meaning, store }| {
+            let store: Store = Box::new(move |scenario, value| store(of(scenario), value));
+            (About { section, key, takes, meaning }, store)
         })
     }
-    section("near", segment::SETTINGS)
-        .chain(section("middle", segment::SETTINGS))
-        .chain(section("far", segment::SETTINGS))
-        .chain(section("flow", flow::SETTINGS))
-        .chain(section("competitor", competitor::SETTINGS))
-        .chain(section("sidekick", sidekick::SETTINGS))
-        .chain(section("faults", faults::SETTINGS))
+    section("near", segment::SETTINGS, |scenario| &mut scenario.near)
+        // Any setting of this section adds the segment to the path.
+        .chain(section("middle", segment::SETTINGS, |scenario| {
+            scenario.middle.get_or_insert_default()
+        }))
+        .chain(section("far", segment::SETTINGS, |scenario| &mut scenario.far))
+        .chain(section("flow", flow::FLOW, |scenario| &mut scenario.flow))
+        .chain(section("competitor", flow::COMPETITOR, |scenario| &mut scenario.competitor))
+        .chain(section("sidekick", sidekick::SIDEKICK, |scenario| &mut scenario.sidekick))
+        .chain(section("faults", faults::SETTINGS, |scenario| &mut scenario.faults))
 }
 
 /// Finds the setting `section.key` and stores the value.
 pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<(), ScenarioError> {
-    match name.split_once('.') {
-        Some(("near", key)) => store(segment::SETTINGS, &mut scenario.near, name, key, value),
-        // Any setting of this section adds the segment to the path.
-        Some(("middle", key)) => {
-            let mut middle = scenario.middle.clone().unwrap_or_default();
-            store(segment::SETTINGS, &mut middle, name, key, value)?;
-            scenario.middle = Some(middle);
-            Ok(())
-        }
-        Some(("far", key)) => store(segment::SETTINGS, &mut scenario.far, name, key, value),
-        Some(("flow", key)) => store(flow::SETTINGS, &mut scenario.flow, name, key, value),
-        Some(("competitor", key)) => {
-            store(competitor::SETTINGS, &mut scenario.competitor, name, key, value)
-        }
-        Some(("sidekick", key)) => {
-            store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value)
-        }
-        // Events have their own grammar and errors.
-        Some(("faults", "events")) => {
-            scenario.faults.events = faults::events_of(value)?;
-            Ok(())
-        }
-        _ => Err(unknown(name)),
+    // Events have their own grammar and errors.
+    if name == faults::EVENTS {
+        scenario.faults.events = faults::events_of(value)?;
+        return Ok(());
     }
-}
-
-fn store<T>(
-    settings: &[Setting<T>],
-    target: &mut T,
-    name: &str,
-    key: &str,
-    value: &str,
-) -> Result<(), ScenarioError> {
-    let setting =
-        settings.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(name))?;
-    (setting.store)(target, value).ok_or_else(|| {
-        let takes = setting.takes;
+    let (section, key) = name.split_once('.').unwrap_or_default();
+    let found = all().find(|(about, _)| (about.section, about.key) == (section, key));
+    let (About { takes, .. }, store) = found.ok_or_else(|| unknown(name))?;
+    store(scenario, value).ok_or_else(|| {
         ScenarioError::Wrong(format!("`{value}` is no value for {name}; it takes {takes}"))
     })
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use super::setting::{SWITCH, named, settings, switch, whole};
+use super::setting::{SWITCH, Values, named, numbers, or_word, section, whole};
 use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY, UNUSED_ADDRESS};
 
 named! {
@@ -43,33 +43,6 @@ named! {
     }
 }
 
-/// The Sidekick settings of the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sidekick {
-    /// How it uses quACKs.
-    pub mode: Mode,
-    /// Whether it may request a quACK.
-    pub poll: bool,
-    /// The number of packets between quACKs. `None` for quACKs by time alone.
-    pub every_packets: Option<u16>,
-    /// The interval between quACKs in milliseconds. 0 for no quACKs by time.
-    pub every_ms: u32,
-    /// The most missing packets that a quACK identifies.
-    pub threshold: u8,
-    /// Whether the sender requests a quACK when a packet does not arrive, and few other quACKs.
-    pub steady: bool,
-    /// Whether the client sends the datagrams of its handshake more than once.
-    pub repeat_handshake: bool,
-    /// How the proxy repairs packets for the receiver.
-    pub repair: Repair,
-    /// The most bytes of parity, in percent of the protected bytes.
-    pub parity_percent: u8,
-    /// How the sender finds the proxy, and how long the proxy runs.
-    pub proxy: ProxyFate,
-    /// The proxies that observe, on a path with three segments.
-    pub at: ProxyPlace,
-}
-
 named! {
     /// How the sender finds its proxy, and how long the proxy runs.
     pub enum ProxyFate {
@@ -98,6 +71,41 @@ named! {
     }
 }
 
+section! {
+    /// The Sidekick settings of the sender.
+    Sidekick, SIDEKICK;
+    mode: Mode = Mode::Off, Mode::VALUES, "how the sender uses quACKs";
+    poll: bool = true, SWITCH, "whether the sender may poll for a quACK";
+    /// `None` for quACKs by time alone.
+    every_packets: Option<u16> = None, EVERY_PACKETS, "packets per quACK";
+    /// 0 for no quACKs by time.
+    every_ms: u32 = 30, EVERY_MS, "interval between quACKs";
+    threshold: u8 = 20, numbers!(u8, "packets", 1..=255),
+        "the most missing packets that a quACK identifies";
+    steady: bool = false, SWITCH,
+        "whether the sender polls when a packet does not arrive, and at few other times";
+    repeat_handshake: bool = false, SWITCH,
+        "whether the client sends the datagrams of its handshake more than once";
+    repair: Repair = Repair::Auto, Repair::VALUES,
+        "how the proxy repairs packets for a receiver (modes receive and auto)";
+    parity_percent: u8 = 35, numbers!(u8, "percent", 1..=100),
+        "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap";
+    proxy: ProxyFate = ProxyFate::OnPath, ProxyFate::VALUES,
+        "whether the proxy is configured, must be discovered, is absent, is configured with a \
+         wrong address, or is killed halfway";
+    at: ProxyPlace = ProxyPlace::First, ProxyPlace::VALUES,
+        "which proxies at the ends of the middle segment observe";
+}
+
+const EVERY_PACKETS: Values<Option<u16>> = Values {
+    takes: "packets from 1 to 65535, or off",
+    read: |value| or_word(value, "off", |value| whole(value, 1..=65_535)),
+};
+const EVERY_MS: Values<u32> = Values {
+    takes: "milliseconds from 1 to 60000, or 0 for no quACKs by time",
+    read: |value| whole(value, 0..=60_000),
+};
+
 impl Sidekick {
     /// The number of packets between quACKs, if any.
     pub fn every_packets(&self) -> Option<NonZeroU16> {
@@ -123,55 +131,4 @@ impl Sidekick {
         };
         (host, PROXY_PORT).into()
     }
-}
-
-impl Default for Sidekick {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Off,
-            poll: true,
-            every_packets: None,
-            every_ms: 30,
-            threshold: 20,
-            steady: false,
-            repeat_handshake: false,
-            repair: Repair::Auto,
-            parity_percent: 35,
-            proxy: ProxyFate::OnPath,
-            at: ProxyPlace::First,
-        }
-    }
-}
-
-settings! { Sidekick, value;
-    "mode", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or receive",
-        "how the sender uses quACKs" => mode = Mode::of_name(value);
-    "poll", SWITCH, "whether the sender may poll for a quACK" => poll = switch(value);
-    "every_packets", "packets from 1 to 65535, or off", "packets per quACK" =>
-        every_packets = every_packets(value);
-    "every_ms", "milliseconds from 1 to 60000, or 0 for no quACKs by time",
-        "interval between quACKs" => every_ms = whole(value, 0..=60_000);
-    "threshold", "packets from 1 to 255", "the most missing packets that a quACK identifies" =>
-        threshold = whole(value, 1..=255);
-    "steady", SWITCH,
-        "whether the sender polls when a packet does not arrive, and at few other times" =>
-        steady = switch(value);
-    "repeat_handshake", SWITCH,
-        "whether the client sends the datagrams of its handshake more than once" =>
-        repeat_handshake = switch(value);
-    "repair", "auto, requests, parity or both",
-        "how the proxy repairs packets for a receiver (modes receive and auto)" =>
-        repair = Repair::of_name(value);
-    "parity_percent", "percent from 1 to 100",
-        "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap" =>
-        parity_percent = whole(value, 1..=100);
-    "proxy", "on-path, found, absent, wrong-address or dies",
-        "whether the proxy is configured, must be discovered, is absent, is configured with a \
-         wrong address, or is killed halfway" => proxy = ProxyFate::of_name(value);
-    "at", "first, second or both", "which proxies at the ends of the middle segment observe" =>
-        at = ProxyPlace::of_name(value);
-}
-
-fn every_packets(value: &str) -> Option<Option<u16>> {
-    if value == "off" { Some(None) } else { whole(value, 1..=65_535).map(Some) }
 }

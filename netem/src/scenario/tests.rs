@@ -180,15 +180,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn calls_are_reinjected_or_plain() {
-    let error = Scenario::load("audio-paper")
-        .unwrap()
-        .apply(&["sidekick.mode=pacubic"])
-        .unwrap_err()
-        .to_string();
-    let instead = "set sidekick.mode to off or reinject";
-    assert!(error.starts_with("flow.kind = ") && error.ends_with(instead), "{error}");
-    Scenario::load("audio-paper").unwrap().apply(&["sidekick.mode=reinject"]).unwrap();
-}

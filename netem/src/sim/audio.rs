@@ -1,7 +1,7 @@
 //! An audio call. The talker is at the sender and the listener at the receiver, or the reverse.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use audio::listener::{self, Protected};
 use audio::source::random_bytes;
@@ -34,20 +34,12 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let (end, talking, hearing) = if scenario.flow.kind == FlowKind::Listen {
         let hearing = listener(scenario, seed, SENDER)?;
         let talking = talker(scenario, seed, RECEIVER, SENDER, start)?;
-        let mut sender = Host::new(Side::Right, start, vec![hearing], None, None);
-        let mut receiver = Host::new(Side::Left, start, vec![talking], None, None);
-        let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        (end, receiver.endpoints.pop(), sender.endpoints.pop())
+        let (end, hearing, talking) = carry(&mut path, run, hearing, talking)?;
+        (end, talking, hearing)
     } else {
         let hearing = listener(scenario, seed, RECEIVER)?;
         let talking = talker(scenario, seed, SENDER, RECEIVER, start)?;
-        let mut sender = Host::new(Side::Right, start, vec![talking], None, None);
-        let mut receiver = Host::new(Side::Left, start, vec![hearing], None, None);
-        let end = path.drive(run, &mut sender, &mut receiver, None)?;
-        (end, sender.endpoints.pop(), receiver.endpoints.pop())
-    };
-    let (Some(talking), Some(hearing)) = (talking, hearing) else {
-        return Err(SimError::SetUp("there is no call".to_owned()));
+        carry(&mut path, run, talking, hearing)?
     };
     let (talker, report) = (talking.end.report(start + end), hearing.end.report());
     if !report.complete {
@@ -62,6 +54,22 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         audio.help_bytes = path.spoken_bytes() + hearing.to_proxy;
     }
     Ok(RunRecord { faults, ..record })
+}
+
+/// Runs the call between the ends at the sender and at the receiver. Returns the time of its end.
+fn carry<S: Endpoint, R: Endpoint>(
+    path: &mut Path,
+    run: &mut Run<'_>,
+    sender: S,
+    receiver: R,
+) -> Result<(Duration, S, R), SimError> {
+    let start = run.world.start();
+    let mut sender = Host::new(Side::Right, start, vec![sender], None, None);
+    let mut receiver = Host::new(Side::Left, start, vec![receiver], None, None);
+    let end = path.drive(run, &mut sender, &mut receiver, None)?;
+    let ends = sender.endpoints.pop().zip(receiver.endpoints.pop());
+    let (sender, receiver) = ends.ok_or_else(|| SimError::SetUp("there is no call".to_owned()))?;
+    Ok((end, sender, receiver))
 }
 
 fn talker(

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
+use quic_sidekick::quiche::Connection;
 use quic_sidekick::quiche::h3::{self, Header, NameValue};
-use quic_sidekick::quiche::{Connection, Error};
 use sha2::{Digest, Sha256};
 
 use super::messages::Pace;
 use super::page;
-use super::quic::{App, Work, read_body};
+use super::quic::{App, Work, begin_http, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
@@ -25,7 +25,6 @@ struct Answer {
     first_byte: bool,
 }
 
-/// The client of a flow.
 pub(super) struct Client {
     kind: FlowKind,
     replayable: bool,
@@ -35,14 +34,12 @@ pub(super) struct Client {
     wanted: VecDeque<u64>,
     /// Requests that may be open at a time, after the first answer.
     in_flight: usize,
-    /// The number of complete answers.
     answered: usize,
     /// When the bytes of an upload become available. `None` if all are available from the
     /// beginning.
     pub(super) pace: Option<Pace>,
     begin: Instant,
     http: Option<h3::Connection>,
-    /// The answers by stream.
     answers: BTreeMap<u64, Answer>,
     sent: u64,
     delivered: u64,
@@ -131,7 +128,6 @@ impl Client {
         ]
     }
 
-    /// An empty answer to a request.
     fn answer(&self, bytes: u64) -> Answer {
         Answer {
             bytes,
@@ -231,7 +227,6 @@ impl Client {
         .map_err(|error| format!("cannot read the answer: {error}"))
     }
 
-    /// Checks a complete answer.
     fn finish(&mut self, stream: u64) -> Result<(), String> {
         let Some(answer) = self.answers.remove(&stream) else { return Ok(()) };
         let status =
@@ -258,15 +253,8 @@ impl Client {
 
 impl App for Client {
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
-        if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
-            let http =
-                h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
-            match http {
-                Ok(http) => self.http = Some(http),
-                Err(h3::Error::TransportError(Error::Done)) => {}
-                Err(error) => return Err(format!("cannot begin HTTP/3: {error}")),
-            }
-        }
+        begin_http(&mut self.http, conn)
+            .map_err(|error| format!("cannot begin HTTP/3: {error}"))?;
         let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
         let mut work = || -> Result<Work, String> {
             let received = self.poll(&mut http, conn, now)?;

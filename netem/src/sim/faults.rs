@@ -41,7 +41,17 @@ macro_rules! in_force {
     };
 }
 
-use in_force;
+/// The share of a lie of this kind.
+macro_rules! share {
+    ($lie:expr, $kind:path) => {
+        match $lie {
+            Some($kind(share)) => Some(share),
+            _ => None,
+        }
+    };
+}
+
+use {in_force, share};
 
 impl Schedule {
     /// The faults of a run that begins at `start`.
@@ -63,7 +73,6 @@ impl Schedule {
     }
 }
 
-/// The random numbers of one fault.
 #[derive(Debug)]
 struct Chance(ChaCha8Rng);
 

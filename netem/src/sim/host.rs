@@ -10,7 +10,6 @@ use super::packet::Packet;
 pub(super) trait Endpoint {
     /// Whether a datagram for this address belongs to it.
     fn owns(&self, destination: SocketAddr) -> bool;
-    /// Handles a datagram.
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>);
     /// When to call [`Endpoint::on_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
@@ -24,7 +23,6 @@ pub(super) trait Endpoint {
     fn window(&self) -> Option<u64> {
         None
     }
-    /// Whether it has finished, or failed.
     fn is_done(&self) -> bool {
         false
     }
@@ -38,7 +36,6 @@ pub(super) struct Sample {
     pub(super) windows: Vec<Option<u64>>,
 }
 
-/// A host at an end of the path.
 pub(super) struct Host<E> {
     side: Side,
     start: Instant,

@@ -21,7 +21,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace of `flow`.
     pub(super) fn of(flow: &Flow) -> Self {
         Self {
             interval: flow.frame_interval,
@@ -41,7 +40,6 @@ impl Pace {
         self.each * u64::from(self.due)
     }
 
-    /// When the next message is due.
     pub(super) fn next(&self) -> Option<Instant> {
         (self.due < self.count).then_some(self.begin? + self.interval * self.due)
     }

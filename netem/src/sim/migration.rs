@@ -32,7 +32,6 @@ impl Migration {
         Self { due, probed: None, waits: false, left: Vec::new(), ids: 0 }
     }
 
-    /// How often the connection has migrated.
     pub(super) fn count(&self) -> u64 {
         self.left.len() as u64
     }

@@ -7,7 +7,7 @@ use pnet_packet::ip::IpNextHeaderProtocols;
 use pnet_packet::ipv4::{self, Ipv4Flags, MutableIpv4Packet};
 use pnet_packet::udp::{self, MutableUdpPacket};
 
-use crate::link::{Ecn, Frame};
+use crate::link::{Ecn, Frame, flip_a_bit};
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
@@ -16,7 +16,6 @@ const UDP: usize = 8;
 const HEADERS: usize = ETHERNET + IPV4 + UDP;
 const TIME_TO_LIVE: u8 = 64;
 
-/// A UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) source: SocketAddr,
@@ -85,13 +84,7 @@ impl Frame for Packet {
 
     fn corrupt(&mut self, random: u64) {
         self.damaged = true;
-        let bits = self.payload.len() as u64 * 8;
-        if let Some(bit) = random.checked_rem(bits)
-            && let Some(byte) =
-                usize::try_from(bit / 8).ok().and_then(|at| self.payload.get_mut(at))
-        {
-            *byte ^= 1 << (bit % 8);
-        }
+        flip_a_bit(&mut self.payload, random);
     }
 }
 

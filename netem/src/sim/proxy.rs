@@ -21,7 +21,6 @@ const NEAR_INTERFACE: u32 = 0;
 /// The memory for copies of packets.
 const KEEP_BYTES: usize = 256 << 20;
 
-/// The host between the segments.
 pub(super) struct Proxy {
     address: SocketAddr,
     /// The seed and the name of the run's observers. `None` without an observer.
@@ -36,7 +35,6 @@ pub(super) struct Proxy {
     passed: u64,
     tally: Tally,
     restarts: Restarts,
-    /// How often the observer was restarted.
     restarted: u64,
     lies: Lies,
     copies: Copies,
@@ -145,7 +143,6 @@ impl Proxy {
         }
     }
 
-    /// Sends the observer's messages.
     fn speak(&mut self, now: Instant, out: &mut Outbox) {
         let leave = &mut |packet| out.push((Side::Left, packet));
         self.egress.on_timeout(now, leave);

@@ -38,10 +38,24 @@ pub(super) trait App {
     fn delivered(&self) -> u64 {
         0
     }
-    /// Whether it has finished.
     fn is_done(&self) -> bool {
         false
     }
+}
+
+/// Begins HTTP/3 as soon as the connection can carry it.
+pub(super) fn begin_http(
+    http: &mut Option<h3::Connection>,
+    conn: &mut Connection,
+) -> h3::Result<()> {
+    if http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
+        match h3::Connection::with_transport(conn, &h3::Config::new()?) {
+            Ok(begun) => *http = Some(begun),
+            Err(h3::Error::TransportError(quiche::Error::Done)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Passes the received bytes of a stream's body to `take`. Returns whether there were any.
@@ -69,7 +83,6 @@ pub(super) fn read_body(
 pub(super) struct AckPolicy {
     /// The number of packets after which it acknowledges at once.
     pub(super) packets: u16,
-    /// The longest delay of an acknowledgement.
     pub(super) delay: Duration,
 }
 
@@ -189,18 +202,15 @@ impl<A: App> Quic<A> {
         self
     }
 
-    /// Allows the connection to migrate.
     pub(super) fn migrate(mut self, migration: Migration) -> Self {
         self.migration = Some(migration);
         self
     }
 
-    /// How often the connection has migrated.
     pub(super) fn migrations(&self) -> u64 {
         self.migration.as_ref().map_or(0, Migration::count)
     }
 
-    /// The status of the help.
     pub(super) fn status(&self) -> Option<Status> {
         self.help.as_ref().map(Driver::status)
     }
@@ -209,12 +219,10 @@ impl<A: App> Quic<A> {
         self.help.as_ref().and_then(Driver::socket)
     }
 
-    /// Why this endpoint failed, if it did.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Handles a datagram for the connection.
     pub(super) fn take(&mut self, mut packet: Packet) {
         let info = RecvInfo { from: packet.source, to: packet.destination };
         // As on a real socket, quiche drops datagrams that it cannot decrypt. A broken connection
@@ -408,7 +416,6 @@ fn connection_id(address: SocketAddr, end: u8) -> ConnectionId<'static> {
     ConnectionId::from_vec(id.split_off(2))
 }
 
-/// Why a connection closed.
 fn last_words(conn: &Connection) -> String {
     if conn.is_timed_out() {
         return "the connection timed out".to_owned();

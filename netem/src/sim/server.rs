@@ -9,16 +9,21 @@ use quic_sidekick::quiche::h3::{self, Header, NameValue};
 use sha2::{Digest, Sha256};
 
 use super::messages::Arrivals;
-use super::quic::{App, Work, read_body};
+use super::quic::{App, Work, begin_http, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
 /// A request, from its headers to the end of its answer.
 enum Exchange {
-    /// The body is still arriving.
-    Receiving { path: Vec<u8>, digest: Sha256 },
+    Receiving {
+        path: Vec<u8>,
+        digest: Sha256,
+    },
     /// The answer waits until it can be sent.
-    Answering { headers_sent: bool, body: Body },
+    Answering {
+        headers_sent: bool,
+        body: Body,
+    },
 }
 
 enum Body {
@@ -26,7 +31,6 @@ enum Body {
     Made(Box<Content>),
 }
 
-/// The server of a flow.
 pub(super) struct Server {
     seed: u64,
     http: Option<h3::Connection>,
@@ -95,7 +99,6 @@ impl Server {
         .map_err(|error| format!("the server cannot read: {error}"))
     }
 
-    /// Handles a complete request.
     fn answer(&mut self, stream: u64) {
         let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else {
             return;
@@ -166,12 +169,8 @@ fn give(
 
 impl App for Server {
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
-        if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
-            let http =
-                h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
-            self.http =
-                Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
-        }
+        begin_http(&mut self.http, conn)
+            .map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?;
         let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
         let mut work = || -> Result<Work, String> {
             let received = self.poll(&mut http, conn, now)?;

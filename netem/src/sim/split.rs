@@ -34,7 +34,6 @@ impl App for Half {
 /// client of the connection to the receiver.
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
-/// A flow through the proxy.
 pub(super) struct Spliced {
     /// The halves, in the order of [`SIDES`].
     halves: [Quic<Half>; 2],
@@ -48,7 +47,6 @@ pub(super) struct Spliced {
     taken: [u64; 2],
 }
 
-/// The splitting proxy.
 pub(super) struct SplitProxy {
     flows: Vec<Spliced>,
     buffer: Vec<u8>,
@@ -98,7 +96,6 @@ fn owes_credit(taken: &mut u64, more: Option<u64>, window: u64) -> bool {
     owes
 }
 
-/// Closes a half if the other half is closed.
 fn close_after(other: &Connection, half: &mut Connection) {
     if other.is_closed() || other.is_draining() {
         let _ = half.close(true, GONE, b"the other half is gone");

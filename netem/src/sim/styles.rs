@@ -34,7 +34,6 @@ impl Tally {
         }
     }
 
-    /// Counts a packet that the proxy counted.
     pub(super) fn counted(&mut self, now: Instant) {
         self.seen.push_back(now);
         self.unreported += 1;

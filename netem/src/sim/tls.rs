@@ -28,7 +28,6 @@ pub(super) const SERVER_NAME: &str = "receiver.example";
 /// The most rounds of an exchange. A handshake with its session tickets takes two.
 const SESSION_ROUNDS: usize = 10;
 
-/// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Client,

@@ -21,11 +21,9 @@ use receiving::{Order, Receiving};
 use sending::Sending;
 use wire::Message;
 
-/// The most retransmissions of a packet.
 const MOST_RESENDS: u8 = 7;
 /// Packets after which an end acknowledges at once.
 const ACK_PACKETS: u32 = 8;
-/// The longest delay of an acknowledgement.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 /// The most packets that wait for an earlier one.
 const REORDER_PACKETS: usize = 32;

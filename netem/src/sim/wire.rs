@@ -11,14 +11,12 @@ use crate::pcap::SegmentPcap;
 use crate::relay::SegmentCounters;
 use crate::scenario::{Direction, Segment};
 
-/// A segment of the path.
 pub(super) struct Wire {
     start: Instant,
     to_receiver: Link<Packet>,
     to_sender: Link<Packet>,
     /// Later states of the segment, with their times.
     later: VecDeque<(Duration, Segment)>,
-    /// How often the state has changed.
     pub(super) changes: u64,
     pcap: Option<SegmentPcap>,
     pcap_failure: Option<io::Error>,

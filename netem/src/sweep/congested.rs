@@ -7,10 +7,10 @@
 
 use serde::Serialize;
 
-use super::Sweep;
-use crate::figures::draw::{self, DrawError};
+use super::{Sweep, distribution, plot_of, run_more};
+use crate::figures::draw::DrawError;
 use crate::figures::job::{Case, Job, Outcome};
-use crate::figures::model::{Axis, Curve, Plot};
+use crate::figures::model::Axis;
 use crate::figures::palette::{BLUE, Colour, ORANGE, VERMILION};
 use crate::figures::quantity::Results;
 use crate::record::RunRecord;
@@ -25,10 +25,8 @@ const MORE_DROPS: f64 = 20.0;
 
 /// A figure of a path: a ratio with a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// Its name.
+pub(crate) struct Figure {
     pub name: &'static str,
-    /// The limit of the ratio.
     pub limit: f64,
     /// Whether the limit is the most that is good, and not the least.
     pub most: bool,
@@ -38,7 +36,7 @@ pub struct Figure {
 }
 
 /// The figures of each path.
-pub const FIGURES: [Figure; 3] = [
+pub(crate) const FIGURES: [Figure; 3] = [
     Figure {
         name: "goodput",
         limit: 0.97,
@@ -88,10 +86,8 @@ impl Figure {
 
 /// A quantity with and without help.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Pair {
-    /// With help.
+pub(crate) struct Pair {
     pub helped: f64,
-    /// Without help.
     pub plain: f64,
     /// The first divided by the second.
     pub ratio: f64,
@@ -105,14 +101,12 @@ impl Pair {
     }
 }
 
-/// The figures of one path.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// The path's number, from 1.
     pub path: u64,
     /// The path and its flows, in words.
     pub what: String,
-    /// The number of seeds.
     pub seeds: u64,
     /// The mean goodput of the helped flow, in Mbit/s. A run that failed has none.
     pub goodput: Pair,
@@ -122,7 +116,6 @@ pub struct Compared {
     /// Their ratio counts 20 more on both sides. This figure and the competitor's leave out a seed
     /// that failed with or without help.
     pub drops: Option<Pair>,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The command lines that repeat it: with help, then without.
     pub commands: [String; 2],
@@ -169,8 +162,7 @@ impl Compared {
     }
 
     /// Whether it is beyond a limit.
-    #[must_use]
-    pub fn is_beyond(&self) -> bool {
+    pub(crate) fn is_beyond(&self) -> bool {
         self.excess() > 1.0
     }
 }
@@ -189,27 +181,19 @@ fn competitor(record: &RunRecord) -> f64 {
     record.competitor.as_ref().map_or(0.0, |competitor| competitor.goodput_mbit_s)
 }
 
-/// A figure over all paths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// Its name.
+pub(crate) struct Spread {
     pub figure: &'static str,
-    /// The limit.
     pub limit: f64,
-    /// The worst.
     pub worst: f64,
-    /// The median.
     pub median: f64,
     /// The number of paths beyond the limit.
     pub beyond: usize,
 }
 
-/// The figures of all paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Overall {
-    /// The number of paths.
+pub(crate) struct Overall {
     pub paths: usize,
-    /// The number of runs that failed.
     pub failed: usize,
     /// The number of paths beyond any limit.
     pub beyond: usize,
@@ -219,13 +203,11 @@ pub struct Overall {
 
 /// Runs all jobs by `simulate`, with and without help. Returns the paths, the one furthest beyond a
 /// limit first.
-pub fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Compared> {
+pub(crate) fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Compared> {
     let Sweep { topologies, seeds, seed } = sweep;
     let paths: Vec<_> = (1..=topologies).map(|number| Path::draw(seed, number)).collect();
-    let jobs: Vec<Job> =
-        paths.iter().flat_map(|path| path.cases(seeds)).flat_map(|case| case.jobs()).collect();
-    let outcomes = simulate(&jobs.iter().collect::<Vec<_>>());
-    let results: Results = jobs.into_iter().zip(outcomes).collect();
+    let mut results = Results::new();
+    run_more(paths.iter().flat_map(|path| path.cases(seeds)), &mut results, simulate);
     let mut compared: Vec<_> =
         paths.iter().filter_map(|path| Compared::of(path, seeds, &results)).collect();
     compared.sort_by(|one, other| other.excess().total_cmp(&one.excess()));
@@ -233,8 +215,7 @@ pub fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Comp
 }
 
 /// The figures over all paths. `None` without paths.
-#[must_use]
-pub fn overall(paths: &[Compared]) -> Option<Overall> {
+pub(crate) fn overall(paths: &[Compared]) -> Option<Overall> {
     (!paths.is_empty()).then(|| Overall {
         paths: paths.len(),
         failed: paths.iter().map(|path| path.failed).sum(),
@@ -245,8 +226,7 @@ pub fn overall(paths: &[Compared]) -> Option<Overall> {
 
 /// The figures of every path, those over all paths, and the command lines that repeat the paths
 /// beyond a limit.
-#[must_use]
-pub fn summary(overall: &Overall, paths: &[Compared]) -> String {
+pub(crate) fn summary(overall: &Overall, paths: &[Compared]) -> String {
     let columns: [report::Column<Compared>; 5] = [
         ("number", |path| path.path.to_string()),
         ("path", |path| path.what.clone()),
@@ -282,26 +262,12 @@ fn ratio(pair: Option<Pair>) -> String {
 }
 
 /// A plot of each figure over the share of paths with no higher one, as an SVG.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn plot(paths: &[Compared]) -> Result<String, DrawError> {
+pub(crate) fn plot(paths: &[Compared]) -> Result<String, DrawError> {
     let curve = |figure: &Figure| {
-        let mut ratios: Vec<f64> = paths.iter().filter_map(figure.of).collect();
-        ratios.sort_by(f64::total_cmp);
-        let all = ratios.len() as f64;
-        let share = |(place, ratio)| ((place + 1) as f64 / all * 100.0, ratio);
-        Curve::computed(figure.name, figure.colour, ratios.into_iter().enumerate().map(share))
+        distribution(figure.name, figure.colour, paths.iter().filter_map(figure.of))
     };
-    let plot = Plot {
-        id: "sweep".to_owned(),
-        title: String::new(),
-        x: Axis::linear("share of the paths, percent", 1),
-        y: Axis::logarithmic("with help / without help", 2),
-        curves: FIGURES.iter().map(curve).collect(),
-    };
-    draw::standalone(&plot, &Results::new())
+    let y = Axis::logarithmic("with help / without help", 2);
+    plot_of("share of the paths, percent", y, FIGURES.iter().map(curve).collect())
 }
 
 #[cfg(test)]

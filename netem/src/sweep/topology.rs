@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::figures::job::Case;
+use crate::units::unit_interval;
 
 /// Delays of a segment, one way, in milliseconds. Both segments have the same range, so the near
 /// one is longer in half of the topologies.
@@ -33,7 +34,7 @@ const BYTES: (f64, f64) = (1e6, 8e6);
 
 /// A random path, and a transfer that suits it.
 #[derive(Clone, Debug)]
-pub struct Topology {
+pub(crate) struct Topology {
     number: u64,
     path: Case,
 }
@@ -51,7 +52,7 @@ impl Draws {
 
     /// A number with an even distribution from 0 to 1.
     pub(super) fn share(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+        unit_interval(self.0.next_u64())
     }
 
     pub(super) fn evenly(&mut self, (low, high): (f64, f64)) -> f64 {
@@ -71,8 +72,7 @@ impl Draws {
 
 impl Topology {
     /// Topology `number` of `seed`.
-    #[must_use]
-    pub fn draw(seed: u64, number: u64) -> Self {
+    pub(crate) fn draw(seed: u64, number: u64) -> Self {
         let mut draws = Draws::new(seed, number);
         let [near_ms, far_ms] = [(); 2].map(|()| draws.by_logarithm(DELAY_MS));
         let [near_rate, far_rate] = [NEAR_RATE, FAR_RATE].map(|rate| draws.by_logarithm(rate));
@@ -109,9 +109,7 @@ impl Topology {
         Self { number, path }
     }
 
-    /// Its number.
-    #[must_use]
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 

@@ -176,10 +176,11 @@ mod tests {
 
     #[test]
     fn only_necessary_disciplines_are_requested() {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario
-            .apply(&["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"])
-            .unwrap();
+        let mut scenario = Scenario::with(
+            "upload-paper",
+            &["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"],
+        )
+        .unwrap();
         assert_eq!(
             lines("near", &scenario.near.link(Direction::ToReceiver)),
             ["tc qdisc add dev near root handle 1: tbf rate 100000000bit burst 12500 limit 65000"]
@@ -193,8 +194,7 @@ mod tests {
     }
 
     fn near(settings: &[&str]) -> LinkConfig {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.loss_percent=0"]).unwrap();
+        let mut scenario = Scenario::with("upload-paper", &["near.loss_percent=0"]).unwrap();
         scenario.apply(settings).unwrap();
         scenario.near.link(Direction::ToReceiver)
     }

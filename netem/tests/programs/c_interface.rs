@@ -23,8 +23,7 @@ const NAME: &str = "upload.example";
 #[test]
 fn the_example_in_c_transfers_with_help() {
     in_enclosure(|| {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.loss_percent=4"]).unwrap();
+        let scenario = Scenario::with("upload-paper", &["near.loss_percent=4"]).unwrap();
         let path = Path::build(Backend::User, &scenario, 7).unwrap();
         let hosts = path.topology();
         let directory = tempfile::tempdir().unwrap();

@@ -126,8 +126,7 @@ fn the_record_counts_the_losses_of_the_links() {
         "far.delay_ms=2",
         "sidekick.mode=auto",
     ];
-    let mut scenario = Scenario::load("upload-paper").unwrap();
-    scenario.apply(&settings).unwrap();
+    let scenario = Scenario::with("upload-paper", &settings).unwrap();
     // The buffer of any socket has room for this many.
     let sent: Vec<u32> = (0..150).collect();
     let lossy =

@@ -61,8 +61,7 @@ impl Drop for Forger {
 #[test]
 fn forged_errors_end_no_upload() {
     in_enclosure(|| {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.loss_percent=1"]).unwrap();
+        let scenario = Scenario::with("upload-paper", &["near.loss_percent=1"]).unwrap();
         let path = Path::build(Backend::User, &scenario, 7).unwrap();
         let hosts = path.topology();
         let directory = tempfile::tempdir().unwrap();

@@ -175,8 +175,11 @@ fn nothing_but_the_experiment_is_on_the_path() {
 #[test]
 fn the_kernel_makes_links_without_loss_and_delay() {
     in_enclosure(|| {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.delay_ms=0", "near.loss_percent=0", "far.delay_ms=0"]).unwrap();
+        let scenario = Scenario::with(
+            "upload-paper",
+            &["near.delay_ms=0", "near.loss_percent=0", "far.delay_ms=0"],
+        )
+        .unwrap();
         let mut path = Path::build(Backend::Tc, &scenario, 1).unwrap();
         let (sender, receiver) =
             (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));

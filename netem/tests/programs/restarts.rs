@@ -30,8 +30,7 @@ fn senders_use_a_restarted_proxy_again_without_false_losses() {
 }
 
 fn kill_again_and_again(restarts: usize) {
-    let mut scenario = Scenario::load("upload-paper").unwrap();
-    scenario.apply(&["near.loss_percent=0"]).unwrap();
+    let scenario = Scenario::with("upload-paper", &["near.loss_percent=0"]).unwrap();
     let mut path = Path::build(Backend::User, &scenario, 7).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let programs =

@@ -11,8 +11,7 @@ use sidekick_netem::sim::{self, SimError};
 const LAB: &str = env!("CARGO_BIN_EXE_sidekick-lab");
 
 fn try_run(scenario: &str, settings: &[&str], seed: u64) -> Result<RunRecord, SimError> {
-    let mut scenario = Scenario::load(scenario).unwrap();
-    scenario.apply(settings).unwrap();
+    let scenario = Scenario::with(scenario, settings).unwrap();
     sim::run(&scenario, seed, None, &mut |_: Duration, _| {})
 }
 
@@ -25,8 +24,7 @@ const MEGABYTE: &str = "flow.bytes=1000000";
 /// A run's record, and its capture files.
 fn capture(name: &str, settings: &[&str], seed: u64) -> (RunRecord, Vec<(PathBuf, Vec<u8>)>) {
     let directory = tempfile::tempdir().unwrap();
-    let mut scenario = Scenario::load(name).unwrap();
-    scenario.apply(settings).unwrap();
+    let scenario = Scenario::with(name, settings).unwrap();
     let record = sim::run(&scenario, seed, Some(directory.path()), &mut |_, _| {}).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(directory.path())
         .unwrap()
@@ -232,8 +230,7 @@ fn jains_index_measures_how_two_flows_share_the_path() {
 #[test]
 fn a_capture_matches_the_counters() {
     let directory = tempfile::tempdir().unwrap();
-    let mut scenario = Scenario::load("upload-paper").unwrap();
-    scenario.apply(&[MEGABYTE, "near.loss_percent=2"]).unwrap();
+    let scenario = Scenario::with("upload-paper", &[MEGABYTE, "near.loss_percent=2"]).unwrap();
     let record = sim::run(&scenario, 1, Some(directory.path()), &mut |_: Duration, _| {}).unwrap();
     let plain = sim::run(&scenario, 1, None, &mut |_: Duration, _| {}).unwrap();
     assert_eq!(record, plain, "a capture does not change the record");

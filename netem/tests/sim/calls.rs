@@ -2,12 +2,10 @@
 //! The tests compare both with published figures, and with tables in snapshots. `make tables`
 //! accepts a new table.
 
-use std::fmt::Write as _;
-
 use sidekick_netem::figures::reference;
 use sidekick_netem::record::{Audio, RunRecord};
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{median_of, runs};
 
 /// Each call lasts a minute.
 const SEEDS: u64 = 5;
@@ -21,14 +19,8 @@ const POLLING: &[&str] = &[
     "sidekick.threshold=1",
 ];
 
-/// The same settings, with a quACK when a packet does not arrive.
-const STEADY: &[&str] = &[
-    "sidekick.mode=reinject",
-    "sidekick.every_packets=1",
-    "sidekick.poll=on",
-    "sidekick.threshold=1",
-    "sidekick.steady=on",
-];
+/// With [`POLLING`], a quACK when a packet does not arrive.
+const STEADY: &str = "sidekick.steady=on";
 
 /// A talker past a far proxy, with the quACKs of `audio-paper`: one of 8 sums after every second
 /// packet.
@@ -61,8 +53,7 @@ impl Calls {
 
     /// Calls in which some packets may be too late.
     fn any(scenario: &'static str, seeds: u64, settings: &[&str]) -> Self {
-        let jobs: Vec<_> = (1..=seeds).map(|seed| job(scenario, settings, seed)).collect();
-        Self(run_all(&jobs))
+        Self(runs(scenario, seeds, &[settings]))
     }
 
     fn each(&self) -> impl Iterator<Item = Audio> {
@@ -105,6 +96,26 @@ impl Calls {
     }
 }
 
+/// The waits of calls with polls, and the bytes that help costs.
+fn waits(more: &[&str], path: &[&str]) -> ([f64; 3], f64) {
+    let calls = Calls::any("audio-paper", SEEDS, &[POLLING, more, path].concat());
+    let waits = [calls.p99(), calls.p999(), calls.max()];
+    println!("{path:?}: {waits:?} ms for {:.1} % of the bytes", calls.cost());
+    (waits, calls.cost())
+}
+
+/// A line of a table: a name in `width` characters, and figures.
+fn line(name: &str, width: usize, figures: &[f64]) -> String {
+    let figures = figures.iter().map(|figure| format!("{figure:10.1}"));
+    format!("\n{name:width$}") + &figures.collect::<String>()
+}
+
+/// The first line of a table.
+fn header(width: usize, names: &[&str]) -> String {
+    let names = names.iter().map(|name| format!("{name:>10}"));
+    format!("{:width$}", "de-jitter, ms") + &names.collect::<String>()
+}
+
 /// A published percentile.
 fn published(series: &str, percentile: f64) -> f64 {
     let figures = reference::audio(series);
@@ -140,31 +151,19 @@ fn what_help_spares_a_call_and_costs_it() {
             &["sidekick.mode=reinject", "sidekick.poll=on", "sidekick.every_packets=1"],
         ),
         ("every 1, 1 sum, polls", None, POLLING),
-        ("steady, 1 sum, polls", None, STEADY),
+        ("steady, 1 sum, polls", None, &[POLLING, &[STEADY]].concat()),
     ];
-    let header = ["p95", "p99", "p99.9", "max", "quACKs/s", "polls/s", "bytes, %"];
-    let mut table = format!("{:24}", "de-jitter, ms");
-    for name in header {
-        write!(table, "{name:>10}").unwrap();
-    }
+    let mut table = header(24, &["p95", "p99", "p99.9", "max", "quACKs/s", "polls/s", "bytes, %"]);
     for (name, series, settings) in calls {
         let calls = Calls::new(settings);
         if let Some(series) = series {
             let (measured, wanted) = (calls.p99(), published(series, 99.0));
             assert!((measured - wanted).abs() <= 5.0, "{name}: {measured} ms, published {wanted}");
         }
-        write!(table, "\n{name:24}").unwrap();
-        let rates = [
-            calls.rate(|record| record.quack_styles.map_or(0, |sent| sent.messages)),
-            calls.rate(|record| record.quacks.polls),
-        ];
-        for figure in [calls.p95(), calls.p99(), calls.p999(), calls.max()]
-            .into_iter()
-            .chain(rates)
-            .chain([calls.cost()])
-        {
-            write!(table, "{figure:10.1}").unwrap();
-        }
+        let quacks = calls.rate(|record| record.quack_styles.map_or(0, |sent| sent.messages));
+        let polls = calls.rate(|record| record.quacks.polls);
+        let waits = [calls.p95(), calls.p99(), calls.p999(), calls.max()];
+        table += &line(name, 24, &[&waits[..], &[quacks, polls, calls.cost()]].concat());
     }
     assert_snapshot!("calls__what_help_spares_a_call_and_costs_it", table);
 }
@@ -245,13 +244,7 @@ fn help_shortens_waits_under_heavy_loss_and_bursts() {
     let bursts =
         ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
     for path in [&["near.loss_percent=10"][..], &bursts] {
-        let waits = |help: &[&str]| {
-            let calls = Calls::any("audio-paper", SEEDS, &[help, path].concat());
-            let waits = [calls.p99(), calls.p999(), calls.max()];
-            println!("{path:?}: {waits:?} ms for {:.1} % of the bytes", calls.cost());
-            (waits, calls.cost())
-        };
-        let (polling, steady) = (waits(POLLING), waits(STEADY));
+        let [polling, steady] = [&[][..], &[STEADY]].map(|more| waits(more, path));
         assert!(polling.0[0] < 0.1 && polling.0[1] < 10.0, "{path:?}: {polling:?} ms");
         assert!(steady.0[1] < 0.1 && steady.0[2] < 25.0, "{path:?}: {steady:?} ms");
         assert!(steady.1 < 0.6 * polling.1, "{path:?}: {polling:?} and {steady:?} %");
@@ -261,7 +254,7 @@ fn help_shortens_waits_under_heavy_loss_and_bursts() {
 /// A quACK reports a missing packet at any interval, and on a path with jitter.
 #[test]
 fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
-    let calls = Calls::new(STEADY);
+    let calls = Calls::new(&[POLLING, &[STEADY]].concat());
     let (p99, p999, max, cost) = (calls.p99(), calls.p999(), calls.max(), calls.cost());
     assert!(p99 <= 0.1 && p999 <= 2.0 && max <= 20.0, "{p99}, {p999}, at most {max} ms");
     assert!(cost <= 10.0, "{cost} % of the media's bytes");
@@ -271,13 +264,7 @@ fn a_quack_when_a_packet_stays_away_spares_most_bytes() {
         &["near.jitter_ms=2"],
         &["near.jitter_ms=5"],
     ] {
-        let waits = |help: &[&str]| {
-            let calls = Calls::any("audio-paper", SEEDS, &[help, path].concat());
-            let waits = [calls.p99(), calls.p999(), calls.max()];
-            println!("{path:?}: {waits:?} ms for {:.1} % of the bytes", calls.cost());
-            (waits, calls.cost())
-        };
-        let (polling, steady) = (waits(POLLING), waits(STEADY));
+        let [polling, steady] = [&[][..], &[STEADY]].map(|more| waits(more, path));
         assert!(steady.0[0] <= polling.0[0] + 1.0, "{path:?}: {polling:?} and {steady:?} ms");
         assert!(steady.1 < 0.6 * polling.1, "{path:?}: {polling:?} and {steady:?} %");
     }
@@ -321,18 +308,12 @@ mod full {
             ("listener, parity 35 %", RECEIVE),
             ("listener, parity 100 %", &[RECEIVE, WHOLE].concat()),
         ];
-        let mut table = format!("{:32}", "de-jitter, ms");
-        for name in ["p95", "p99", "p99.9", "max", "NACKs/min", "bytes, %"] {
-            write!(table, "{name:>10}").unwrap();
-        }
+        let mut table = header(32, &["p95", "p99", "p99.9", "max", "NACKs/min", "bytes, %"]);
         let mut waits = Vec::new();
         for (name, settings) in calls {
             let calls = Calls::of("audio-far-proxy", FAR_SEEDS, settings);
             let figures = [calls.p95(), calls.p99(), calls.p999(), calls.max()];
-            write!(table, "\n{name:32}").unwrap();
-            for figure in figures.into_iter().chain([calls.nacks(), calls.cost()]) {
-                write!(table, "{figure:10.1}").unwrap();
-            }
+            table += &line(name, 32, &[&figures[..], &[calls.nacks(), calls.cost()]].concat());
             waits.push((figures, calls.cost()));
         }
         assert_snapshot!("calls__what_parity_spares_a_call_past_a_far_proxy", table);

@@ -1,8 +1,6 @@
 //! Congestion that delays nothing: what a plain flow has beside a helped one, and what is dropped.
 
-use sidekick_netem::record::RunRecord;
-
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{goodput, median_of, runs};
 
 const SEEDS: u64 = 3;
 /// Before the proxy is the bottleneck. Nothing else loses packets.
@@ -18,23 +16,17 @@ const PATH: [&str; 9] = [
     "far.queue_bytes=1500000",
 ];
 
-fn runs(settings: &[&str]) -> Vec<RunRecord> {
-    let settings = [&PATH[..], settings].concat();
-    let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-    run_all(&jobs)
-}
-
 /// The queue delays packets by 4 ms at most.
 #[test]
 fn help_takes_no_more_of_a_short_queue_than_its_controller() {
     for competitor in ["competitor.cc=bbr2", "competitor.cc=cubic"] {
         let [plain, helped] = ["sidekick.mode=off", "sidekick.mode=auto"].map(|mode| {
-            let records = runs(&[competitor, mode]);
+            let records = runs("upload-paper", SEEDS, &[&PATH, &[competitor, mode]]);
             let other = median_of(&records, |record| {
                 record.competitor.as_ref().map_or(0.0, |flow| flow.goodput_mbit_s)
             });
             let drops = median_of(&records, |record| record.packets.lost_near as f64);
-            (median_of(&records, |record| record.goodput_mbit_s), other, drops)
+            (goodput(&records), other, drops)
         });
         println!("{competitor}: goodput, the other's, drops: {plain:?}, helped {helped:?}");
         assert!(helped.0 >= 0.9 * plain.0, "{competitor}: the helped flow is slower");
@@ -47,9 +39,9 @@ fn help_takes_no_more_of_a_short_queue_than_its_controller() {
 /// or no queue.
 #[test]
 fn of_a_mixture_the_random_losses_are_repaired() {
-    let goodput = |settings: &[&str]| median_of(&runs(settings), |record| record.goodput_mbit_s);
-    let without = goodput(&["sidekick.mode=off", "near.loss_percent=0"]);
-    let mixture = goodput(&["sidekick.mode=auto", "near.loss_percent=2"]);
+    let with = |settings: &[&str]| goodput(&runs("upload-paper", SEEDS, &[&PATH, settings]));
+    let without = with(&["sidekick.mode=off", "near.loss_percent=0"]);
+    let mixture = with(&["sidekick.mode=auto", "near.loss_percent=2"]);
     println!("without random loss and help {without:.2}, with 2 % and help {mixture:.2} Mbit/s");
     assert!(mixture >= 0.95 * without);
 }

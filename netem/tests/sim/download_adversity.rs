@@ -4,12 +4,9 @@
 //! `SIDEKICK_SEEDS=1000 cargo test --release -p sidekick-netem --test sim downloads_arrive` runs a
 //! thousand, as `SIDEKICK_SEEDS=all` does.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
 use sidekick_netem::record::RunRecord;
 
-use crate::support::adversity::{self, BYTES, Draws, Group, band};
+use crate::support::adversity::{Draws, Group, Groups, Mixture};
 use crate::support::many;
 use crate::support::seeds::seeds;
 
@@ -24,17 +21,9 @@ const FAULTS: [(&str, u32); 3] = [("message-loss", 31), ("repeat-loss", 31), ("q
 const LIES: [&str; 6] =
     ["too-much", "too-little", "garbage", "wrong-copies", "no-copies", "unasked-copies"];
 
-/// The faults in the run of a seed.
-struct Mixture {
-    controller: usize,
-    loss_percent: u32,
-    lies: bool,
-    settings: Vec<String>,
-}
-
 fn mixture(seed: u64) -> Mixture {
     let mut draws = Draws::new(seed);
-    let controller = draws.index(CONTROLLERS.len());
+    let sender = draws.index(CONTROLLERS.len());
     let loss_percent = draws.loss_percent();
     let mut events = draws.events(&FAULTS);
     // If a NAT forgets a client that has nothing to send, the download ends, with help and without.
@@ -45,18 +34,16 @@ fn mixture(seed: u64) -> Mixture {
     let lies = lie.is_some();
     events.extend(lie);
     let mut settings = draws.settings(loss_percent, &events);
-    settings.push(format!("flow.cc={}", CONTROLLERS[controller]));
+    settings.push(format!("flow.cc={}", CONTROLLERS[sender]));
     if draws.below(4) == 0 {
         settings.push(format!("flow.window_bytes={}", 16_384 << (2 * draws.below(3))));
     }
     settings.extend(draws.discovery());
-    Mixture { controller, loss_percent, lies, settings }
+    Mixture { sender, loss_percent, lies, settings }
 }
 
 fn download(mixture: &Mixture, mode: &str, seed: u64) -> Result<RunRecord, String> {
-    let mut settings = mixture.settings.clone();
-    settings.push(format!("sidekick.mode={mode}"));
-    adversity::run("download-paper", &settings, seed)
+    mixture.run("download-paper", &[format!("sidekick.mode={mode}")], seed)
 }
 
 /// Whether this is an error by which quiche's server ends a migrated connection (docs/findings.md).
@@ -74,14 +61,6 @@ struct Migrations {
     plain_ended: u32,
 }
 
-/// The times of a group, and the probe timeouts of its servers.
-#[derive(Default)]
-struct Downloads {
-    times: Group,
-    helped_timeouts: u64,
-    plain_timeouts: u64,
-}
-
 #[test]
 fn downloads_arrive_and_lose_nothing_by_their_help() {
     let seeds = seeds(FEW_SEEDS, ALL_SEEDS);
@@ -89,11 +68,12 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
         let mixture = mixture(seed);
         (download(&mixture, "receive", seed), download(&mixture, "off", seed))
     });
-    let mut groups: BTreeMap<(usize, &str, u32), Downloads> = BTreeMap::new();
+    let mut groups = Groups::default();
     let (mut repeats, mut alone, mut without, mut failures) = (0, 0, 0, Vec::new());
     let mut migrations = Migrations::default();
     for (seed, (helped, plain)) in (0..).zip(runs) {
-        let Mixture { controller, loss_percent, lies, settings } = mixture(seed);
+        let mixture = mixture(seed);
+        let Mixture { loss_percent, settings, .. } = &mixture;
         let migrates = settings.iter().any(|setting| setting.contains("migration"));
         if migrates {
             migrations.runs += 1;
@@ -107,7 +87,7 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
                 continue;
             }
             // Under such loss, some connections end by chance, with help and without.
-            Err(error) if loss_percent >= HEAVY_LOSS && error.contains("timed out") => {
+            Err(error) if *loss_percent >= HEAVY_LOSS && error.contains("timed out") => {
                 println!("{error}");
                 without += u32::from(plain.is_ok());
                 continue;
@@ -122,60 +102,34 @@ fn downloads_arrive_and_lose_nothing_by_their_help() {
             alone += 1;
             continue;
         };
-        assert_eq!((&helped.sha256, helped.bytes), (&plain.sha256, BYTES), "seed {seed}");
         let ratio = plain.time_s / helped.time_s;
         if ratio < FAR_BELOW {
             println!("seed {seed}, {settings:?}: {ratio:.2}");
         }
         repeats += helped.repeats.unwrap().repeats_received;
-        let honest = if lies { "lies" } else { "honest" };
-        let group = groups.entry((controller, honest, band(loss_percent))).or_default();
-        group.times.add(seed, helped.time_s, plain.time_s);
-        group.helped_timeouts += helped.packets.probe_timeouts.unwrap();
-        group.plain_timeouts += plain.packets.probe_timeouts.unwrap();
+        groups.add(&mixture, seed, (&helped, &plain), 0.0);
     }
-    let mut table = String::from(
-        "controller, proxy, near loss from: runs, time plain / helped, geometric mean of the runs, \
-         runs below 0.95, worst, the server's probe timeouts plain, helped\n",
-    );
-    let mut all: BTreeMap<&str, (f64, f64, u64, u64)> = BTreeMap::new();
-    for ((controller, honest, band), group) in &groups {
-        let Downloads { times, plain_timeouts, helped_timeouts } = group;
-        let Group { runs, slower, worst: (worst, seed), .. } = times;
-        let (ratio, typical) = (times.ratio(), times.typical());
-        writeln!(
-            table,
-            "{}, {honest}, {band}: {runs}, {ratio:.3}, {typical:.3}, {slower}, {worst:.2} (seed \
-             {seed}), {plain_timeouts}, {helped_timeouts}",
-            CONTROLLERS[*controller]
-        )
-        .unwrap();
-        let sums = all.entry(honest).or_default();
-        sums.0 += times.plain_s;
-        sums.1 += times.helped_s;
-        sums.2 += plain_timeouts;
-        sums.3 += helped_timeouts;
+    let mut table = groups.table(&CONTROLLERS);
+    for ((controller, honest, band), group) in &groups.0 {
         // A band has few runs, so chance affects its ratio. quiche's server repeats a lost
         // PATH_CHALLENGE only after its probe timeout. So one migration in a hundred takes 10 s,
         // with help and without. In a band, such a run would decide a ratio of sums.
-        if *runs >= 10 && typical < 0.9 {
-            failures
-                .push(format!("{}, {honest}, {band} %: {typical:.3}", CONTROLLERS[*controller]));
+        if group.runs >= 10 && group.typical() < 0.9 {
+            let (name, typical) = (CONTROLLERS[*controller], group.typical());
+            failures.push(format!("{name}, {honest}, {band} %: {typical:.3}"));
         }
     }
-    for (honest, (plain, helped, plain_timeouts, helped_timeouts)) in all {
-        let ratio = plain / helped;
-        writeln!(table, "{honest}, all: {ratio:.3}, {plain_timeouts}, {helped_timeouts}").unwrap();
-        if ratio < 0.95 {
-            failures.push(format!("{honest}: {ratio:.3}"));
-        }
+    for honest in ["honest", "lies"] {
+        let all = groups.sum(|key| key.1 == honest);
+        let Group { plain_timeouts, helped_timeouts, .. } = all;
+        let line =
+            format!("{honest}, all: {:.3}, {plain_timeouts}, {helped_timeouts}", all.ratio());
         // If acknowledgements were held for longer than the server waits, there would be more probe
         // timeouts.
-        if helped_timeouts > plain_timeouts {
-            failures.push(format!(
-                "{honest}: {helped_timeouts} probe timeouts, and {plain_timeouts} without help"
-            ));
+        if all.ratio() < 0.95 || helped_timeouts > plain_timeouts {
+            failures.push(line.clone());
         }
+        table += &(line + "\n");
     }
     println!(
         "{table}{repeats} copies arrived; {alone} downloads arrived only with help, {without} only \

@@ -4,9 +4,8 @@
 //! `make tables` accepts a new table.
 
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::report::percentile;
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{goodput, median_of, runs, times};
 use crate::support::seeds::some;
 use crate::support::table::Table;
 
@@ -20,10 +19,6 @@ const SERVERS: [(&str, &str); 4] = [
 const HELP: [(&str, &str); 2] = [("", "sidekick.mode=off"), ("helped, ", "sidekick.mode=receive")];
 /// At higher loss, some downloads without help never end.
 const LOSSES: [&str; 6] = ["0", "1", "2", "4", "8", "15"];
-
-fn goodput(records: &[RunRecord]) -> f64 {
-    median_of(records, |record| record.goodput_mbit_s)
-}
 
 /// Copies that arrived, in percent of the payload's packets.
 fn copies(record: &RunRecord) -> f64 {
@@ -64,9 +59,7 @@ fn goodput_of_downloads_against_near_loss() {
             let (mode, cc, _) = &rows[row];
             let loss = format!("near.loss_percent={}", LOSSES[column]);
             let settings = [*mode, *cc, &loss, "flow.bytes=4194304"];
-            let jobs: Vec<_> =
-                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-            format!("{:.2}", goodput(&run_all(&jobs)))
+            format!("{:.2}", goodput(&runs("download-paper", SEEDS, &[&settings])))
         })
     );
 }
@@ -76,19 +69,14 @@ fn goodput_of_downloads_against_near_loss() {
 fn small_downloads_wait_for_fewer_timeouts() {
     const SEEDS: u64 = 200;
     for bytes in some(3, [10_000, 100_000, 1_000_000]) {
-        let times = |help: &str| {
+        let of = |help: &str| {
             let bytes = format!("flow.bytes={bytes}");
             let settings = [help, &bytes, "near.loss_percent=4", "flow.cc=cubic"];
-            let jobs: Vec<_> =
-                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-            let records = run_all(&jobs);
-            let at = |percent| {
-                percentile(records.iter().map(|record| record.time_s * 1e3), percent).unwrap()
-            };
-            println!("{settings:?}: {:.0} ms, 99th percentile {:.0} ms", at(50), at(99));
-            (at(50), at(99))
+            let (p50, p99) = times(&runs("download-paper", SEEDS, &[&settings]));
+            println!("{settings:?}: {p50:.0} ms, 99th percentile {p99:.0} ms");
+            (p50, p99)
         };
-        let (plain, helped) = (times(HELP[0].1), times(HELP[1].1));
+        let (plain, helped) = (of(HELP[0].1), of(HELP[1].1));
         assert!(
             helped.0 <= 1.01 * plain.0,
             "{bytes} bytes: {helped:?}, and {plain:?} without help"
@@ -114,21 +102,15 @@ fn a_fast_path_is_filled() {
         "sidekick.mode=receive",
     ];
     for server in some(2, ["flow.cc=cubic", "flow.cc=bbr2"]) {
-        let settings = [&path[..], &[server]].concat();
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-        let goodput = goodput(&run_all(&jobs));
-        println!("{settings:?}: {goodput:.2} Mbit/s");
-        assert!(goodput >= 85.0, "{settings:?}: {goodput} Mbit/s");
+        let goodput = goodput(&runs("download-paper", SEEDS, &[&path, &[server]]));
+        println!("{server}: {goodput:.2} Mbit/s");
+        assert!(goodput >= 85.0, "{server}: {goodput} Mbit/s");
     }
 }
 
-/// docs/results.md has the table.
 /// The records of a download without help and with it.
-fn both(path: &[&'static str], cc: &'static str, seeds: u64) -> [Vec<RunRecord>; 2] {
-    ["sidekick.mode=off", "sidekick.mode=receive"].map(|mode| {
-        let settings = [path, &[cc, mode]].concat();
-        run_all(&(1..=seeds).map(|seed| job("download-paper", &settings, seed)).collect::<Vec<_>>())
-    })
+fn both(path: &[&str], cc: &str, seeds: u64) -> [Vec<RunRecord>; 2] {
+    HELP.map(|(_, mode)| runs("download-paper", seeds, &[path, &[cc, mode]]))
 }
 
 /// A queue of 4 ms drops packets and hardly delays them.
@@ -219,10 +201,8 @@ mod full {
         for cc in ["cubic-rfc9438", "reno", "bbr2"] {
             let (server, beside) = (format!("flow.cc={cc}"), format!("competitor.cc={cc}"));
             let flows = |help: &str| {
-                let settings = [&path[..], &run, &[&server, &beside, help]].concat();
-                let jobs: Vec<_> =
-                    (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-                let records = run_all(&jobs);
+                let settings = [&path[..], &run, &[&server, &beside, help]];
+                let records = runs("download-paper", SEEDS, &settings);
                 let jain = median_of(&records, |record| record.competitor.as_ref().unwrap().jain);
                 (jain, median_of(&records, copies))
             };
@@ -237,21 +217,15 @@ mod full {
     fn a_long_near_segment_costs_nothing() {
         const SEEDS: u64 = 10;
         for delay in ["near.delay_ms=50", "near.delay_ms=100"] {
-            let run = |help: &str| {
-                let settings = [
-                    delay,
-                    help,
-                    "flow.cc=bbr2",
-                    "near.loss_percent=2",
-                    "near.queue_bytes=500000",
-                    "far.rate_mbit=20",
-                    "far.queue_bytes=500000",
-                ];
-                let jobs: Vec<_> =
-                    (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
-                goodput(&run_all(&jobs))
-            };
-            let (plain, helped) = (run(HELP[0].1), run(HELP[1].1));
+            let path = [
+                delay,
+                "near.loss_percent=2",
+                "near.queue_bytes=500000",
+                "far.rate_mbit=20",
+                "far.queue_bytes=500000",
+            ];
+            let records = both(&path, "flow.cc=bbr2", SEEDS);
+            let [plain, helped] = records.each_ref().map(|records| goodput(records));
             println!("{delay}: {helped:.2} Mbit/s, and {plain:.2} without help");
             assert!(helped >= 0.98 * plain, "{delay}: {helped} Mbit/s, and {plain} without help");
         }

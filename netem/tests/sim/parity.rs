@@ -5,7 +5,7 @@
 
 use sidekick_netem::record::RunRecord;
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{goodput, median_of, runs};
 use crate::support::seeds::some;
 use crate::support::table::Table;
 
@@ -23,10 +23,6 @@ const HELP: [(&str, &[&str]); 3] = [
 const PLAIN: &[&str] = HELP[0].1;
 const AUTO: &[&str] = HELP[2].1;
 
-fn goodput(records: &[RunRecord]) -> f64 {
-    median_of(records, |record| record.goodput_mbit_s)
-}
-
 fn overhead(records: &[RunRecord]) -> f64 {
     median_of(records, |record| record.repeats.unwrap_or_default().near_overhead_percent)
 }
@@ -38,12 +34,6 @@ fn needless(records: &[RunRecord]) -> f64 {
         let again = record.packets.retransmitted.unwrap().saturating_sub(record.packets.lost_far);
         100.0 * again as f64 / record.packets.sent.max(1) as f64
     })
-}
-
-/// Runs the first `seeds` seeds of a scenario.
-fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunRecord> {
-    let settings = settings.concat();
-    run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
 }
 
 /// A row: a network and its scenario, the settings of the path, the server and its help.

@@ -6,7 +6,7 @@
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::percentile;
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{median_of, runs};
 use crate::support::seeds::few_or_all;
 use crate::support::table::Table;
 
@@ -32,16 +32,6 @@ const UPLOADS: [(&str, &[&str]); 3] = [
     ("upload, BBR2", &["flow.kind=upload", OFF, "flow.cc=bbr2"]),
     ("upload, auto", &["flow.kind=upload", "sidekick.mode=auto"]),
 ];
-
-/// Runs the first `seeds` seeds of a scenario.
-fn runs(scenario: &'static str, seeds: u64, settings: &[&[&str]]) -> Vec<RunRecord> {
-    let settings = settings.concat();
-    run_all(&(1..=seeds).map(|seed| job(scenario, &settings, seed)).collect::<Vec<_>>())
-}
-
-fn megabytes(records: &[RunRecord]) -> f64 {
-    median_of(records, |record| record.bytes as f64 / 1e6)
-}
 
 /// The tables: a row for each orbit and sender, and a column for each loss.
 struct Satellites {
@@ -152,7 +142,8 @@ mod full {
         assert_snapshot!(
             "satellites__megabytes_in_thirty_seconds",
             all.table().text(MEGABYTES, |row, column| {
-                format!("{:.1}", megabytes(&all.runs(row, column, &[])))
+                let records = all.runs(row, column, &[]);
+                format!("{:.1}", median_of(&records, |record| record.bytes as f64 / 1e6))
             })
         );
     }

@@ -4,9 +4,8 @@
 //! `make tables` accepts a new table. Commit it together with the change that made it.
 
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::report::percentile;
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{goodput, median_of, runs, times};
 use crate::support::seeds::some;
 use crate::support::table::{Table, is_whole};
 
@@ -46,10 +45,8 @@ fn goodput_against_near_loss() {
         "tables__goodput_against_near_loss",
         table().text(SNAPSHOT, |row, column| {
             let loss = format!("near.loss_percent={}", LOSSES[column]);
-            let settings = [SENDERS[row].1, &[&loss, "flow.bytes=4194304"]].concat();
-            let jobs: Vec<_> =
-                (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-            format!("{:.2}", median_of(&run_all(&jobs), |record| record.goodput_mbit_s))
+            let settings = [SENDERS[row].1, &[&loss, "flow.bytes=4194304"]];
+            format!("{:.2}", goodput(&runs("upload-paper", SEEDS, &settings)))
         })
     );
 }
@@ -69,9 +66,8 @@ fn loss_before_the_proxy_costs_no_goodput() {
     });
     for (sender, loss, least) in some(8, cases) {
         let loss = format!("near.loss_percent={loss}");
-        let settings = [sender, &[loss.as_str()]].concat();
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-        let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
+        let settings = [sender, &[loss.as_str()]];
+        let goodput = goodput(&runs("upload-paper", SEEDS, &settings));
         println!("{settings:?}: {goodput:.2} Mbit/s");
         assert!(goodput >= least, "{settings:?}: {goodput} Mbit/s, and not {least}");
     }
@@ -87,9 +83,8 @@ fn bursts_of_loss_before_the_proxy_cost_little() {
         let enter = format!("near.bad_enter_percent={:.4}", 20.0 * loss / (100.0 - loss));
         let settings =
             ["sidekick.mode=auto", "near.loss_percent=0", "near.bad_leave_percent=20", &enter];
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-        let records = run_all(&jobs);
-        let goodput = median_of(&records, |record| record.goodput_mbit_s);
+        let records = runs("upload-paper", SEEDS, &[&settings]);
+        let goodput = goodput(&records);
         let lost = |record: &RunRecord| {
             100.0 * record.packets.lost_near as f64
                 / record.links.near.to_receiver.link.packets as f64
@@ -107,23 +102,17 @@ fn bursts_of_loss_before_the_proxy_cost_little() {
 #[test]
 fn small_uploads_wait_for_fewer_timeouts() {
     const SEEDS: u64 = 200;
-    let times = |sender: &str, bytes: &str, loss: &str| {
+    let of = |sender: &str, bytes: &str, loss: &str| {
         let settings = [sender, bytes, loss];
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-        let times: Vec<_> = run_all(&jobs).iter().map(|record| record.time_s * 1e3).collect();
-        let percentile = |percent| percentile(times.iter().copied(), percent).unwrap();
-        println!(
-            "{settings:?}: {:.0} ms, 99th percentile {:.0} ms",
-            percentile(50),
-            percentile(99)
-        );
-        (percentile(50), percentile(99))
+        let (p50, p99) = times(&runs("upload-paper", SEEDS, &[&settings]));
+        println!("{settings:?}: {p50:.0} ms, 99th percentile {p99:.0} ms");
+        (p50, p99)
     };
     for bytes in some(3, ["flow.bytes=10000", "flow.bytes=100000", "flow.bytes=1000000"]) {
         for (loss, of_cubic) in [("near.loss_percent=1", 0.45), ("near.loss_percent=4", 0.3)] {
-            let auto = times("sidekick.mode=auto", bytes, loss);
-            let bbr2 = times("flow.cc=bbr2", bytes, loss);
-            let cubic = times("flow.cc=cubic", bytes, loss);
+            let auto = of("sidekick.mode=auto", bytes, loss);
+            let bbr2 = of("flow.cc=bbr2", bytes, loss);
+            let cubic = of("flow.cc=cubic", bytes, loss);
             assert!(
                 auto.0 <= 1.03 * bbr2.0.min(cubic.0),
                 "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}"
@@ -141,8 +130,8 @@ fn small_uploads_wait_for_fewer_timeouts() {
 fn messages_hardly_wait_for_those_lost_before_the_proxy() {
     const SEEDS: u64 = 5;
     let p99 = |settings: &[&str]| {
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("messages", settings, seed)).collect();
-        let p99 = median_of(&run_all(&jobs), |record| record.head_of_line_ms.unwrap().p99);
+        let records = runs("messages", SEEDS, &[settings]);
+        let p99 = median_of(&records, |record| record.head_of_line_ms.unwrap().p99);
         println!("{settings:?}: 99th percentile of the head-of-line delay {p99:.1} ms");
         p99
     };
@@ -167,12 +156,10 @@ fn whole_packets_are_fewer() {
     ];
     for sender in some(3, senders) {
         let run = |whole| {
-            let settings = [sender, &["near.loss_percent=1", whole]].concat();
-            let jobs: Vec<_> =
-                (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-            let records = run_all(&jobs);
+            let settings = [sender, &["near.loss_percent=1", whole]];
+            let records = runs("upload-paper", SEEDS, &settings);
             let sent = median_of(&records, |record| record.packets.sent as f64);
-            let goodput = median_of(&records, |record| record.goodput_mbit_s);
+            let goodput = goodput(&records);
             println!("{settings:?}: {sent} packets, {goodput:.2} Mbit/s");
             (sent, goodput)
         };
@@ -189,10 +176,8 @@ fn whole_packets_are_fewer() {
 fn acknowledgements_can_be_few() {
     const SEEDS: u64 = 5;
     let run = |settings: &[&str]| {
-        let jobs: Vec<_> =
-            (1..=SEEDS).map(|seed| job("ack-reduction-paper", settings, seed)).collect();
-        let records = run_all(&jobs);
-        let goodput = median_of(&records, |record| record.goodput_mbit_s);
+        let records = runs("ack-reduction-paper", SEEDS, &[settings]);
+        let goodput = goodput(&records);
         let packets = median_of(&records, |record| record.ack_packets as f64);
         println!("{settings:?}: {packets} packets from the receiver, {goodput:.2} Mbit/s");
         (packets, goodput)
@@ -222,9 +207,7 @@ fn acknowledgements_can_be_few() {
 #[test]
 fn ack_reduction_costs_nothing_past_a_near_proxy() {
     let run = |mode: &str| {
-        let settings = [mode, "flow.cc=cubic", "flow.bytes=4194304"];
-        let jobs: Vec<_> = (1..=10).map(|seed| job("upload-paper", &settings, seed)).collect();
-        median_of(&run_all(&jobs), |record| record.goodput_mbit_s)
+        goodput(&runs("upload-paper", 10, &[&[mode, "flow.cc=cubic", "flow.bytes=4194304"]]))
     };
     let (plain, helped) = (run("sidekick.mode=off"), run("sidekick.mode=ack-reduction"));
     assert!(helped >= 0.9 * plain, "{helped} and {plain} Mbit/s");
@@ -239,10 +222,8 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
             published.lines().find(|line| line.starts_with(&format!("quic,{loss},"))).unwrap();
         let wanted: f64 = row.split(',').nth(2).unwrap().parse().unwrap();
         let loss = format!("near.loss_percent={loss}");
-        let jobs: Vec<_> = (1..=SEEDS)
-            .map(|seed| job("upload-paper", &["flow.cc=cubic-rfc9438", &loss], seed))
-            .collect();
-        let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
+        let settings = ["flow.cc=cubic-rfc9438", &loss];
+        let goodput = goodput(&runs("upload-paper", SEEDS, &[&settings]));
         assert!(
             (goodput / wanted - 1.0).abs() <= 0.25,
             "{loss}: {goodput} Mbit/s, published {wanted}"
@@ -288,10 +269,7 @@ mod full {
     #[test]
     fn some_help_is_slower_than_none() {
         let median = |path: &[&str], sender: &[&str], seeds| {
-            let settings = [path, sender].concat();
-            let jobs: Vec<_> =
-                (1..=seeds).map(|seed| job("upload-paper", &settings, seed)).collect();
-            median_of(&run_all(&jobs), |record| record.goodput_mbit_s)
+            goodput(&runs("upload-paper", seeds, &[path, sender]))
         };
         let mut rows = Vec::new();
         for delay in [10, 25] {
@@ -352,10 +330,9 @@ mod full {
         for bottleneck in bottlenecks {
             for (helped, alone, beside) in pairs {
                 let jain = |mode| {
-                    let settings = [bottleneck, &run, &[beside, alone, mode]].concat();
-                    let jobs: Vec<_> =
-                        (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
-                    median_of(&run_all(&jobs), |record| record.competitor.as_ref().unwrap().jain)
+                    let settings = [bottleneck, &run, &[beside, alone, mode]];
+                    let records = runs("upload-paper", SEEDS, &settings);
+                    median_of(&records, |record| record.competitor.as_ref().unwrap().jain)
                 };
                 let (plain, with_help) = (jain("sidekick.mode=off"), jain(helped));
                 println!(

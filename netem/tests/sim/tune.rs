@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::support::jobs::{job, median_of, run_all};
+use crate::support::jobs::{median_of, runs};
 
 /// 100 Mbit/s at a round trip of 200 ms. The queues hold as many bytes as the path does.
 const PATH: [&str; 7] = [
@@ -39,9 +39,8 @@ const SIZES: [(&str, &str, u64); 4] = [
 
 /// The median time of an upload over the path, in seconds.
 fn seconds(seeds: u64, settings: &[&[&str]]) -> f64 {
-    let settings = [&[&PATH[..]], settings].concat().concat();
-    let jobs: Vec<_> = (1..=seeds).map(|seed| job("upload-paper", &settings, seed)).collect();
-    median_of(&run_all(&jobs), |record| record.time_s)
+    let records = runs("upload-paper", seeds, &[&[&PATH[..]], settings].concat());
+    median_of(&records, |record| record.time_s)
 }
 
 /// The least time of the nine cells with these endpoints.
@@ -76,9 +75,8 @@ fn the_document_shows_the_table_as_it_is() {
 fn a_geostationary_path_is_faster_when_tune_hears_of_it() {
     let seconds = |settings: &[&str]| {
         let bulk = ["flow.kind=upload", "flow.bytes=10000000", "middle.loss_percent=0.1"];
-        let settings = [&bulk[..], &["sidekick.mode=off", "flow.tune=on"], settings].concat();
-        let jobs: Vec<_> = (1..=5).map(|seed| job("smaq-geo", &settings, seed)).collect();
-        median_of(&run_all(&jobs), |record| record.time_s)
+        let settings = [&bulk[..], &["sidekick.mode=off", "flow.tune=on"], settings];
+        median_of(&runs("smaq-geo", 5, &settings), |record| record.time_s)
     };
     let (blind, told) = (seconds(&[]), seconds(&["flow.network=geo"]));
     assert!(told < 0.8 * blind, "{told} against {blind}");
@@ -89,11 +87,8 @@ fn a_geostationary_path_is_faster_when_tune_hears_of_it() {
 #[test]
 fn a_narrow_path_gets_payloads_that_pass() {
     let narrow = ["near.mtu_bytes=1380", "near.loss_percent=0", "flow.bytes=20000000"];
-    let sent = |settings: &[&str]| {
-        let settings = [&PATH[..], &narrow, settings].concat();
-        run_all(&[job("upload-paper", &settings, 1)])[0].packets.sent
-    };
-    let tuned = sent(&["flow.tune=on"]);
+    let records = runs("upload-paper", 1, &[&PATH, &narrow, &["flow.tune=on"]]);
+    let tuned = records[0].packets.sent;
     // 20 MB in payloads of at most 1352 bytes, and of 1200 bytes during the search.
     assert!((14_800..16_500).contains(&tuned), "{tuned}");
 }

@@ -5,6 +5,8 @@
 //! chance. Under heavy loss they differ a lot: a handshake may stall for seconds. So tests compare
 //! the times of groups of runs.
 
+use std::collections::BTreeMap;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use sidekick_netem::record::RunRecord;
@@ -99,40 +101,109 @@ impl Draws {
     }
 }
 
-/// The record of a run, or a sentence with the command that repeats it.
-pub(crate) fn run(name: &str, settings: &[String], seed: u64) -> Result<RunRecord, String> {
-    let mut scenario = Scenario::load(name).unwrap();
-    scenario.apply(settings).unwrap();
-    let record = sim::run(&scenario, seed, None, &mut |_, _| {});
-    record.map_err(|error| format!("seed {seed}, {settings:?}: {error}"))
+/// The faults in the run of a seed.
+pub(crate) struct Mixture {
+    /// The index of the sender.
+    pub(crate) sender: usize,
+    pub(crate) loss_percent: u32,
+    pub(crate) lies: bool,
+    pub(crate) settings: Vec<String>,
 }
 
-/// The least loss of the band of `loss_percent`, in percent.
-pub(crate) fn band(loss_percent: u32) -> u32 {
-    match loss_percent {
-        0 => 0,
-        1..8 => 1,
-        8..16 => 8,
-        _ => 16,
+impl Mixture {
+    /// The record of a run with more settings, or a sentence with the command that repeats it.
+    pub(crate) fn run(&self, name: &str, more: &[String], seed: u64) -> Result<RunRecord, String> {
+        let settings = [&self.settings[..], more].concat();
+        let scenario = Scenario::with(name, &settings).unwrap();
+        let record = sim::run(&scenario, seed, None, &mut |_, _| {});
+        record.map_err(|error| format!("seed {seed}, {settings:?}: {error}"))
+    }
+
+    fn key(&self) -> Key {
+        let band = match self.loss_percent {
+            0 => 0,
+            1..8 => 1,
+            8..16 => 8,
+            _ => 16,
+        };
+        (self.sender, if self.lies { "lies" } else { "honest" }, band)
     }
 }
 
-/// The times of a group of runs and their twins, in seconds.
+/// A sender, whether its proxy is honest, and the least loss of a band in percent.
+type Key = (usize, &'static str, u32);
+
+/// Runs and their twins, by sender, honesty and loss.
+#[derive(Default)]
+pub(crate) struct Groups(pub(crate) BTreeMap<Key, Group>);
+
+impl Groups {
+    /// Adds a run and its twin, which have carried the same file. The time with help counts without
+    /// `grace`.
+    pub(crate) fn add(
+        &mut self,
+        mixture: &Mixture,
+        seed: u64,
+        (helped, plain): (&RunRecord, &RunRecord),
+        grace: f64,
+    ) {
+        assert_eq!((&helped.sha256, helped.bytes), (&plain.sha256, BYTES), "seed {seed}");
+        let group = self.0.entry(mixture.key()).or_default();
+        group.add(seed, (helped.time_s - grace).max(0.0), plain.time_s);
+        group.helped_timeouts += helped.packets.probe_timeouts.unwrap();
+        group.plain_timeouts += plain.packets.probe_timeouts.unwrap();
+    }
+
+    /// The sums of some groups.
+    pub(crate) fn sum(&self, of: impl Fn(&Key) -> bool) -> Group {
+        let mut sum = Group::default();
+        for (_, group) in self.0.iter().filter(|(key, _)| of(key)) {
+            sum.runs += group.runs;
+            sum.helped_s += group.helped_s;
+            sum.plain_s += group.plain_s;
+            sum.helped_timeouts += group.helped_timeouts;
+            sum.plain_timeouts += group.plain_timeouts;
+        }
+        sum
+    }
+
+    /// A table of the groups, with the names of the senders.
+    pub(crate) fn table(&self, names: &[&str]) -> String {
+        let mut table = String::from(
+            "sender, proxy, near loss from: runs, time plain / helped, geometric mean of the runs, \
+             runs below 0.95, worst, probe timeouts plain, helped\n",
+        );
+        for ((sender, honest, band), group) in &self.0 {
+            let Group { runs, slower, worst: (worst, seed), .. } = group;
+            let Group { plain_timeouts, helped_timeouts, .. } = group;
+            let (name, ratio, typical) = (names[*sender], group.ratio(), group.typical());
+            table += &format!(
+                "{name}, {honest}, {band}: {runs}, {ratio:.3}, {typical:.3}, {slower}, {worst:.2} \
+                 (seed {seed}), {plain_timeouts}, {helped_timeouts}\n"
+            );
+        }
+        table
+    }
+}
+
+/// The times of a group of runs and their twins, in seconds, and the data senders' probe timeouts.
 #[derive(Default)]
 pub(crate) struct Group {
     pub(crate) runs: u32,
-    pub(crate) helped_s: f64,
-    pub(crate) plain_s: f64,
+    helped_s: f64,
+    plain_s: f64,
+    pub(crate) helped_timeouts: u64,
+    pub(crate) plain_timeouts: u64,
     /// Runs that took longer with help.
-    pub(crate) slower: u32,
+    slower: u32,
     /// The lowest ratio of a run, and its seed.
-    pub(crate) worst: (f64, u64),
+    worst: (f64, u64),
     logarithms: f64,
 }
 
 impl Group {
     /// Adds the run of this seed. Its ratio counts as at most 100.
-    pub(crate) fn add(&mut self, seed: u64, helped_s: f64, plain_s: f64) {
+    fn add(&mut self, seed: u64, helped_s: f64, plain_s: f64) {
         self.runs += 1;
         self.helped_s += helped_s;
         self.plain_s += plain_s;

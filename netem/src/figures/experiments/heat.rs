@@ -7,7 +7,6 @@ use crate::figures::model::{Cells, Experiment, HeatMap, Part};
 use crate::figures::quantity::{Quantity, measures};
 use crate::figures::sender::{BBR2, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
 
-/// The pairs of senders to compare.
 const PAIRS: [(&str, Sender, Sender); 2] =
     [("pacubic", PACUBIC, CUBIC_RFC9438), ("path-aware-bbr2", PATH_AWARE_BBR2, BBR2)];
 

@@ -11,49 +11,25 @@ use crate::figures::quantity::{Quantity, measures};
 use crate::figures::reference;
 use crate::figures::sender::Sender;
 
-/// The client uses no help.
-pub(super) const PLAIN: Sender =
-    Sender { name: "no help", colour: GREY, settings: &["sidekick.mode=off"] };
-/// The proxy splits the connection.
-const SPLIT: Sender = Sender {
-    name: "split proxy",
-    colour: GREEN,
-    settings: &["sidekick.mode=off", "flow.split=near"],
-};
+pub(super) const PLAIN: Sender = Sender::new("no help", GREY, &["sidekick.mode=off"]);
+const SPLIT: Sender = Sender::new("split proxy", GREEN, &["sidekick.mode=off", "flow.split=near"]);
 /// A tunnel over the near segment sends lost packets again.
-const TUNNEL: Sender = Sender {
-    name: "tunnel",
-    colour: BROWN,
-    settings: &["sidekick.mode=off", "flow.tunnel=unordered"],
-};
+const TUNNEL: Sender =
+    Sender::new("tunnel", BROWN, &["sidekick.mode=off", "flow.tunnel=unordered"]);
 /// The tunnel delivers packets in order.
-const TUNNEL_IN_ORDER: Sender = Sender {
-    name: "tunnel in order",
-    colour: BLUE,
-    settings: &["sidekick.mode=off", "flow.tunnel=ordered"],
-};
+const TUNNEL_IN_ORDER: Sender =
+    Sender::new("tunnel in order", BLUE, &["sidekick.mode=off", "flow.tunnel=ordered"]);
 /// The client requests what it lacks.
-pub(super) const REQUESTS: Sender = Sender {
-    name: "requests",
-    colour: ORANGE,
-    settings: &["sidekick.mode=receive", "sidekick.repair=requests"],
-};
-/// The proxy adds parity.
-pub(super) const PARITY: Sender = Sender {
-    name: "parity",
-    colour: PURPLE,
-    settings: &["sidekick.mode=receive", "sidekick.repair=parity"],
-};
+pub(super) const REQUESTS: Sender =
+    Sender::new("requests", ORANGE, &["sidekick.mode=receive", "sidekick.repair=requests"]);
+pub(super) const PARITY: Sender =
+    Sender::new("parity", PURPLE, &["sidekick.mode=receive", "sidekick.repair=parity"]);
 /// Parity, and requests for what it cannot rebuild.
-pub(super) const BOTH: Sender = Sender {
-    name: "both",
-    colour: VIOLET,
-    settings: &["sidekick.mode=receive", "sidekick.repair=both"],
-};
+pub(super) const BOTH: Sender =
+    Sender::new("both", VIOLET, &["sidekick.mode=receive", "sidekick.repair=both"]);
 /// The client chooses the help that suits the path. The setting is the default, so other figures
 /// share the runs.
-pub(super) const AUTO: Sender =
-    Sender { name: "auto", colour: VERMILION, settings: &["sidekick.mode=receive"] };
+pub(super) const AUTO: Sender = Sender::new("auto", VERMILION, &["sidekick.mode=receive"]);
 
 /// A server: its name in links, its controller, and Packrat's name for its counterpart.
 struct Server {
@@ -95,10 +71,8 @@ const FEWER_LOSSES: [f64; 9] = [0.0, 1.0, 2.0, 4.0, 7.0, 10.0, 14.0, 20.0, 24.0]
 /// Published lengths of bursts, in packets.
 const LENGTHS: [f64; 8] = [1.0, 1.318, 1.75, 2.605, 5.092, 9.737, 22.272, 55.866];
 
-/// The kinds of help to compare.
 const HELP: [Sender; 8] = [PLAIN, SPLIT, TUNNEL, TUNNEL_IN_ORDER, REQUESTS, PARITY, BOTH, AUTO];
 
-/// The experiment of a network of Packrat.
 pub(super) fn experiment(scope: Scope, network: Network) -> Experiment {
     let parts = SERVERS
         .iter()
@@ -120,7 +94,6 @@ pub(super) fn experiment(scope: Scope, network: Network) -> Experiment {
     }
 }
 
-/// A network of Packrat.
 #[derive(Clone, Copy)]
 pub(super) struct Network {
     /// Its scenario, and the name of its experiment.
@@ -155,7 +128,6 @@ fn goodput(case: Case) -> Quantity {
     Quantity::Of(case, measures::GOODPUT)
 }
 
-/// Goodput over loss.
 fn by_loss(scope: Scope, network: Network, server: &Server) -> Part {
     let curve = |sender: &Sender| {
         let has_all_losses = [PLAIN.name, AUTO.name].contains(&sender.name);

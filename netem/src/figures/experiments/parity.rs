@@ -27,7 +27,6 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     }
 }
 
-/// Goodput over loss and delay.
 fn map(scope: Scope, (id, server): &(&str, Sender), help: &Sender) -> Part {
     let losses: &[u32] = scope.pick(&[0, 4, 20], &[0, 1, 2, 4, 10, 20]);
     let delays: &[u32] = scope.pick(&[2, 30, 280], &[2, 5, 10, 20, 30, 100, 280]);

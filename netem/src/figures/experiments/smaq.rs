@@ -8,50 +8,44 @@ use crate::figures::quantity::{Quantity, measures};
 use crate::figures::sender::Sender;
 
 /// The baseline of SMAQ's paper.
-const RENO: Sender =
-    Sender { name: "Reno", colour: PURPLE, settings: &["sidekick.mode=off", "flow.cc=reno"] };
+const RENO: Sender = Sender::new("Reno", PURPLE, &["sidekick.mode=off", "flow.cc=reno"]);
 /// SMAQ's approach: two proxies that split the connection.
-const SPLIT: Sender = Sender {
-    name: "two split proxies, Hybla between them",
-    colour: GREEN,
-    settings: &["sidekick.mode=off", "flow.cc=reno", "flow.split=both", "flow.split_cc=hybla"],
-};
-const BBR2: Sender =
-    Sender { name: "BBR2", colour: SKY, settings: &["sidekick.mode=off", "flow.cc=bbr2"] };
+const SPLIT: Sender = Sender::new(
+    "two split proxies, Hybla between them",
+    GREEN,
+    &["sidekick.mode=off", "flow.cc=reno", "flow.split=both", "flow.split_cc=hybla"],
+);
+const BBR2: Sender = Sender::new("BBR2", SKY, &["sidekick.mode=off", "flow.cc=bbr2"]);
 
 /// The senders of downloads. The server is unmodified. Only the endpoints hold the keys, except
 /// with [`SPLIT`].
 const DOWNLOADS: [Sender; 7] = [
     RENO,
     SPLIT,
-    Sender {
-        name: "Sidekick, requests, Reno",
-        colour: BROWN,
-        settings: &["sidekick.mode=receive", "sidekick.repair=requests", "flow.cc=reno"],
-    },
-    Sender {
-        name: "Sidekick, parity, Reno",
-        colour: VIOLET,
-        settings: &["sidekick.mode=receive", "sidekick.repair=parity", "flow.cc=reno"],
-    },
-    Sender {
-        name: "Sidekick, both, Reno",
-        colour: VERMILION,
-        settings: &["sidekick.mode=receive", "sidekick.repair=both", "flow.cc=reno"],
-    },
+    Sender::new(
+        "Sidekick, requests, Reno",
+        BROWN,
+        &["sidekick.mode=receive", "sidekick.repair=requests", "flow.cc=reno"],
+    ),
+    Sender::new(
+        "Sidekick, parity, Reno",
+        VIOLET,
+        &["sidekick.mode=receive", "sidekick.repair=parity", "flow.cc=reno"],
+    ),
+    Sender::new(
+        "Sidekick, both, Reno",
+        VERMILION,
+        &["sidekick.mode=receive", "sidekick.repair=both", "flow.cc=reno"],
+    ),
     BBR2,
-    Sender {
-        name: "Sidekick, both, BBR2",
-        colour: BLUE,
-        settings: &["sidekick.mode=receive", "sidekick.repair=both", "flow.cc=bbr2"],
-    },
+    Sender::new(
+        "Sidekick, both, BBR2",
+        BLUE,
+        &["sidekick.mode=receive", "sidekick.repair=both", "flow.cc=bbr2"],
+    ),
 ];
-/// The senders of uploads.
-const UPLOADS: [Sender; 3] = [
-    RENO,
-    BBR2,
-    Sender { name: "Sidekick, auto, BBR2", colour: OLIVE, settings: &["sidekick.mode=auto"] },
-];
+const UPLOADS: [Sender; 3] =
+    [RENO, BBR2, Sender::new("Sidekick, auto, BBR2", OLIVE, &["sidekick.mode=auto"])];
 
 /// Orbit, scenario, loss in percent, and the published gain of SMAQ's proxies over QUIC end to end.
 const ROWS: [(&str, &str, &str, &str); 4] = [

@@ -13,16 +13,16 @@ use crate::figures::sender::{
 
 /// PACUBIC with the quACKs of the published curve: one every 30 ms that identifies at most ten
 /// missing packets, and no polls.
-const PACUBIC_AS_PUBLISHED: Sender = Sender {
-    name: "Sidekick, PACUBIC, as published",
-    colour: VIOLET,
-    settings: &[
+const PACUBIC_AS_PUBLISHED: Sender = Sender::new(
+    "Sidekick, PACUBIC, as published",
+    VIOLET,
+    &[
         "sidekick.mode=pacubic",
         "sidekick.every_ms=30",
         "sidekick.threshold=10",
         "sidekick.poll=off",
     ],
-};
+);
 const LOSS: Axis = Axis::linear("loss of the near segment, %", 2);
 
 /// Published curves, in the colours of the senders that correspond to them.

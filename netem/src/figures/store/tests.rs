@@ -2,23 +2,10 @@
 
 use super::*;
 use crate::figures::job::Case;
-use crate::figures::model::{Entry, Experiment, Part, Table};
-use crate::figures::quantity::{Quantity, measures};
+use crate::figures::plan::tests::plan as plan_of;
 
 fn plan(seeds: u64) -> Plan {
-    let entry = Entry::Figure(Quantity::Of(Case::of("a").seeds(seeds), measures::GOODPUT), 1);
-    let table = Table {
-        id: "t".into(),
-        title: String::new(),
-        columns: Vec::new(),
-        rows: vec![vec![entry]],
-    };
-    Plan::of(vec![Experiment {
-        id: "e",
-        title: "",
-        shows: Vec::new(),
-        parts: vec![Part::Table(table)],
-    }])
+    plan_of(&[Case::of("a").seeds(seeds)])
 }
 
 fn outcome(seed: u64) -> Outcome {

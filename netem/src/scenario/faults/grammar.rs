@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::super::ScenarioError;
-use super::super::setting::{
-    MILLISECONDS, PERCENT, RATE, milliseconds, milliseconds_to, percent, rate,
-};
+use super::super::setting::{MILLISECONDS, PERCENT, RATE, Values, milliseconds};
 use super::Place::{Far, Middle, Near};
-use super::{Event, Fault, Lie, Place};
+use super::{Event, Fault, Lie};
 use crate::units::Percent;
 
 pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 \
@@ -30,92 +28,63 @@ struct Kind {
     read: fn(&str) -> Option<Fault>,
 }
 
-const LIES: &str = "too-much, too-little, garbage, wrong-copies, no-copies or unasked-copies, and \
-    optionally percent from 0 to 100";
 const NAT_REBINDING: &str = "nat-rebinding";
 const MIGRATION: &str = "migration";
 
+/// A kind without a value, or with some [`Values`].
+macro_rules! kind {
+    ($name:expr, $fault:expr) => {
+        Kind { name: $name, takes: "", read: |_| Some($fault) }
+    };
+    ($name:expr, $values:expr, $fault:expr) => {
+        Kind { name: $name, takes: $values.takes, read: |value| ($values.read)(value).map($fault) }
+    };
+}
+
 /// All kinds. An event begins with the name of one of them.
 const KINDS: &[Kind] = &[
-    Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Near)) },
-    Kind { name: "middle-outage", takes: "", read: |_| Some(Fault::Outage(Middle)) },
-    Kind { name: "far-outage", takes: "", read: |_| Some(Fault::Outage(Far)) },
-    Kind { name: "near-delay", takes: MILLISECONDS, read: |ms| delay(Near, ms) },
-    Kind { name: "middle-delay", takes: MILLISECONDS, read: |ms| delay(Middle, ms) },
-    Kind { name: "far-delay", takes: MILLISECONDS, read: |ms| delay(Far, ms) },
-    Kind { name: "near-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Near, rate(mbit)?)) },
-    Kind { name: "middle-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Middle, rate(mbit)?)) },
-    Kind { name: "far-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Far, rate(mbit)?)) },
-    Kind { name: "quack-loss", takes: PERCENT, read: |of| percent(of).map(Fault::QuackLoss) },
-    Kind {
-        name: "quack-duplicate",
-        takes: PERCENT,
-        read: |of| percent(of).map(Fault::QuackDuplicate),
-    },
-    Kind { name: "quack-reorder", takes: PERCENT, read: |of| percent(of).map(Fault::QuackReorder) },
-    Kind { name: "quack-corrupt", takes: PERCENT, read: |of| percent(of).map(Fault::QuackCorrupt) },
-    Kind {
-        name: "quack-delay",
-        takes: MILLISECONDS,
-        read: |ms| milliseconds(ms).map(Fault::QuackDelay),
-    },
-    Kind { name: "proxy-restart", takes: "", read: |_| Some(Fault::ProxyRestart) },
-    Kind { name: "proxy-lies", takes: LIES, read: |value| lie(value).map(Fault::ProxyLies) },
-    Kind { name: "capture-drops", takes: PERCENT, read: |of| percent(of).map(Fault::CaptureDrops) },
-    Kind { name: "message-loss", takes: PERCENT, read: |of| percent(of).map(Fault::MessageLoss) },
-    Kind { name: "repeat-loss", takes: PERCENT, read: |of| percent(of).map(Fault::RepeatLoss) },
-    Kind { name: NAT_REBINDING, takes: "", read: |_| Some(Fault::NatRebinding) },
-    Kind { name: MIGRATION, takes: "", read: |_| Some(Fault::Migration) },
+    kind!("near-outage", Fault::Outage(Near)),
+    kind!("middle-outage", Fault::Outage(Middle)),
+    kind!("far-outage", Fault::Outage(Far)),
+    kind!("near-delay", MILLISECONDS, |delay| Fault::Delay(Near, delay)),
+    kind!("middle-delay", MILLISECONDS, |delay| Fault::Delay(Middle, delay)),
+    kind!("far-delay", MILLISECONDS, |delay| Fault::Delay(Far, delay)),
+    kind!("near-rate", RATE, |rate| Fault::Rate(Near, rate)),
+    kind!("middle-rate", RATE, |rate| Fault::Rate(Middle, rate)),
+    kind!("far-rate", RATE, |rate| Fault::Rate(Far, rate)),
+    kind!("quack-loss", PERCENT, Fault::QuackLoss),
+    kind!("quack-duplicate", PERCENT, Fault::QuackDuplicate),
+    kind!("quack-reorder", PERCENT, Fault::QuackReorder),
+    kind!("quack-corrupt", PERCENT, Fault::QuackCorrupt),
+    kind!("quack-delay", MILLISECONDS, Fault::QuackDelay),
+    kind!("proxy-restart", Fault::ProxyRestart),
+    kind!("proxy-lies", LIES, Fault::ProxyLies),
+    kind!("capture-drops", PERCENT, Fault::CaptureDrops),
+    kind!("message-loss", PERCENT, Fault::MessageLoss),
+    kind!("repeat-loss", PERCENT, Fault::RepeatLoss),
+    kind!(NAT_REBINDING, Fault::NatRebinding),
+    kind!(MIGRATION, Fault::Migration),
 ];
 
-fn delay(place: Place, ms: &str) -> Option<Fault> {
-    Some(Fault::Delay(place, milliseconds(ms)?))
-}
-
 /// A lie, and its share of the packets.
-fn lie(value: &str) -> Option<Lie> {
-    let (lie, share) =
-        value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
-    let share_or = |usual: f64| share.map_or_else(|| Percent::new(usual), percent);
-    match lie {
-        "too-much" => share_or(25.0).map(Lie::TooMuch),
-        "too-little" => share_or(25.0).map(Lie::TooLittle),
-        "garbage" => share_or(100.0).map(Lie::Garbage),
-        "wrong-copies" => share_or(100.0).map(Lie::WrongCopies),
-        "no-copies" => share_or(25.0).map(Lie::NoCopies),
-        "unasked-copies" => share_or(25.0).map(Lie::UnaskedCopies),
-        _ => None,
-    }
-}
-
-impl Fault {
-    /// Its name in scenarios.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Outage(Near) => "near-outage",
-            Self::Outage(Middle) => "middle-outage",
-            Self::Outage(Far) => "far-outage",
-            Self::Delay(Near, _) => "near-delay",
-            Self::Delay(Middle, _) => "middle-delay",
-            Self::Delay(Far, _) => "far-delay",
-            Self::Rate(Near, _) => "near-rate",
-            Self::Rate(Middle, _) => "middle-rate",
-            Self::Rate(Far, _) => "far-rate",
-            Self::QuackLoss(_) => "quack-loss",
-            Self::QuackDuplicate(_) => "quack-duplicate",
-            Self::QuackReorder(_) => "quack-reorder",
-            Self::QuackCorrupt(_) => "quack-corrupt",
-            Self::QuackDelay(_) => "quack-delay",
-            Self::ProxyRestart => "proxy-restart",
-            Self::ProxyLies(_) => "proxy-lies",
-            Self::CaptureDrops(_) => "capture-drops",
-            Self::NatRebinding => NAT_REBINDING,
-            Self::MessageLoss(_) => "message-loss",
-            Self::RepeatLoss(_) => "repeat-loss",
-            Self::Migration => MIGRATION,
+const LIES: Values<Lie> = Values {
+    takes: "too-much, too-little, garbage, wrong-copies, no-copies or unasked-copies, and \
+        optionally percent from 0 to 100",
+    read: |value| {
+        let (lie, share) =
+            value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
+        let share_or = |usual| share.map_or_else(|| Percent::new(usual), PERCENT.read);
+        match lie {
+            "too-much" => share_or(25.0).map(Lie::TooMuch),
+            "too-little" => share_or(25.0).map(Lie::TooLittle),
+            "garbage" => share_or(100.0).map(Lie::Garbage),
+            "wrong-copies" => share_or(100.0).map(Lie::WrongCopies),
+            "no-copies" => share_or(25.0).map(Lie::NoCopies),
+            "unasked-copies" => share_or(25.0).map(Lie::UnaskedCopies),
+            _ => None,
         }
-    }
-}
+    },
+};
 
 /// Reads a list of events.
 pub(in crate::scenario) fn events(text: &str) -> Result<Vec<Event>, ScenarioError> {
@@ -165,14 +134,14 @@ fn read(text: &str) -> Result<Event, String> {
         Some(_) => return Err(duration.to_owned()),
     };
     match words.next() {
-        None => Ok(Event { fault, at, length }),
+        None => Ok(Event { kind: kind.name, fault, at, length }),
         Some(word) => Err(format!("`{word}` may not follow the duration; separate events by `;`")),
     }
 }
 
 /// A time of a run. A run lasts an hour at most.
 fn time(value: &str) -> Option<Duration> {
-    milliseconds_to(value, 3_600_000.0)
+    milliseconds(value, 3_600_000.0)
 }
 
 /// The form of every fault, for a test of the words in [`TAKES`].

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{Chance, Schedule, in_force};
+use super::{Chance, Schedule, in_force, share};
+use crate::link::flip_a_bit;
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 
@@ -20,10 +21,8 @@ pub(in crate::sim) struct Copies {
     invention: Chance,
     message: Chance,
     repeat: Chance,
-    /// An earlier datagram.
     earlier: Vec<u8>,
     scratch: Vec<u8>,
-    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 
@@ -57,19 +56,9 @@ impl Copies {
         mut keep: impl FnMut(&[u8]) -> bool,
     ) {
         let lie = in_force!(self.schedule, now, Fault::ProxyLies);
-        let share = |pick: fn(Lie) -> Option<_>| lie.and_then(pick);
-        let wrong = self.wrong.strikes(share(|lie| match lie {
-            Lie::WrongCopies(share) => Some(share),
-            _ => None,
-        }));
-        let withheld = self.withheld.strikes(share(|lie| match lie {
-            Lie::NoCopies(share) => Some(share),
-            _ => None,
-        }));
-        let unasked = self.unasked.strikes(share(|lie| match lie {
-            Lie::UnaskedCopies(share) => Some(share),
-            _ => None,
-        }));
+        let wrong = self.wrong.strikes(share!(lie, Lie::WrongCopies));
+        let withheld = self.withheld.strikes(share!(lie, Lie::NoCopies));
+        let unasked = self.unasked.strikes(share!(lie, Lie::UnaskedCopies));
         let (place, invention) = (self.place.next(), self.invention.next());
         if unasked {
             self.counts.copies_invented +=
@@ -82,7 +71,9 @@ impl Copies {
         if wrong {
             self.scratch.clear();
             self.scratch.extend_from_slice(datagram);
-            damage(&mut self.scratch, place);
+            // The identifier stays.
+            let contents = self.scratch.len().saturating_sub(IDENTIFIER_LEN);
+            flip_a_bit(self.scratch.get_mut(..contents).unwrap_or_default(), place);
             self.counts.copies_falsified += u64::from(keep(&self.scratch));
         } else {
             keep(datagram);
@@ -125,16 +116,6 @@ impl Copies {
         let lost = self.repeat.strikes(in_force!(self.schedule, now, Fault::RepeatLoss));
         self.counts.repeats_lost += u64::from(lost);
         lost
-    }
-}
-
-/// Flips a bit of a datagram outside its identifier.
-fn damage(datagram: &mut [u8], random: u64) {
-    let bits = datagram.len().saturating_sub(IDENTIFIER_LEN) as u64 * 8;
-    if let Some(bit) = random.checked_rem(bits)
-        && let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| datagram.get_mut(at))
-    {
-        *byte ^= 1 << (bit % 8);
     }
 }
 

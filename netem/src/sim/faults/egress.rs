@@ -27,7 +27,6 @@ pub(in crate::sim) struct Egress {
     /// Delayed quACKs by the time at which they leave, and then by their order.
     late: BTreeMap<(Instant, u64), Packet>,
     number: u64,
-    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use sidekick_protocol::HEAD_LEN;
 use sidekick_protocol::wire::discovery::Marker;
 
-use super::{Chance, Schedule, in_force};
+use super::{Chance, Schedule, in_force, share};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 
@@ -24,7 +24,6 @@ pub(in crate::sim) struct Lies {
     garbling: Chance,
     /// Whether the observer counted a packet by another identifier since the last quACK.
     is_falsified: bool,
-    /// The counts so far.
     pub(in crate::sim) counts: FaultCounts,
 }
 
@@ -49,10 +48,7 @@ impl Lies {
     pub(in crate::sim) fn sees(&mut self, now: Instant) -> bool {
         let drops = in_force!(self.schedule, now, Fault::CaptureDrops);
         let missed = self.capture.strikes(drops);
-        let omitted = self.omission.strikes(match self.lie(now) {
-            Some(Lie::TooLittle(share)) => Some(share),
-            _ => None,
-        });
+        let omitted = self.omission.strikes(share!(self.lie(now), Lie::TooLittle));
         if missed || omitted {
             self.counts.packets_not_seen += 1;
         }
@@ -61,11 +57,7 @@ impl Lies {
 
     /// The head of an invented packet that the observer counts now.
     pub(in crate::sim) fn invents(&mut self, now: Instant) -> Option<[u8; HEAD_LEN]> {
-        let share = match self.lie(now) {
-            Some(Lie::TooMuch(share)) => Some(share),
-            _ => None,
-        };
-        if !self.addition.strikes(share) {
+        if !self.addition.strikes(share!(self.lie(now), Lie::TooMuch)) {
             return None;
         }
         self.counts.packets_invented += 1;
@@ -101,7 +93,6 @@ impl Lies {
         self.is_falsified = true;
     }
 
-    /// Records that the observer sent a quACK.
     pub(in crate::sim) fn on_quack(&mut self) {
         self.counts.quacks_falsified += u64::from(std::mem::take(&mut self.is_falsified));
     }

@@ -33,12 +33,10 @@ impl Restarts {
         Self(to_come)
     }
 
-    /// When the next change is due.
     pub(in crate::sim) fn poll_timeout(&self) -> Option<Instant> {
         self.0.front().map(|&(at, _)| at)
     }
 
-    /// The next change that is due, if any.
     pub(in crate::sim) fn due(&mut self, now: Instant) -> Option<Power> {
         let (_, power) = *self.0.front().filter(|(at, _)| *at <= now)?;
         self.0.pop_front();

@@ -19,7 +19,6 @@ pub(super) enum Order {
     Kept,
 }
 
-/// The received packets.
 #[derive(Debug)]
 pub(super) struct Receiving {
     order: Order,
@@ -116,7 +115,6 @@ impl Receiving {
         Some(Block { newest: self.newest, next: self.next, received: self.received.clone() })
     }
 
-    /// The packets to deliver to the host.
     pub(super) fn delivered(&mut self) -> impl Iterator<Item = Packet> {
         self.delivered.drain(..)
     }

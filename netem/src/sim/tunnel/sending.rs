@@ -10,7 +10,6 @@ use crate::sim::packet::Packet;
 /// The assumed round trip time before the first measurement.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// A packet in flight.
 #[derive(Debug)]
 struct Sent {
     packet: Packet,
@@ -20,14 +19,11 @@ struct Sent {
     resends: u8,
 }
 
-/// The packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
-    /// The packets by number.
     under_way: BTreeMap<u32, Sent>,
     next_number: u32,
     next_transmission: u32,
-    /// The numbers of the packets to send again.
     due: VecDeque<u32>,
     /// The smoothed round trip time (RFC 9002, section 5.3). It includes the delay of the other
     /// end's acknowledgements.
@@ -84,7 +80,6 @@ impl Sending {
         }
     }
 
-    /// The next message with a retransmission.
     pub(super) fn poll_resend(&mut self, now: Instant) -> Option<Message> {
         loop {
             let number = self.due.pop_front()?;

@@ -18,7 +18,6 @@ pub(super) enum Message {
     Block(Block),
 }
 
-/// A block acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     /// The newest transmission that arrived.

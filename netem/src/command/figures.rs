@@ -7,21 +7,20 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
+use crate::figures::experiments::{Scope, all};
+use crate::figures::job::{Job, Outcome};
+use crate::figures::page::About;
+use crate::figures::plan::{Plan, Shard};
+use crate::figures::quantity::Results;
+use crate::figures::store;
+use crate::figures::{self, agreement};
+use crate::pool::run_all;
+use crate::progress::Tally;
+use crate::record::RunRecord;
+use crate::sim;
 use anyhow::{Context, Result, bail};
-use sidekick_netem::figures;
-use sidekick_netem::figures::agreement;
-use sidekick_netem::figures::experiments::{Scope, all};
-use sidekick_netem::figures::job::{Job, Outcome};
-use sidekick_netem::figures::page::About;
-use sidekick_netem::figures::plan::{Plan, Shard};
-use sidekick_netem::figures::pool::run_all;
-use sidekick_netem::figures::quantity::Results;
-use sidekick_netem::figures::store;
-use sidekick_netem::progress::Tally;
-use sidekick_netem::record::RunRecord;
-use sidekick_netem::sim;
 
-use crate::cli::Figures;
+use super::cli::Figures;
 
 /// The exit status after Ctrl-C, as shells define it.
 const INTERRUPTED: i32 = 130;
@@ -29,7 +28,7 @@ const INTERRUPTED: i32 = 130;
 /// The lab holds this lock while it writes files, so that an interrupt leaves no partial file.
 type Writing = Arc<Mutex<()>>;
 
-pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
+pub(super) fn run(figures: &Figures) -> Result<ExitCode> {
     let plan = plan(figures)?;
     fs::create_dir_all(&figures.out)
         .with_context(|| format!("cannot make the directory {}", figures.out.display()))?;
@@ -76,10 +75,10 @@ fn plan(figures: &Figures) -> Result<Plan> {
 }
 
 /// Runs jobs in virtual time and shows the progress. Uses `threads` threads, or one for each core.
-pub(crate) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
+pub(super) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
     let threads = threads.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
-    let outcomes = run_all(jobs, threads, &simulate_once, |job, outcome| {
+    let outcomes = run_all(jobs, threads, simulate_once, |job, outcome| {
         let sentence =
             outcome.as_ref().err().map(|error| format!("failed: {}\n    {error}", job.command()));
         tally.count(sentence.as_deref());
@@ -133,7 +132,7 @@ fn about(figures: &Figures) -> About {
 
 /// The version of quiche in the registry from which this program was built.
 fn quiche_version() -> Option<String> {
-    let lock: toml::Table = include_str!("../../Cargo.lock").parse().ok()?;
+    let lock: toml::Table = include_str!("../../../Cargo.lock").parse().ok()?;
     let packages = lock.get("package")?.as_array()?;
     let is_quiche = |package: &&toml::Value| {
         package.get("name").and_then(toml::Value::as_str) == Some("quiche")

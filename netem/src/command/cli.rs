@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use crate::figures::plan::Shard;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sidekick_netem::figures::plan::Shard;
 
 const WORDS: &str = "\
 Words:
@@ -19,13 +19,13 @@ Words:
 /// Run transports over an emulated path of two or three segments, with and without a Sidekick proxy
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-lab", version, after_help = WORDS)]
-pub(crate) struct Cli {
+pub(super) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(super) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(super) enum Command {
     /// List the scenarios and the settings
     List,
     /// Run a scenario
@@ -97,40 +97,40 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Compare {
+pub(super) struct Compare {
     /// Files of lines that `sidekick-lab run --json` printed
     #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Figures {
+pub(super) struct Figures {
     /// Write the page, the CSV files and the records here; create the directory if necessary
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    pub(super) out: PathBuf,
     /// Run fewer points and seeds: under three minutes on two cores
     #[arg(long)]
-    pub(crate) quick: bool,
+    pub(super) quick: bool,
     /// Run only this experiment; may be repeated. The links of the page show the names
     #[arg(long, value_name = "EXPERIMENT")]
-    pub(crate) only: Vec<String>,
+    pub(super) only: Vec<String>,
     /// Compare with these records of other backends: lines that `sidekick-lab run --json` printed
     #[arg(long, value_name = "FILE")]
-    pub(crate) compare: Option<PathBuf>,
+    pub(super) compare: Option<PathBuf>,
     /// Do the I-th of N parts of the runs, and write DIR/shard-I-of-N.jsonl instead of a page
     #[arg(long, value_name = "I/N", conflicts_with = "merge")]
-    pub(crate) shard: Option<Shard>,
+    pub(super) shard: Option<Shard>,
     /// Run nothing: make the page from these shard files, or from all in these directories
     /// [default: those in --out]. Repeat the --quick, --only and --compare of the shards
     #[arg(long, value_name = "PATH", num_args = 0..)]
-    pub(crate) merge: Option<Vec<PathBuf>>,
+    pub(super) merge: Option<Vec<PathBuf>>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Sweep {
+pub(super) struct Sweep {
     /// What limits the paths
     #[arg(long, value_enum, default_value_t = Paths::Lossy)]
-    pub(crate) paths: Paths,
+    pub(super) paths: Paths,
     /// The number of random paths
     #[arg(
         long,
@@ -138,7 +138,7 @@ pub(crate) struct Sweep {
         default_value_t = 200,
         value_parser = clap::value_parser!(u64).range(1..=100_000),
     )]
-    pub(crate) topologies: u64,
+    pub(super) topologies: u64,
     /// The number of seeds of each path
     #[arg(
         long,
@@ -146,24 +146,24 @@ pub(crate) struct Sweep {
         default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=1000),
     )]
-    pub(crate) seeds: u64,
+    pub(super) seeds: u64,
     /// Seed of the paths
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    pub(super) seed: u64,
     /// The number of runs at a time [default: one for each core]
     #[arg(long, value_name = "N")]
-    pub(crate) jobs: Option<NonZeroUsize>,
+    pub(super) jobs: Option<NonZeroUsize>,
     /// Write a plot of the distribution here, as an SVG
     #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
     /// Print an object for each path on standard output, the worst first, and one for all of them
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(super) json: bool,
 }
 
 /// The random paths of a sweep.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Paths {
+pub(super) enum Paths {
     /// Random loss; help against the best of other senders
     Lossy,
     /// Congestion on the near segment; help against no help
@@ -171,12 +171,12 @@ pub(crate) enum Paths {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(super) struct Run {
     /// A scenario's name, or the path of a .toml file
-    pub(crate) scenario: String,
+    pub(super) scenario: String,
     /// Change a setting (`sidekick-lab list` shows them); may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    pub(crate) set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// The number of runs; each uses the next seed
     #[arg(
         long,
@@ -184,21 +184,21 @@ pub(crate) struct Run {
         default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=10_000),
     )]
-    pub(crate) runs: u64,
+    pub(super) runs: u64,
     /// What carries the packets: sim (virtual time), user (real programs, links emulated by the
     /// lab) or tc (real programs, links emulated by the kernel, which needs sch_netem)
     #[arg(long, default_value = "sim")]
-    pub(crate) backend: String,
+    pub(super) backend: String,
     /// Transfer this file instead of one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
-    pub(crate) file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
     /// Write the packets that the links received and delivered to DIR/seed-N/near-sent.pcap,
     /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap, and the same for a middle segment
     /// (backends sim and user)
     #[arg(long, value_name = "DIR")]
-    pub(crate) pcap: Option<PathBuf>,
+    pub(super) pcap: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(super) common: Common,
 }
 
 const EXEC_EXAMPLES: &str = "\
@@ -210,47 +210,44 @@ Examples:
       sh -c 'curl --retry 9 --retry-connrefused http://$SIDEKICK_RECEIVER_IP:8080/'";
 
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub(super) struct Exec {
     /// A scenario's name, or the path of a .toml file
-    pub(crate) scenario: String,
+    pub(super) scenario: String,
     /// Change a setting (`sidekick-lab list` shows them); may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    pub(crate) set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// Seed of the losses
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    pub(super) seed: u64,
     /// Run no proxy, even if the scenario has one
     #[arg(long)]
-    pub(crate) no_proxy: bool,
+    pub(super) no_proxy: bool,
     /// Run this command line, the peer, by `sh -c` on the receiver's host. The lab starts it before
     /// COMMAND, and stops it when COMMAND ends. COMMAND may start before the peer listens
     #[arg(long, value_name = "COMMAND LINE")]
-    pub(crate) peer: Option<OsString>,
+    pub(super) peer: Option<OsString>,
     /// Write the peer's output here, and not to standard error
     #[arg(long, value_name = "FILE", requires = "peer")]
-    pub(crate) peer_log: Option<PathBuf>,
+    pub(super) peer_log: Option<PathBuf>,
     /// Run sidekick-agent, or the agent at this path, on the sender's host
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
-    pub(crate) agent: Option<Option<PathBuf>>,
+    pub(super) agent: Option<Option<PathBuf>>,
     /// Write the summary here as one JSON object, and not to standard error
     #[arg(long, value_name = "FILE")]
-    pub(crate) json_file: Option<PathBuf>,
+    pub(super) json_file: Option<PathBuf>,
     /// The directory of sidekick-proxy and sidekick-agent [default: that of this program]
     #[arg(long, value_name = "DIR")]
-    pub(crate) programs: Option<PathBuf>,
+    pub(super) programs: Option<PathBuf>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DemoAudio {
-    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
-    #[arg(long, default_value = "user")]
-    pub(crate) backend: String,
+pub(super) struct DemoAudio {
     /// Send this WAV file instead of a tone
     #[arg(long, value_name = "PATH")]
-    pub(crate) wav: Option<PathBuf>,
+    pub(super) wav: Option<PathBuf>,
     /// The length of each of the two calls in seconds
     #[arg(
         long,
@@ -258,50 +255,47 @@ pub(crate) struct DemoAudio {
         default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(5..=600),
     )]
-    pub(crate) seconds: u32,
+    pub(super) seconds: u32,
     /// Write the WAV files and the plot here; overwrite files that exist
     #[arg(long, value_name = "DIR", default_value = "demo-audio")]
-    pub(crate) out: PathBuf,
+    pub(super) out: PathBuf,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(super) path: DemoPath,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
-    #[arg(long, default_value = "user")]
-    pub(crate) backend: String,
+pub(super) struct Demo {
     /// Upload this file, of at least 4 MiB, instead of 10 MiB made from the seed. The second table
     /// uploads its first 6 MiB at most, and the third downloads its first 3 MiB
     #[arg(long, value_name = "PATH")]
-    pub(crate) file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
     /// Also write the figures as a picture to DIR/summary.svg; overwrite a file that exists
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(super) path: DemoPath,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DemoPath {
+pub(super) struct DemoPath {
     /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
-    pub(crate) backend: String,
+    pub(super) backend: String,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(super) common: Common,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Common {
+pub(super) struct Common {
     /// Seed of the file, and of the losses; the backend tc takes no seed for these
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    pub(super) seed: u64,
     /// The directory of sidekick-proxy and the example programs [default: that of this program]
     #[arg(long, value_name = "DIR")]
-    pub(crate) programs: Option<PathBuf>,
+    pub(super) programs: Option<PathBuf>,
     /// Print JSON on standard output
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(super) json: bool,
 }
 
 #[cfg(test)]

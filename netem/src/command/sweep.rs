@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::figures::draw::DrawError;
+use crate::figures::job::Job;
+use crate::files::write_whole;
+use crate::sweep::{self, Sweep, congested};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
-use sidekick_netem::figures::draw::DrawError;
-use sidekick_netem::figures::job::Job;
-use sidekick_netem::files::write_whole;
-use sidekick_netem::sweep::{self, Sweep, congested};
 
-use crate::cli::{self, Paths};
-use crate::{figures_command, print, print_json};
+use super::cli::{self, Paths};
+use super::{figures, print, print_json};
 
-pub(crate) fn run(options: &cli::Sweep) -> Result<ExitCode> {
+pub(super) fn run(options: &cli::Sweep) -> Result<ExitCode> {
     let cli::Sweep { topologies, seeds, seed, jobs, .. } = *options;
     if let Some(directory) = options.plot.as_deref().and_then(Path::parent) {
         ensure!(
@@ -23,7 +23,7 @@ pub(crate) fn run(options: &cli::Sweep) -> Result<ExitCode> {
         );
     }
     let sweep = Sweep { topologies, seeds, seed };
-    let simulate = |runs: &[&Job]| figures_command::simulate(runs, jobs);
+    let simulate = |runs: &[&Job]| figures::simulate(runs, jobs);
     match options.paths {
         Paths::Lossy => {
             let reached = sweep.run(simulate);

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::enclosure;
+use crate::path::Backend;
+use crate::programs::Programs;
+use crate::run::{AGENT, Bench, ExecRecord, Signals, Task};
+use crate::scenario::{Mode, ProxyFate, Scenario};
 use anyhow::{Context, Result, bail, ensure};
-use sidekick_netem::enclosure;
-use sidekick_netem::path::Backend;
-use sidekick_netem::programs::Programs;
-use sidekick_netem::run::{AGENT, Bench, ExecRecord, Signals, Task};
-use sidekick_netem::scenario::{Mode, ProxyFate, Scenario};
 
-use crate::cli::Exec;
+use super::cli::Exec;
 
 /// The exit code if the lab itself fails. Other programs that run a command use the same one.
-pub(crate) const LAB_FAILED: u8 = 125;
+pub(super) const LAB_FAILED: u8 = 125;
 
-pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
+pub(super) fn run(exec: &Exec) -> Result<ExitCode> {
     let scenario = scenario(exec)?;
     let programs = Programs::find(exec.programs.as_deref())?;
     let agent = agent(exec, &programs)?;
@@ -57,8 +57,7 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
 
 /// The scenario, without the settings that only the lab's own programs support.
 fn scenario(exec: &Exec) -> Result<Scenario> {
-    let mut scenario = Scenario::load(&exec.scenario)?;
-    scenario.apply(&exec.set)?;
+    let mut scenario = Scenario::with(&exec.scenario, &exec.set)?;
     if let Some(fault) = scenario.faults.only_in_virtual_time() {
         bail!("the only faults for a command are outages; omit {fault} from faults.events");
     }
