@@ -39,8 +39,8 @@ use crate::config::MAX_INTERFACES;
 use crate::runtime::clock;
 use crate::summary::Summary;
 
-pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
 pub(crate) use control::CopiesHeld;
+pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
 pub use control::{Report, WorkerEvent};
 use copies::{CopySource, CopyState};
 use outbox::Outbox;
