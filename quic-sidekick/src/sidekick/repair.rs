@@ -7,6 +7,11 @@ use quiche::sidekick::Reaction;
 use sidekick_protocol::NearLoss;
 use std::time::Instant;
 
+/// A re-injected datagram leaves at once, in addition to what the controller sends. Where more than
+/// this share of the losses is congestion, that addition would be lost again and again. So the
+/// frames are resent within what the controller sends.
+const SHARED: f32 = 0.05;
+
 /// How the connection repairs lost packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Repair {
@@ -70,7 +75,13 @@ impl RepairPolicy {
         }
         // No mode hides congestion.
         let of_congestion = Repair::EarlyLoss(Reaction::Congestion);
-        let of_random = if queued { of_congestion } else { self.of_random(measured) };
+        let of_random = if queued {
+            of_congestion
+        } else if self.mode == Mode::Auto && near_loss.congestion > SHARED {
+            Repair::EarlyLoss(Reaction::Neutered)
+        } else {
+            self.of_random(measured)
+        };
         Repairs { of_congestion, of_random }
     }
 
@@ -191,13 +202,16 @@ mod tests {
     #[test]
     fn losses_by_the_load_are_left_to_the_controller() {
         let (mut policy, measured) = (auto(), Some(measured(2, 0, 52)));
-        for (congestion, mode, why) in
-            [(0.2, Mode::Reinject, Why::RandomLoss), (0.9, EARLY_LOSS, Why::Load)]
-        {
+        let (hidden, resent) = (Repair::Reinject, Repair::EarlyLoss(Reaction::Neutered));
+        for (congestion, of_random, mode, why) in [
+            (0.04, hidden, Mode::Reinject, Why::RandomLoss),
+            (0.2, resent, Mode::Reinject, Why::RandomLoss),
+            (0.9, resent, EARLY_LOSS, Why::Load),
+        ] {
             let near_loss = NearLoss { rate: 0.1, congestion };
             let repairs = policy.decide(measured, near_loss, start());
             assert_eq!(repairs.of_congestion, Repair::EarlyLoss(Reaction::Congestion));
-            assert_eq!(repairs.of_random, Repair::Reinject);
+            assert_eq!(repairs.of_random, of_random, "{congestion}");
             assert_eq!(policy.chosen(), Some(Chosen { mode, why }));
         }
     }
