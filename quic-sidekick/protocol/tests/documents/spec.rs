@@ -1,4 +1,4 @@
-//! Every MUST of SPEC.md, and every finding, names the tests that check the code; they exist.
+//! Every MUST of SPEC.md has a row in tests.md; rows, attacks and findings name tests that exist.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -22,41 +22,105 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The statements of the specification: from one MUST to where its tests are named.
-fn statements(spec: &str) -> Vec<&str> {
-    let body = spec.split_once("## 1.").unwrap().1;
-    let mut rest = body;
-    let mut found = Vec::new();
-    while let Some(at) = rest.find("MUST") {
-        rest = &rest[at..];
-        // Several in one sentence have their tests in common.
-        let end = rest.find("].").or_else(|| rest.find(".]")).map_or(rest.len(), |end| end + 2);
-        found.push(&rest[..end]);
-        rest = &rest[end..];
-    }
-    found
+/// A page of the protocol.
+fn page(name: &str) -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol");
+    fs::read_to_string(docs.join(name)).unwrap()
 }
 
-/// The specification, and the names of all tests of the workspace.
-fn spec_and_tests() -> (String, BTreeSet<String>) {
+/// The names of all tests of the workspace.
+fn known_tests() -> BTreeSet<String> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut known = BTreeSet::new();
     for folder in ["quic-sidekick", "proxy", "examples", "interop", "netem"] {
         tests_below(&here.join("../..").join(folder), &mut known);
     }
-    (fs::read_to_string(here.join("../../docs/protocol/SPEC.md")).unwrap(), known)
+    known
+}
+
+/// The sections of a page, without its head: the number and the text of each.
+fn sections(page: &str) -> Vec<(&str, String)> {
+    let parts = page.split("\n#").skip(1).filter_map(|part| {
+        let heading = part.trim_start_matches('#').trim_start();
+        let (number, text) = heading.split_once(' ')?;
+        let words: Vec<_> = text.split_whitespace().collect();
+        Some((number.trim_end_matches('.'), words.join(" ")))
+    });
+    parts.collect()
+}
+
+/// The numbers of the rules in a section: those in brackets that begin with the section's.
+fn rules(section: &str, text: &str) -> Vec<String> {
+    let bracketed = text.split('[').filter_map(|part| Some(part.split_once(']')?.0));
+    let of_section = |rule: &&str| {
+        let last = rule.strip_prefix(section).and_then(|rest| rest.strip_prefix('-'));
+        last.is_some_and(|last| last.parse::<u32>().is_ok())
+    };
+    bracketed.filter(of_section).map(str::to_owned).collect()
+}
+
+/// The tests that a row of a table names.
+fn named(row: &str) -> Vec<&str> {
+    row.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn every_must_has_a_number() {
+    let page = page("SPEC.md");
+    let mut musts = 0;
+    for (section, text) in sections(&page) {
+        for (at, _) in text.match_indices("MUST") {
+            let rest = &text[at + "MUST".len()..];
+            let number = rest.find(&format!("[{section}-")).unwrap_or(rest.len());
+            for end in ["MUST", ". "] {
+                let before = rest.find(end).is_none_or(|end| number < end);
+                let rule: String = rest.chars().take(200).collect();
+                assert!(before, "section {section}: no number ends this rule: MUST{rule}");
+            }
+            musts += 1;
+        }
+    }
+    assert!(musts >= 60, "{musts} times MUST");
+}
+
+#[test]
+fn every_must_has_its_row_and_every_row_its_tests() {
+    let known = known_tests();
+    let mut expected = Vec::new();
+    for page in [page("SPEC.md"), page("algorithms.md")] {
+        for (section, text) in sections(&page) {
+            let rules = rules(section, &text);
+            let ordered: Vec<_> = (1..=rules.len()).map(|at| format!("{section}-{at}")).collect();
+            assert_eq!(rules, ordered, "section {section} numbers its rules in another order");
+            expected.extend(rules);
+        }
+    }
+    let matrix = page("tests.md");
+    let (_, matrix) = matrix.split_once("\n## Rules\n").unwrap();
+    let (matrix, _) = matrix.split_once("\n## Attacks\n").unwrap();
+    let rows = matrix.lines().filter(|line| line.contains('`'));
+    let mut found = Vec::new();
+    for row in rows {
+        let columns: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [rule, short, tests] = columns[..] else { panic!("other columns than three: {row}") };
+        assert!(!short.is_empty() && !named(tests).is_empty(), "{row}");
+        for test in named(tests) {
+            assert!(known.contains(test), "there is no test {test}, which is named for {rule}");
+        }
+        found.push(rule);
+    }
+    assert_eq!(found, expected, "the rows are not those of the rules, or in another order");
 }
 
 #[test]
 fn every_attack_names_its_tests() {
-    let (spec, known) = spec_and_tests();
-    let (_, table) = spec.split_once("### 9.1").unwrap();
+    let (page, known) = (page("tests.md"), known_tests());
+    let (_, table) = page.split_once("\n## Attacks\n").unwrap();
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     assert!(rows.len() >= 10, "{} attacks", rows.len());
     for row in rows {
-        let mut tests = row.split('`').skip(1).step_by(2).peekable();
-        assert!(tests.peek().is_some(), "no test is named for: {row}");
-        for test in tests {
+        assert!(!named(row).is_empty(), "no test is named for: {row}");
+        for test in named(row) {
             assert!(known.contains(test), "there is no test {test}, which is named for: {row}");
         }
     }
@@ -64,7 +128,7 @@ fn every_attack_names_its_tests() {
 
 #[test]
 fn every_finding_names_its_tests() {
-    let (_, known) = spec_and_tests();
+    let known = known_tests();
     let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
     let text = fs::read_to_string(findings).unwrap();
     // A finding, its kind, and its tests.
@@ -84,7 +148,7 @@ fn every_finding_names_its_tests() {
 /// Each note of docs/findings.md has what a report needs, and its commands run tests that exist.
 #[test]
 fn every_finding_has_its_fields_and_its_commands_name_tests() {
-    let (_, known) = spec_and_tests();
+    let known = known_tests();
     let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
     let text = fs::read_to_string(findings).unwrap();
     let notes: Vec<_> = text.split("\n### ").skip(1).collect();
@@ -109,27 +173,4 @@ fn every_finding_has_its_fields_and_its_commands_name_tests() {
         }
     }
     assert!(commands >= 15, "{commands} commands");
-}
-
-#[test]
-fn every_must_names_its_tests() {
-    let (spec, known) = spec_and_tests();
-    let statements = statements(&spec);
-    assert!(statements.len() >= 12, "{} statements", statements.len());
-    for statement in statements {
-        let named = statement
-            .split_once("[Test")
-            .map(|(must, tests)| (must, tests.split('`').skip(1).step_by(2)));
-        let Some((must, tests)) = named else { panic!("no test is named for: {statement}") };
-        let sentence = must.find(". ").or_else(|| must.find(".\n")).unwrap_or(must.len());
-        assert!(
-            !must[sentence..].contains("MUST"),
-            "another MUST stands before the tests of: {must}"
-        );
-        let tests: Vec<&str> = tests.collect();
-        assert!(!tests.is_empty(), "no test is named for: {must}");
-        for test in tests {
-            assert!(known.contains(test), "there is no test {test}, which is named for: {must}");
-        }
-    }
 }

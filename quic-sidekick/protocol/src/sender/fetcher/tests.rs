@@ -192,6 +192,16 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
 }
 
 #[test]
+fn an_answer_of_more_than_64_copies_is_refused() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(10, 200), now);
+    asked(&mut fetcher, now);
+    assert!(!repeat(&mut fetcher, (0, 0, 65), 11, now));
+    assert!(fetcher.fates.is_empty() && fetcher.copies.is_empty(), "it is no evidence");
+    assert!(repeat(&mut fetcher, (0, 0, 64), 11, now));
+}
+
+#[test]
 fn memory_is_bounded() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     for gap in 0..10_000 {
