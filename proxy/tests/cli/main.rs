@@ -9,4 +9,5 @@ mod packaging;
 #[allow(unreachable_pub, reason = "tests of daemons use this, too")]
 mod programs;
 mod proxy;
+mod reference;
 mod replay;
