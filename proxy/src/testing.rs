@@ -6,9 +6,11 @@ use anyhow::Context as _;
 use sidekick_protocol::Seen;
 
 pub use crate::addresses::HostNetwork;
+use crate::agent::config::AgentConfig;
 pub use crate::capture::BATCH;
 use crate::capture::{self, Batch, Capture, Captured, Frames};
 use crate::config::Config;
+use crate::life::Settings;
 pub use crate::monitor::server::serve;
 pub use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 pub use crate::monitor::subject::{Program, ProgramStatus, StatusSource};
@@ -24,6 +26,12 @@ pub use crate::worker::{Report, Sockets, WorkerEvent};
 #[must_use]
 pub fn commands() -> [clap::Command; 2] {
     [crate::cli::definition(), crate::agent::cli::definition()]
+}
+
+/// The settings of the proxy and of the agent that take effect only at a restart.
+#[must_use]
+pub fn at_restart() -> [&'static [&'static str]; 2] {
+    [Config::AT_RESTART, AgentConfig::AT_RESTART]
 }
 
 /// The datagrams that arrive through an interface, as a proxy captures them.

@@ -8,4 +8,5 @@ mod packaging;
 #[path = "../common/programs.rs"]
 #[allow(unreachable_pub, reason = "tests of daemons use this, too")]
 mod programs;
+mod reference;
 mod replay;

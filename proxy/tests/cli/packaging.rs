@@ -1,4 +1,4 @@
-//! The packaged alerts, dashboard and notes name only metrics that exist. The units grant what the
+//! The packaged alerts and dashboards name only metrics that exist. The units grant what the
 //! programs need, and no more.
 
 #[path = "../../examples/man-pages.rs"]
@@ -8,25 +8,22 @@ mod man_pages;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use serde_json::{Value, json};
-use sidekick_proxy::testing::agent::AgentStatus;
-use sidekick_proxy::testing::{ProgramStatus, Status};
+use serde_json::Value;
+
+use super::reference::{agent_metrics, proxy_metrics};
 
 /// A program with what is packaged for it.
 struct Packaged {
     alerts: &'static str,
     dashboard: &'static str,
-    notes: &'static str,
     unit: &'static str,
     /// All metrics that it may export.
     exported: BTreeSet<String>,
 }
 
 /// The metrics of a page.
-fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
-    status
-        .metrics(Some(1))
-        .lines()
+fn families(page: &str) -> BTreeSet<String> {
+    page.lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .map(|rest| rest.split(' ').next().unwrap().to_owned())
         .collect()
@@ -34,36 +31,20 @@ fn families(status: &impl ProgramStatus) -> BTreeSet<String> {
 
 /// The proxy.
 fn proxy() -> Packaged {
-    let status: Status = serde_json::from_value(json!({
-        "program": "sidekick-proxy", "version": "1", "started": 0.0, "uptime": 0,
-        "address": "127.0.0.1:1", "public_key": "", "threads": 1, "threads_answering": 1,
-        "interfaces": [], "totals": {}, "sessions_open": 0, "sessions_max": 1,
-        "sessions_max_per_source": 1, "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0},
-        "sessions": []
-    }))
-    .unwrap();
     Packaged {
         alerts: include_str!("../../packaging/alerts.yml"),
         dashboard: include_str!("../../packaging/grafana.json"),
-        notes: include_str!("../../../docs/operate.md"),
         unit: include_str!("../../packaging/sidekick-proxy.service"),
-        exported: families(&status),
+        exported: families(&proxy_metrics()),
     }
 }
 
 fn agent() -> Packaged {
-    let status: AgentStatus = serde_json::from_value(json!({
-        "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0,
-        "answering": true, "flows_max": 1, "memory_max": 1, "tun_off": false, "totals": {},
-        "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
-    }))
-    .unwrap();
     Packaged {
         alerts: include_str!("../../packaging/agent-alerts.yml"),
         dashboard: include_str!("../../packaging/agent-grafana.json"),
-        notes: include_str!("../../../docs/agent.md"),
         unit: include_str!("../../packaging/sidekick-agent.service"),
-        exported: families(&status),
+        exported: families(&agent_metrics()),
     }
 }
 
@@ -143,22 +124,6 @@ fn check_dashboard(dashboard: &Value) {
         for target in panel["targets"].as_array().unwrap() {
             assert!(!named(target["expr"].as_str().unwrap()).is_empty(), "{target}");
         }
-    }
-}
-
-#[test]
-fn every_metric_is_explained() {
-    for Packaged { notes, exported, .. } in [proxy(), agent()] {
-        let rows = notes.lines().filter_map(|line| line.strip_prefix("| `"));
-        let explained: Vec<_> = rows
-            .filter(|rest| rest.starts_with("sidekick_") || rest.starts_with("process_"))
-            .map(|rest| {
-                assert_eq!(rest.matches(" | ").count(), 2, "{rest}");
-                rest.split('`').next().unwrap().to_owned()
-            })
-            .collect();
-        assert_eq!(explained.iter().cloned().collect::<BTreeSet<_>>(), exported);
-        assert_eq!(explained.len(), exported.len(), "each once");
     }
 }
 
@@ -244,17 +209,6 @@ fn is_control(line: &str) -> bool {
     [".SH", ".TH", ".TP", ".PP", ".IP", ".RS", ".RE", ".br", ".nf", ".fi", ".ie", ".el"]
         .iter()
         .any(|macro_name| line.starts_with(macro_name))
-}
-
-#[test]
-fn every_flag_of_the_agent_is_explained() {
-    let mut flags = flags(&help(env!("CARGO_BIN_EXE_sidekick-agent"), None));
-    flags.retain(|flag| flag != "--help" && flag != "--version");
-    assert!(flags.len() >= 15, "{flags:?}");
-    let notes = agent().notes;
-    let rows = notes.lines().filter_map(|line| line.strip_prefix("| `-"));
-    let explained: BTreeSet<_> = rows.filter_map(|rest| flag(&format!("-{rest}"))).collect();
-    assert_eq!(explained, flags);
 }
 
 #[test]

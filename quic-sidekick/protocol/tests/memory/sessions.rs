@@ -20,7 +20,7 @@ fn packet(number: usize) -> [u8; 40] {
 
 /// The operators' notes, whose lines end anywhere in a sentence.
 fn notes() -> String {
-    let notes = include_str!("../../../../docs/operate.md");
+    let notes = include_str!("../../../../docs/operate-reference.md");
     notes.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -61,5 +61,5 @@ fn sessions_need_the_memory_that_the_notes_state() {
         kib(tables),
         all as f64 / f64::from(1 << 20),
     );
-    assert!(notes().contains(&figures), "docs/operate.md lacks: {figures}");
+    assert!(notes().contains(&figures), "docs/operate-reference.md lacks: {figures}");
 }
