@@ -38,7 +38,7 @@ const USUAL: [usize; 2] = [384, 1024];
 const MOST: usize = 3;
 
 fn notes() -> String {
-    let notes = include_str!("../../docs/integrate.md");
+    let notes = include_str!("../../docs/plugin.md");
     notes.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -60,5 +60,5 @@ fn help_adds_no_more_memory_than_the_notes_state() {
     let figures = format!(
         "{slow} KiB of memory at 10 Mbit/s, and up to {fast} KiB at 1,000 Mbit/s. Whatever goes wrong, it takes no more than {MOST} MiB with one proxy"
     );
-    assert!(notes().contains(&figures), "docs/integrate.md lacks: {figures}");
+    assert!(notes().contains(&figures), "docs/plugin.md lacks: {figures}");
 }

@@ -257,7 +257,7 @@ fn the_documents_show_the_table_as_it_is() {
             in_readme += 1;
         }
     }
-    assert_eq!(in_readme, 7, "README.md has other rows");
+    assert_eq!(in_readme, 4, "README.md has other rows");
 }
 
 /// What takes long: flows that share by chance, and figures of docs/results.md without a snapshot.

@@ -196,7 +196,7 @@ fn the_citation_names_this_version() {
 #[test]
 fn every_status_has_its_advice() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(root.join("../../docs/integrate.md")).unwrap();
+    let page = fs::read_to_string(root.join("../../docs/plugin.md")).unwrap();
     let reasons = [
         Reason::NoAnswer,
         Reason::NotFound,
@@ -210,8 +210,8 @@ fn every_status_has_its_advice() {
         Reason::StoodDown,
     ];
     for status in reasons.map(|reason| reason.to_string()) {
-        assert!(page.contains(&format!("\n| {status} | ")), "integrate.md lacks: {status}");
+        assert!(page.contains(&format!("\n| {status} | ")), "plugin.md lacks: {status}");
     }
     let seeking = Assistance::Seeking.to_string();
-    assert!(page.contains(&format!("\n| {seeking} | ")), "integrate.md lacks: {seeking}");
+    assert!(page.contains(&format!("\n| {seeking} | ")), "plugin.md lacks: {seeking}");
 }
