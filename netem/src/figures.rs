@@ -1,11 +1,11 @@
 //! `sidekick-lab figures`: runs every experiment, draws its results, and writes one page.
 //!
-//! - [`job`]: the runs; [`quantity`]: the figures from their records; [`model`]: what the page
-//!   shows, which determines the runs; [`sender`] and [`palette`]: the senders and their colours;
-//! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]:
+//! - `job`: the runs; `quantity`: the figures from their records; `model`: what the page
+//!   shows, which determines the runs; `sender` and `palette`: the senders and their colours;
+//! - `experiments`: the experiments; `reference`: what others published; `agreement`:
 //!   backends side by side;
-//! - [`plan`]: the list of all runs and its shards; [`store`]: shard files;
-//! - [`draw`], [`data`], [`page`]: plots, tables, the page. [`write()`] writes all of it to a
+//! - `plan`: the list of all runs and its shards; `store`: shard files;
+//! - `draw`, `data`, `page`: plots, tables, the page. [`write()`] writes all of it to a
 //!   directory.
 
 use std::path::{Path, PathBuf};
