@@ -1,8 +1,8 @@
-//! A Sidekick proxy as a library: it captures packets, counts those of the flows whose senders
-//! request it, and reports them by quACKs.
+//! A Sidekick proxy as a library, and the agent for programs that cannot ask for help themselves.
 //!
-//! [`run`] runs a proxy with a [`Config`]. The proxy forwards and alters nothing. The machine on
-//! which it runs does the forwarding.
+//! [`run`] runs a proxy with a [`Config`]. It reads copies of packets, counts those of flows whose
+//! senders ask, and reports them by quACKs. Forwarding stays with the machine, so when the proxy
+//! stops, traffic goes on without help.
 //!
 //! The path of a packet through the files of this crate:
 //!
@@ -13,16 +13,14 @@
 //!    its own [`sidekick_protocol::Observer`], and sends the messages that this has ready.
 //! 4. `port` is the UDP socket for messages of senders, and for messages to them.
 //!
-//! `replay` reads packets from a capture file instead.
+//! `replay` reads packets from a capture file instead. `packet_info` sends from a chosen address or
+//! through a chosen interface, `raw_socket` answers senders that look for a proxy, and `key` keeps
+//! the secret key. `daemon` starts and ends all this, with `pool` for the workers and `privileges`
+//! to give up what is no longer needed; `life` is what it shares with the agent's. `program`,
+//! `cli`, `summary`, `counters`, `progress` and `monitor` are for the operator.
 //!
-//! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
-//! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
-//! gives up the capabilities that the proxy no longer needs. `daemon` starts and ends all this,
-//! `life` is what this has in common with the agent's, and `pool` controls the workers for it.
-//! `program`, `cli`, `summary`, `counters`, `progress` and `monitor` are for the operator.
-//!
-//! [`run_agent`] runs the other end of this: an agent, which helps the flows of unmodified
-//! programs. It is in `agent`, and shares the captures and the operator's pages with the proxy.
+//! [`run_agent`] runs the agent, in `agent`. It helps the flows of unmodified programs, and shares
+//! the captures and the operator's pages with the proxy.
 
 mod addresses;
 mod agent;

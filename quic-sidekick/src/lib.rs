@@ -1,12 +1,11 @@
-//! Help from inside the network for QUIC.
+//! Repairs QUIC losses on the first bad hop, without reading the traffic.
 //!
-//! QUIC encrypts its headers. That disables the proxies that once repaired TCP on satellites,
-//! trains, phones and Wi-Fi. A *Sidekick* proxy on the path counts the opaque packets, and reports
-//! to the sender which ones it saw. This crate is the sender's side for [quiche]. It detects
-//! packets lost on the *near segment*, between the sender and the proxy. It repairs these losses at
-//! once, and reports to the congestion controller where the loss happened. The receiver is
-//! unmodified. Without a proxy, or with one that errs or lies, the connection continues as plain
-//! QUIC.
+//! Wi-Fi, trains and satellites lose packets close to you. TCP had proxies that fixed this; QUIC
+//! encrypts its headers and locked them out. A *Sidekick* proxy on the path counts opaque packets
+//! and tells your end which ones never arrived. This crate is that end for [quiche]: it repairs
+//! what the *near segment*, the path to the proxy, lost after one round trip there, and doesn't
+//! mistake it for congestion. The other end needs no change. Without a proxy, or with one that errs
+//! or lies, the connection goes on as plain QUIC.
 //!
 //! # In a raw quiche loop
 //! A raw loop needs five more lines:

@@ -180,3 +180,58 @@ proptest! {
         }
     }
 }
+
+/// Where docs/lab-reference.md has the settings of a section.
+fn heading(section: &str) -> &'static str {
+    match section {
+        "near" => "## Settings of a segment",
+        "flow" => "## Settings of the flow",
+        "competitor" => "## Settings of the competitor",
+        "sidekick" => "## Settings of Sidekick",
+        _ => panic!("the page has no table of {section}"),
+    }
+}
+
+#[test]
+fn the_reference_has_the_settings_of_the_code() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/lab-reference.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // The segments have the same settings, and the guide has the only one of the faults.
+    for section in ["near", "flow", "competitor", "sidekick"] {
+        let start = lines.iter().position(|line| line == heading(section)).unwrap();
+        let rule = start + lines[start..].iter().position(|line| line.starts_with("|---")).unwrap();
+        let length = lines[rule..].iter().take_while(|line| line.starts_with('|')).count();
+        let of_section = settings().filter(|setting| setting.section == section);
+        let rows: Vec<_> = of_section
+            .map(|About { key, meaning, takes, .. }| format!("| `{key}` | {meaning} | {takes} |"))
+            .collect();
+        lines.splice(rule + 1..rule + length, rows);
+    }
+    let updated = lines.join("\n") + "\n";
+    if std::env::var_os("SIDEKICK_UPDATE").is_some() {
+        std::fs::write(path, updated).unwrap();
+    } else {
+        let stale = updated.lines().zip(text.lines()).find(|(new, old)| new != old);
+        assert!(updated == text, "SIDEKICK_UPDATE=1 rewrites docs/lab-reference.md: {stale:#?}");
+    }
+}
+
+#[test]
+fn the_guide_has_every_scenario_and_every_fault() {
+    let guide = include_str!("../../../docs/lab.md");
+    for (name, _) in built_in() {
+        let link = format!("[`{name}`](../netem/scenarios/{name}.toml)");
+        assert!(guide.contains(&link), "docs/lab.md lacks {link}");
+    }
+    let events = settings().find(|setting| setting.name() == faults::EVENTS).unwrap();
+    let (_, kinds) = events.takes.split_once("WHAT [VALUE] is ").unwrap();
+    for kind in kinds.split([',', ' ', '(', ')']).filter(|word| word.contains('-')) {
+        // The two faults of the middle and far segments share the row of the near one.
+        let kind = kind.replace("middle-delay", "near-delay").replace("middle-rate", "near-rate");
+        let kind = kind.replace("far-delay", "near-delay").replace("far-rate", "near-rate");
+        for kind in kind.split('|') {
+            assert!(guide.contains(&format!("`{kind}`")), "docs/lab.md lacks the fault {kind}");
+        }
+    }
+}

@@ -1,10 +1,10 @@
-//! A **sliding-window erasure code** over the datagrams of a flow, which are opaque and of unequal
-//! length.
+//! A **sliding-window erasure code** that rebuilds lost datagrams of a flow without asking for
+//! them. They may be opaque and of unequal length.
 //!
-//! A proxy sees the datagrams of a flow on their way to a client. From time to time it sends a
-//! *parity*: one datagram that carries a linear combination of the latest ones, the *repair
-//! symbol*. The client, which lost some of them after the proxy, rebuilds as many as it has
-//! independent repair symbols. It waits for no retransmission, and the server needs no change.
+//! A proxy on the way to a client adds a *parity* from time to time: a datagram with a linear
+//! combination of the latest ones, the *repair symbol*. A client that lost some of them after the
+//! proxy rebuilds as many as it has independent repair symbols. So it waits for no retransmission,
+//! and the server needs no change.
 //!
 //! ```
 //! use sidekick_parity::{Decoder, Encoder, MAX_SYMBOL_LEN, Origin, identifier};

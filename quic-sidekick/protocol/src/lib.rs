@@ -1,14 +1,13 @@
 //! The Sidekick protocol, version 1: its messages and its two state machines.
 //!
-//! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the
-//! path runs an [`Observer`]. The observer counts the packets of a flow by a few ciphertext bytes
-//! of each, and reports their power sums: a *quACK*. From it, [`Sender`] decodes which packets the
-//! *near segment* lost, the path between sender and proxy. `docs/protocol/SPEC.md` is the
-//! specification; the code cites its sections.
+//! Use it to help a transport other than quiche's QUIC, or to build a proxy. [`Sender`] learns
+//! which of its opaque packets a proxy on the path never saw, and [`Observer`] is that proxy: it
+//! counts a flow's packets by a few ciphertext bytes of each, and reports their power sums in a
+//! *quACK*. `docs/protocol/SPEC.md` is the specification, whose sections the code cites.
 //!
-//! The crate reads no clock, opens no socket, logs nothing and allocates nothing per packet. Time
-//! and bytes are arguments, so the same code runs in a daemon, in an application and under virtual
-//! time.
+//! Time and bytes are arguments, so the same code runs in a daemon, in an application and under
+//! virtual time. The crate reads no clock, opens no socket, logs nothing and allocates nothing per
+//! packet.
 //!
 //! # Driving a state machine
 //! Inputs are [`Sender::on_sent`], [`Sender::handle_input`] and [`Sender::on_timeout`]; for the

@@ -1,12 +1,11 @@
-//! The power-sum **quACK**: identify *which* packets of a log are missing, from a message that
+//! The power-sum **quACK**: tells a sender *which* of its packets are missing, in a message that
 //! names none of them.
 //!
-//! A proxy sees opaque packets. For each it reads a 32-bit identifier from the ciphertext and adds
-//! it to a few running sums. From time to time it sends those sums to the sender, which keeps the
-//! same sums over everything it sent. Their difference describes exactly the packets that never
-//! reached the proxy, and the sender's log identifies them. The message is small (4 bytes for each
-//! packet that may be missing), and its size does not depend on the number of packets. It is
-//! cumulative: a quACK that is lost, late or repeated does no harm.
+//! A proxy that can read nothing but ciphertext takes 32 bits of each packet as its identifier, and
+//! adds them to a few running sums. The sender keeps the same sums over everything it sent, so the
+//! difference describes exactly the packets that never reached the proxy, and its log identifies
+//! them. The message takes 4 bytes for each packet that *may* be missing, however many arrived. It
+//! is cumulative, so a quACK that is lost, late or repeated does no harm.
 //!
 //! ```
 //! use sidekick_quack::{Decoder, Fate, PowerSums};
@@ -29,10 +28,10 @@
 //! All arithmetic is modulo the largest 32-bit prime, [`MODULUS`]. The `k`-th sum is the sum of the
 //! `k`-th powers of all identifiers, for `k` from 1 to the *threshold* `t`. If `m ≤ t` packets are
 //! missing, Newton's identities turn the first `m` sums of the difference into a polynomial of
-//! degree `m`. Its roots are the missing identifiers. The [`Decoder`] evaluates it at every
+//! degree `m` whose roots are the missing identifiers. The [`Decoder`] evaluates it at every
 //! identifier of the log, or finds its roots and looks them up where that is faster. The remaining
-//! sums (`t > m`) must agree with the same polynomial, which detects a log that does not match the
-//! quACK.
+//! sums (`t > m`) must agree with the same polynomial, so a log that does not match the quACK is
+//! noticed.
 //!
 //! # What to know before use
 //!

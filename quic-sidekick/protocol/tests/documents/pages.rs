@@ -145,13 +145,28 @@ fn comments_end_at_100_columns() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// Where the pictures of a page are.
+fn destinations_of_pictures(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|to| to.ends_with(".svg"))
+}
+
 #[test]
 fn the_architecture_names_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
     let mut files = Vec::new();
     files_below(&root, "", &mut files);
-    for file in text.split('`').skip(1).step_by(2).filter(|code| code.ends_with(".rs")) {
+    // Its pictures name files, too.
+    let pictures = destinations_of_pictures(&text)
+        .map(|picture| fs::read_to_string(root.join("docs").join(picture)).unwrap())
+        .collect::<Vec<_>>();
+    assert_eq!(pictures.len(), 4);
+    let drawn = pictures.iter().flat_map(|picture| picture.split([' ', ',', '>', '<']));
+    let written = text.split('`').skip(1).step_by(2);
+    for file in written.chain(drawn).filter(|code| code.ends_with(".rs")) {
         let end = format!("/{file}");
         assert!(files.iter().any(|path| path.ends_with(&end)), "there is no {file}");
     }
