@@ -10,7 +10,10 @@ use std::time::Instant;
 /// A re-injected datagram leaves at once, in addition to what the controller sends. Where more than
 /// this share of the losses is congestion, that addition would be lost again and again. So the
 /// frames are resent within what the controller sends.
-const SHARED: f32 = 0.05;
+const SHARED: f32 = 0.3;
+/// The share is the mean over about so many reports of losses: packets that probe for bandwidth
+/// are lost by congestion even where few others are.
+const SMOOTHING: f32 = 16.0;
 
 /// How the connection repairs lost packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,13 +39,15 @@ pub(crate) struct Repairs {
 pub(crate) struct RepairPolicy {
     mode: Mode,
     near_queue: NearQueue,
+    /// The mean share of the losses that is congestion.
+    congestion: f32,
     /// The latest choice of [`Mode::Auto`].
     chosen: Chosen,
 }
 
 impl RepairPolicy {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, near_queue: NearQueue::default(), chosen: Chosen::FIRST }
+        Self { mode, near_queue: NearQueue::default(), congestion: 0.0, chosen: Chosen::FIRST }
     }
 
     /// The latest choice of [`Mode::Auto`]; `None` in another mode.
@@ -70,6 +75,7 @@ impl RepairPolicy {
             Mode::Paper(Paper::Pacubic) => self.near_queue.is_overflowing(measured, now),
             _ => self.near_queue.is_congested(measured, now),
         };
+        self.congestion += (near_loss.congestion - self.congestion) / SMOOTHING;
         if self.mode == Mode::Auto && measured.is_some() {
             self.choose(Chosen::for_loss(queued, near_loss.congestion > 0.5));
         }
@@ -77,7 +83,7 @@ impl RepairPolicy {
         let of_congestion = Repair::EarlyLoss(Reaction::Congestion);
         let of_random = if queued {
             of_congestion
-        } else if self.mode == Mode::Auto && near_loss.congestion > SHARED {
+        } else if self.mode == Mode::Auto && self.congestion > SHARED {
             Repair::EarlyLoss(Reaction::Neutered)
         } else {
             self.of_random(measured)
@@ -203,15 +209,20 @@ mod tests {
     fn losses_by_the_load_are_left_to_the_controller() {
         let (mut policy, measured) = (auto(), Some(measured(2, 0, 52)));
         let (hidden, resent) = (Repair::Reinject, Repair::EarlyLoss(Reaction::Neutered));
-        for (congestion, of_random, mode, why) in [
-            (0.04, hidden, Mode::Reinject, Why::RandomLoss),
-            (0.2, resent, Mode::Reinject, Why::RandomLoss),
-            (0.9, resent, EARLY_LOSS, Why::Load),
+        for (congestion, reports, of_random, mode, why) in [
+            (0.1, 100, hidden, Mode::Reinject, Why::RandomLoss),
+            // What a probe for bandwidth loses is no reason yet.
+            (0.9, 4, hidden, EARLY_LOSS, Why::Load),
+            (0.9, 20, resent, EARLY_LOSS, Why::Load),
+            (0.1, 40, hidden, Mode::Reinject, Why::RandomLoss),
         ] {
             let near_loss = NearLoss { rate: 0.1, congestion };
-            let repairs = policy.decide(measured, near_loss, start());
+            let mut repairs = policy.decide(measured, near_loss, start());
+            for _ in 1..reports {
+                repairs = policy.decide(measured, near_loss, start());
+            }
             assert_eq!(repairs.of_congestion, Repair::EarlyLoss(Reaction::Congestion));
-            assert_eq!(repairs.of_random, of_random, "{congestion}");
+            assert_eq!(repairs.of_random, of_random, "{congestion} in {reports} reports");
             assert_eq!(policy.chosen(), Some(Chosen { mode, why }));
         }
     }
