@@ -49,7 +49,7 @@ impl AdjacentSocket for UdpSocket {
     }
 }
 
-/// A [`Sidekick`] with its adjacent socket, for one connection in an event loop.
+/// The plugin for one connection in an event loop, with the socket for its proxy. Start here.
 ///
 /// [`attach`](Self::attach) the connection before its handshake. In each round of the loop call
 /// [`receive`](Self::receive), send all that `Connection::send` returns, and call
@@ -57,7 +57,9 @@ impl AdjacentSocket for UdpSocket {
 /// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
 ///
-/// Keep a driver as long as its connection. To end the help earlier, call [`stop`](Self::stop).
+/// Keep a driver as long as its connection, and call [`stop`](Self::stop) when the connection ends,
+/// or when its help shall. A driver that is dropped tells the proxy nothing: the proxy forgets the
+/// session after a minute.
 ///
 /// A driver may move to another thread with its connection (it is `Send`). Threads cannot share it
 /// by reference (it is not `Sync`): it caches the next timeout in a cell.
@@ -73,8 +75,9 @@ pub struct Driver<S = UdpSocket> {
 }
 
 impl Driver<UdpSocket> {
-    /// Binds the adjacent socket to the connection's local address, and attaches the connection
-    /// with it. A driver serves one connection, and attaches it once.
+    /// Binds the adjacent socket to the connection's local address and a port of its own, and
+    /// attaches the connection with it. It never blocks. A driver serves one connection, and
+    /// attaches it once.
     ///
     /// # Errors
     /// - The system refuses the socket. The connection then continues unassisted, whatever follows.
@@ -122,7 +125,8 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     /// Reads the adjacent socket and serves timers. Call it in each round, before
-    /// `Connection::send`. Streams may be readable after it, because a proxy's copies fill gaps in
+    /// `Connection::send`. If it leaves datagrams unread, because many wait, `poll_timeout` is due
+    /// at once, so a loop that waits for edges misses none. Streams may be readable after it, because a proxy's copies fill gaps in
     /// what the connection received. Returns whether `Connection::send` has something to send
     /// because of it, such as the frames of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
@@ -202,7 +206,7 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     /// The adjacent socket, to wait for; `None` before [`attach`](Driver::attach), and after the
-    /// socket failed.
+    /// socket failed. It stays the same in between, so a loop registers it once.
     #[must_use]
     pub fn socket(&self) -> Option<&S> {
         self.socket.as_ref()
@@ -221,8 +225,9 @@ impl<S: AdjacentSocket> Driver<S> {
         self.sidekick.status()
     }
 
-    /// Ends the session with the proxy. Call it before the connection is closed. If the connection
-    /// goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more at least:
+    /// Ends the session with the proxy, and tells it so at once. Call it before the connection is
+    /// closed. Afterwards [`status`](Self::status) still has the last state and counters. If the
+    /// connection goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more at least:
     /// they end what the help has changed in the connection, such as held acknowledgements.
     pub fn stop(&mut self) {
         self.sidekick.stop();

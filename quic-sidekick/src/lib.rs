@@ -15,7 +15,7 @@
 //! # use std::time::Instant;
 //! # fn run(mut conn: quiche::Connection) -> std::io::Result<()> {
 //! // Discover any proxy on the path. `Config::new` uses the proxy at a known address.
-//! // `Mode::congestion_control` names the mode's congestion controller. `tune` sets it, and more.
+//! // `tune` has set the mode's congestion controller on the `quiche::Config`, and more.
 //! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
 //! // Opens the adjacent UDP socket. Without it, the connection is plain QUIC.
 //! if let Err(error) = sidekick.attach(&mut conn) { eprintln!("no help: {error}") }
@@ -30,6 +30,7 @@
 //!     // ... wait for the connection's socket, for the adjacent one, and until the earlier of both
 //!     // deadlines:
 //!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
+//!     // ... and at the end, before `conn.close`: sidekick.stop();
 //!     # let _ = (socket, deadline);
 //! #   if conn.is_closed() { return Ok(()); }
 //! }

@@ -35,6 +35,9 @@ const BBR2: &str = "bbr2_gcongestion";
 const TOLERATED: f32 = 0.008;
 
 /// Whether a connection is assisted, and its counters.
+///
+/// A proxy helped what the connection sent by `stats.early_lost` repairs, and what it received by
+/// the `received.filled` gaps that copies or parity filled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
     /// Whether it is assisted now. `Display` writes a sentence for a user.
@@ -168,7 +171,7 @@ impl Sidekick {
     }
 
     /// Records the packets that the connection has sent since the last call, and handles proxies'
-    /// answers on its path. Returns whether [`Connection::send`] has something to send.
+    /// answers on its path. Returns whether `Connection::send` has something to send.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.qlog.mode_set(conn, &self.config, now);
         // A configured proxy can answer during the handshake. Markers wait for the peer's first
@@ -250,7 +253,7 @@ impl Sidekick {
     }
 
     /// Handles a datagram that arrived at the adjacent socket. The sender counts and drops one that
-    /// is not from a proxy, or not authentic. Returns whether [`Connection::send`] has something to
+    /// is not from a proxy, or not authentic. Returns whether `Connection::send` has something to
     /// send, such as the frames of lost packets.
     pub fn handle_input<F: BufFactory>(
         &mut self,
@@ -292,7 +295,7 @@ impl Sidekick {
         [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Serves the timers that are due at `now`, if any. Returns whether [`Connection::send`] has
+    /// Serves the timers that are due at `now`, if any. Returns whether `Connection::send` has
     /// something to send.
     pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.on_sent(conn, now);

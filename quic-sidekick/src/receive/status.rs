@@ -96,9 +96,9 @@ pub struct Received {
     pub state: ReceiveState,
     /// Gaps in the packet numbers that were to be repaired.
     pub gaps: u64,
-    /// Of these, gaps that were filled.
+    /// Of these, gaps that were filled, by copies or by parity.
     pub filled: u64,
-    /// Datagrams that parity rebuilt.
+    /// Datagrams that parity rebuilt, some of them in these gaps.
     pub rebuilt: u64,
     /// Gaps that were left to the server, because their losses are congestion.
     pub congestion: u64,
