@@ -126,9 +126,9 @@ impl<S: AdjacentSocket> Driver<S> {
 
     /// Reads the adjacent socket and serves timers. Call it in each round, before
     /// `Connection::send`. If it leaves datagrams unread, because many wait, `poll_timeout` is due
-    /// at once, so a loop that waits for edges misses none. Streams may be readable after it, because a proxy's copies fill gaps in
-    /// what the connection received. Returns whether `Connection::send` has something to send
-    /// because of it, such as the frames of lost packets.
+    /// at once, so a loop that waits for edges misses none. Streams may be readable after it,
+    /// because a proxy's copies fill gaps in what the connection received. Returns whether
+    /// `Connection::send` has something to send because of it, such as the frames of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let is_due = |sidekick: &Timed| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);
@@ -227,8 +227,9 @@ impl<S: AdjacentSocket> Driver<S> {
 
     /// Ends the session with the proxy, and tells it so at once. Call it before the connection is
     /// closed. Afterwards [`status`](Self::status) still has the last state and counters. If the
-    /// connection goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more at least:
-    /// they end what the help has changed in the connection, such as held acknowledgements.
+    /// connection goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more
+    /// at least: they end what the help has changed in the connection, such as held
+    /// acknowledgements.
     pub fn stop(&mut self) {
         self.sidekick.stop();
         self.transmit();
