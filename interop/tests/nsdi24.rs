@@ -1,7 +1,9 @@
 //! `nsdi24-proxy` and a sender that knows only its wire format, on loopback.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../proxy/tests/common/namespace.rs"]
+#[allow(unreachable_pub, reason = "the tests of other crates use this, too")]
 mod namespace;
 
 use std::io::{BufRead as _, BufReader};

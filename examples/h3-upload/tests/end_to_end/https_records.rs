@@ -60,7 +60,8 @@ fn the_server_is_found_through_a_record() {
     let dead = service(HOST, 1, ".", vec![alpn("h3"), port(closed.number)]);
     let at_8443 = "_8443._https.upload.test.";
     let (with_port, at_port) = with_port(&server);
-    let cases: [(&str, &[(&str, RecordType, Reply)], &[&str]); 5] = [
+    type Records<'a> = &'a [(&'a str, RecordType, Reply)];
+    let cases: [(&str, Records<'_>, &[&str]); 5] = [
         // There is no other record, so the host has no address of its own.
         (
             "https://upload.test/",
