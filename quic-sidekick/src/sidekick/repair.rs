@@ -81,13 +81,7 @@ impl RepairPolicy {
         }
         // No mode hides congestion.
         let of_congestion = Repair::EarlyLoss(Reaction::Congestion);
-        let of_random = if queued {
-            of_congestion
-        } else if self.mode == Mode::Auto && self.congestion > SHARED {
-            Repair::EarlyLoss(Reaction::Neutered)
-        } else {
-            self.of_random(measured)
-        };
+        let of_random = if queued { of_congestion } else { self.of_random(measured) };
         Repairs { of_congestion, of_random }
     }
 
@@ -95,6 +89,7 @@ impl RepairPolicy {
         match self.mode {
             // Without measurements the packets count as any loss.
             Mode::Auto if measured.is_none() => Repair::EarlyLoss(Reaction::Loss),
+            Mode::Auto if self.congestion > SHARED => Repair::EarlyLoss(Reaction::Neutered),
             Mode::Auto | Mode::Reinject | Mode::Receive => Repair::Reinject,
             Mode::Paper(Paper::EarlyLoss | Paper::AckReduction) => {
                 Repair::EarlyLoss(Reaction::Loss)
