@@ -126,7 +126,7 @@ fn other_intervals_and_jitter_are_followed() {
     }
 }
 
-/// A sender that is wrong, or a flow that is not steady, costs little more than without STEADY.
+/// A sender that is wrong, or a flow that is not steady, costs little more than without a watch.
 #[test]
 fn an_unsteady_flow_gets_the_quacks_of_the_terms() {
     // Before the flow is known not to be steady, eight packets draw two reports of silence each.

@@ -85,13 +85,12 @@ struct Asked {
 pub(super) struct Scheduling {
     /// The timing that a flow without a steady interval deserves.
     wanted: Timing,
-    /// The timing that the proxy follows; `None` between a request and its answer.
-    agreed: Option<Timing>,
+    /// That of the latest answered request. The proxy follows it unless a later request waits for
+    /// its answer, and watches the flow by it if its interval is not zero.
+    answered: Timing,
     asked: Option<Asked>,
     /// The longest interval of timed quACKs that the proxy may follow; 0 for that of the terms.
     longest: Duration,
-    /// The timing by which the proxy watches the flow, if its interval is not zero.
-    watched: Timing,
     /// When the present time without losses began, and the count of the quACK at that time.
     quiet: Option<(Instant, u32)>,
     /// Losses while quACKs were fewer, at most [`MAX_LAPSES`].
@@ -108,16 +107,20 @@ impl Scheduling {
     /// Records that the proxy answered the message with this token.
     pub(super) fn answered(&mut self, token: u16) {
         if let Some(asked) = self.asked.filter(|asked| asked.token == token) {
-            self.agreed = Some(asked.timing);
+            self.answered = asked.timing;
             self.longest = asked.timing.every;
-            self.watched = asked.timing;
             self.asked = None;
         }
     }
 
+    /// Whether the proxy follows this timing.
+    fn follows(&self, timing: Timing) -> bool {
+        self.asked.is_none() && self.answered == timing
+    }
+
     /// The interval of the packets if the proxy watches the flow, and otherwise zero.
     pub(super) fn interval(&self) -> Duration {
-        self.watched.interval
+        self.answered.interval
     }
 
     /// Whether the proxy reports overdue packets.
@@ -127,7 +130,7 @@ impl Scheduling {
 
     /// While it does so, it also sends a quACK after this many packets.
     pub(super) fn watched_packets(&self) -> u16 {
-        self.watched.every_packets
+        self.answered.every_packets
     }
 
     /// How much longer than in other flows the proxy may report a packet that was declared lost.
@@ -160,7 +163,7 @@ impl Established {
     pub(super) fn is_frugal(&self, config: &SenderConfig) -> bool {
         config.frugal.is_some()
             && self.scheduling.wanted != TERMS
-            && self.scheduling.agreed == Some(self.scheduling.wanted)
+            && self.scheduling.follows(self.scheduling.wanted)
     }
 
     /// The timing that the flow deserves now.
@@ -174,7 +177,7 @@ impl Established {
     pub(super) fn schedule_at(&self, config: &SenderConfig) -> Option<Instant> {
         let scheduling = &self.scheduling;
         let wanted = self.wanted_timing(config);
-        if scheduling.agreed.unwrap_or_default() == wanted && scheduling.asked.is_none() {
+        if scheduling.follows(wanted) {
             return None;
         }
         let Epoch { sequence, wanted_sums, .. } = self.epoch;
@@ -197,7 +200,6 @@ impl Established {
         let again = context.now + self.near_rtt.retry_interval();
         let scheduling = &mut self.scheduling;
         scheduling.asked = Some(Asked { timing, token, again });
-        scheduling.agreed = None;
         scheduling.longest = scheduling.longest.max(timing.every);
         self.queue.schedule = Some(Schedule { epoch: self.epoch.number, token, timing });
     }
