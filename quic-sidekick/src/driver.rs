@@ -173,6 +173,7 @@ impl<S: AdjacentSocket> Driver<S> {
     /// A packet that the application holds back beyond this call counts as lost before the proxy. A
     /// loop that paces therefore asks [`paced_until`](crate::tune::paced_until) before it calls
     /// `Connection::send`.
+    #[must_use = "if true, the connection has more to send: call its `send` and this again"]
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let again = self.sidekick.on_sent(conn, now);
         // A message seldom waits, and asking for one takes longer.

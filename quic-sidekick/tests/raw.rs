@@ -342,7 +342,7 @@ fn a_connection_logs_no_packets_once_help_has_ended() {
         if let Some(end) = end {
             end(&mut sidekick);
         }
-        sidekick.on_sent(&mut client, Instant::now());
+        let _ = sidekick.on_sent(&mut client, Instant::now());
         client.stream_send(0, b"more", true).unwrap();
         pass(&mut client, &mut server);
         assert_eq!(client.sidekick_logged().is_empty(), end.is_some());

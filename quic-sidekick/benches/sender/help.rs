@@ -249,7 +249,7 @@ impl hooked::transfer::Help for Helped {
         if self.has_fault(Fault::IdlePlugin) {
             return;
         }
-        self.driver.on_sent(client, now());
+        let _ = self.driver.on_sent(client, now());
         let socket = self.driver.socket().unwrap();
         unwatched(|| messages.append(&mut socket.sent.borrow_mut()));
     }
