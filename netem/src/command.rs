@@ -90,7 +90,6 @@ fn in_enclosure<const N: usize>(
     Ok(if inside(&bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A backend of real programs.
 fn real_backend(name: &str) -> Result<Backend> {
     match name {
         "user" => Ok(Backend::User),

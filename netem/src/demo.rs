@@ -1,6 +1,6 @@
-//! The demonstration: one file, several senders, and the same path. Two tables show uploads, and
-//! the third shows downloads. Sentences below each table explain it. Other demonstrations show
-//! downloads over a satellite, a call, and an agent.
+//! The demonstration: one file, several senders, and the same path. Two tables show uploads and the
+//! third downloads, each with sentences below that explain it. Others show downloads over a
+//! satellite, a call, and an agent.
 
 use std::path::Path;
 use std::{fmt, io};
@@ -225,7 +225,7 @@ fn compare(
 ) -> Result<Comparison, DemoError> {
     let mut scenario = Scenario::load(plan.scenario)?;
     scenario.set("near.loss_percent", plan.loss)?;
-    // All senders run with one seed before the next seed. So other load on this machine affects all
+    // All senders run with one seed before the next seed, so other load on this machine affects all
     // of them.
     let jobs: Vec<(u64, Sender)> = (0..plan.runs)
         .flat_map(|number| plan.senders.iter().map(move |sender| (number, *sender)))

@@ -138,9 +138,9 @@ pub fn enter() -> Result<u8, EnclosureError> {
     enter_with(Terminal::Lab).map(|code| code.unwrap_or(1))
 }
 
-/// Like [`enter`], for an inner process that starts a command of the user. The command has this
-/// process's standard streams and its terminal. Signals to this process reach [`follow_outer`].
-/// Returns `None` if a signal killed the inner process.
+/// Like [`enter`], for an inner process that starts a command of the user, which has this process's
+/// standard streams and its terminal. Signals to this process reach [`follow_outer`]. Returns
+/// `None` if a signal killed the inner process.
 ///
 /// # Errors
 ///
@@ -192,7 +192,6 @@ fn enter_with(terminal: Terminal) -> Result<Option<u8>, EnclosureError> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()))
 }
 
-/// Writes each signal to the lifeline.
 fn forward_signals(mut lifeline: PipeWriter, signals: &SignalFd) {
     loop {
         if let Some(byte) = next(signals) {

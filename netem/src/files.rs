@@ -49,7 +49,6 @@ impl FileError {
     }
 }
 
-/// Reads a text file.
 pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(FileError::io("read", path))
 }

@@ -12,7 +12,7 @@
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends only on the
-//! seed and n. So two runs with one seed lose the same packets in the same order. Every other
+//! seed and n, so two runs with one seed lose the same packets in the same order. Every other
 //! impairment draws from its own stream: jitter does not change which packets are lost.
 
 use std::collections::BTreeMap;

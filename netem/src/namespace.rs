@@ -69,7 +69,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace with its loopback up and IPv6 off. So only the lab's packets
+    /// Makes a new, empty namespace with its loopback up and IPv6 off, so only the lab's packets
     /// cross it.
     ///
     /// # Errors
@@ -121,8 +121,8 @@ impl Namespace {
         self.run_with(command, Stdio::null())
     }
 
-    /// Repeats a command until its output contains `wanted`. Workers of the kernel complete changes
-    /// of interfaces and addresses, often after `ip` has returned. The command may fail before.
+    /// Repeats a command, which may fail before, until its output contains `wanted`: workers of the
+    /// kernel complete changes of interfaces and addresses often after `ip` has returned.
     pub(crate) fn run_until(&self, command: &str, wanted: &str) -> Result<(), NamespaceError> {
         let mut said = self.run(command);
         for _ in 0..MOST_REPEATS {

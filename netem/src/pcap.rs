@@ -2,8 +2,8 @@
 //! that they delivered.
 //!
 //! The files are classic pcap with times in nanoseconds from the start of the run. Each holds both
-//! directions, which the addresses distinguish. The segment lost the packets that are only in the
-//! first file.
+//! directions, which the addresses distinguish. Packets that are only in the first file were lost
+//! on the segment.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -9,8 +9,8 @@ use std::thread;
 
 use crate::figures::job::{Job, Outcome};
 
-/// Does `work` for each job on so many threads. The jobs begin in their order. Calls `done` for
-/// each result as soon as it is there, in any order. Returns the results in the order of the jobs.
+/// Does `work` for each job on so many threads, beginning in the order of the jobs, and calls
+/// `done` for each result as soon as it is there. Returns the results in the order of the jobs.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! Progress on standard error. On a terminal, each run has a bar. Elsewhere the lab prints plain
-//! lines.
+//! Progress on standard error: a bar for each run on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};

@@ -46,7 +46,7 @@ pub struct Packets {
     /// report them, as for `retransmitted`.
     pub lost_end_to_end: Option<u64>,
     /// How often the data sender's probe timeout expired. `None` with real programs, which do not
-    /// report it. Also `None` for calls, which have no such timeout.
+    /// report it, and for calls, which have none.
     pub probe_timeouts: Option<u64>,
 }
 

@@ -70,8 +70,8 @@ pub struct SegmentCounters {
     pub to_sender: DirectionCounters,
 }
 
-/// The time of a path's relays. It is zero until the first frame arrives. So outages and traces
-/// count from the first frame, as in virtual time, and not from the start of the programs.
+/// The time of a path's relays, which begins with the first frame. So outages and traces count from
+/// there, as in virtual time, and not from the start of the programs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathClock(Arc<OnceLock<Instant>>);
 
@@ -255,7 +255,7 @@ impl Carrier {
         let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NS);
         let counters = Arc::clone(&self.counters);
         loop {
-            // The relay holds this lock until it has counted the frames. So a receiver of a frame
+            // The relay holds this lock until it has counted the frames, so a receiver of a frame
             // finds it counted.
             let mut counters = counters.lock().unwrap_or_else(PoisonError::into_inner);
             let step = self.exchange();

@@ -1,6 +1,6 @@
 //! Scenarios: the segments of the path, the flow and the Sidekick settings of one experiment.
 //!
-//! A scenario is a TOML file. It is built in, or its path names it. Every setting has one name,
+//! A scenario is a TOML file, built in or named by its path. Every setting has one name,
 //! `section.key`, and one parser for files and for the command line (`--set near.loss_percent=4`).
 
 use std::borrow::Cow;

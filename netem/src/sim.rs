@@ -9,7 +9,7 @@
 //!
 //! A middle segment and a second proxy can stand between the proxy and the far segment.
 //!
-//! Every decision, every time and every byte follows from the seed. So a seed gives the same record
+//! Every decision, every time and every byte follows from the seed, so a seed gives the same record
 //! and the same capture files on every machine. The simulation models neither the time of
 //! processors nor the work of kernels.
 

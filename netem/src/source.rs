@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::path::streams;
 
 const CHUNK: usize = 64 * 1024;
-/// A generated file has a number in each piece of this size. So the payloads of any two packets
+/// A generated file has a number in each piece of this size, so the payloads of any two packets
 /// differ.
 const NUMBERED: usize = 512;
 
@@ -26,9 +26,9 @@ pub struct SourceFile {
     pub sha256: String,
 }
 
-/// The contents of a generated file: bytes that follow from a seed. They are made on demand. Random
-/// bytes are drawn once, and all chunks repeat them with other numbers. The random bytes of a whole
-/// file would take a tenth of an experiment's time.
+/// The contents of a generated file: bytes that follow from a seed, made on demand. Random bytes
+/// are drawn once, and all chunks repeat them with other numbers, because those of a whole file
+/// would take a tenth of an experiment's time.
 #[derive(Clone, Debug)]
 pub struct Content {
     seed: u64,

@@ -1,9 +1,9 @@
 //! `sidekick-lab sweep`: compares `auto` with the best sender, over random topologies.
 //!
-//! `auto` chooses between repairs. A choice is wrong if a sender that always uses one repair, or
-//! none, has more goodput. So each topology runs `auto` and [`OTHERS`] with the same seeds. The
-//! *ratio* is the mean goodput of `auto` divided by the best mean of the others. A failed run has
-//! no goodput. For example, a connection may time out in a burst of loss.
+//! `auto` chooses between repairs, wrongly so if a sender that always uses one repair, or none, has
+//! more goodput. So each topology runs `auto` and [`OTHERS`] with the same seeds. The *ratio* is
+//! the mean goodput of `auto` divided by the best mean of the others; a failed run, as by a timeout
+//! in a burst of loss, has no goodput.
 //!
 //! [`congested`] has the sweep over congested paths.
 
@@ -58,7 +58,6 @@ pub(crate) struct Reach {
     pub commands: Vec<String>,
 }
 
-/// The distribution of the ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Distribution {
     /// The number of topologies with a ratio.

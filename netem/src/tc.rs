@@ -91,8 +91,8 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
     })
 }
 
-/// Packets and bytes that have reached `interface` of `host`. Unlike [`counters`], it starts no
-/// program. So a measurement can call it often.
+/// Packets and bytes that have reached `interface` of `host`. Unlike [`counters`] it starts no
+/// program, so a measurement can call it often.
 pub(crate) fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
     host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
         .and_then(|table| {

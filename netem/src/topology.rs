@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The proxy forwards by the kernel's own routing. Addresses and neighbours are fixed, and no
-//! device merges or splits packets. So a packet from one end is one frame everywhere on the path.
+//! device merges or splits packets, so a packet from one end is one frame everywhere on the path.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -104,7 +104,7 @@ impl Topology {
     }
 
     /// Adds a bridge for each segment, so that the kernel carries the frames across the lab's
-    /// namespace. So no segment loses packets at the proxy's own interface. A proxy captures only
+    /// namespace, and no segment loses packets at the proxy's own interface. A proxy captures only
     /// packets that its interface sends.
     pub(crate) fn bridge(lab: &Namespace) -> Result<(), NamespaceError> {
         for (name, ends) in [(NEAR, NEAR_ENDS), (FAR, FAR_ENDS)] {

@@ -1,19 +1,19 @@
 //! An agent helps the UDP flows of unmodified programs.
 //!
-//! It captures the packets that leave by an interface, and searches for a proxy on the path of each
-//! flow. It sends packets that were lost before the proxy again, byte for byte.
+//! It captures the packets that leave by an interface, searches for a proxy on the path of each
+//! flow, and sends what was lost before the proxy again, byte for byte.
 //!
-//! The walk of a packet: `captures` reads it from a capture, and `flows` finds its flow.
-//! `candidate` decides when help begins. From then on, `flow` names the packet to a
-//! [`sidekick_protocol::Sender`] and keeps a copy. When a proxy's quACK shows that it was lost,
-//! `frame` writes it again, and `outbox` holds it until `daemon` sends it. `under_way` recognises
-//! it when a capture shows it on the wire. Its place among the other packets is set there.
+//! The walk of a packet: `captures` reads it, and `flows` finds its flow. `candidate` decides when
+//! help begins. From then on, `flow` names the packet to a [`sidekick_protocol::Sender`] and keeps
+//! a copy. When a proxy's quACK shows that it was lost, `frame` writes it again, and `outbox` holds
+//! it until `daemon` sends it. `under_way` recognises it when a capture shows it on the wire, where
+//! its place among the other packets is set.
 //!
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
-//! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
+//! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`.
 //!
-//! `program`, `cli` and `status` are for the operator, like those of the proxy. So is `journal`,
-//! which logs what happens to a flow. `claims` decides whether a proxy is believed.
+//! `program`, `cli` and `status` are for the operator, like those of the proxy, and so is
+//! `journal`, which logs what happens to a flow. `claims` decides whether a proxy is believed.
 
 mod arriving;
 mod candidate;

@@ -18,7 +18,6 @@ pub(crate) enum Shown {
 
 /// A counter of the totals `T`.
 pub(crate) struct Counter<T> {
-    /// The name of its metric.
     pub(crate) metric: &'static str,
     /// What it counts.
     pub(crate) help: &'static str,

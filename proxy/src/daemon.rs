@@ -133,7 +133,6 @@ fn longest_datagram<'a>(interfaces: impl Iterator<Item = &'a str>) -> usize {
     interfaces.filter_map(mtu).min().map_or(usize::MAX, |mtu| mtu.saturating_sub(IPV6_UDP_HEADERS))
 }
 
-/// Opens the proxy's port.
 fn open_port(config: &Config) -> Result<Port, PortError> {
     let address = config.listen();
     if config.listen.is_none() && address.is_ipv4() {

@@ -43,7 +43,6 @@ pub(crate) enum Order {
     Reload,
 }
 
-/// The life of a program.
 pub(crate) struct Life<'a, C> {
     signals: Option<Signals>,
     reread: Option<Reread<'a, C>>,

@@ -2,8 +2,8 @@
 //! HTTP.
 //!
 //! A thread of its own serves these pages. It asks the program's other threads by channels, so
-//! requests cost them next to nothing. A [`subject`] is the source of all pages: [`status`] is that
-//! of the proxy. [`ask`] fetches the status of another process.
+//! requests cost them next to nothing. A [`subject`] is the source of all pages, and [`status`]
+//! that of the proxy; [`ask`] fetches the status of another process.
 
 pub(crate) mod ask;
 mod connections;

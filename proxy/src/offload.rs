@@ -4,7 +4,7 @@
 //! offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind a
 //! virtual link. Counting the frame once would break every quACK of that flow. The kernel can put a
 //! virtio header before each frame. It shows whether the kernel merged datagrams, and at which
-//! length it will split the payload again. So the proxy counts the datagrams as they appear on the
+//! length it will split the payload again, so the proxy counts the datagrams as they appear on the
 //! wire.
 
 use crate::capture::Direction;
@@ -56,8 +56,8 @@ pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     Some((merging, frame))
 }
 
-/// The advice for a kernel that merges datagrams and cannot describe how. The interface merges
-/// arriving datagrams. Leaving ones are not split yet.
+/// The advice for a kernel that cannot describe how it merges datagrams: the interface merges
+/// arriving ones, and has not split leaving ones yet.
 #[must_use]
 pub(crate) fn advice(interface: &str, direction: Direction) -> String {
     let settings = match direction {

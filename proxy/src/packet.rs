@@ -5,7 +5,7 @@
 //! proxy does not count a datagram that the next hop would drop as truncated. The parser compares a
 //! truncated frame with its length on the wire.
 //!
-//! This runs for each packet on the wire. So it reads the headers in place, each after one check of
+//! This runs for each packet on the wire, so it reads the headers in place, each after one check of
 //! its length.
 
 use std::fmt;

@@ -19,8 +19,8 @@ use crate::worker::{Command, Report, Sockets, Worker, WorkerEvent, WorkerHandle}
 /// How long to wait for replies of workers. A worker replies within a millisecond, unless the
 /// machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait for the totals of workers at the end. Nobody can ask for these again. A service
-/// manager kills the program later: procd after 5 s, podman after 10 s.
+/// How long to wait for the totals of workers at the end, because nobody can ask for them again. A
+/// service manager kills the program later: procd after 5 s, podman after 10 s.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Handles of all workers, in the order of their shards.
@@ -28,7 +28,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(4);
 pub struct WorkerPool(Vec<WorkerHandle>);
 
 impl WorkerPool {
-    /// Starts a worker for each observer. The first worker reads the port. If there are several,
+    /// Starts a worker for each observer, of which the first reads the port. If there are several,
     /// each is bound to a processor.
     ///
     /// # Errors

@@ -170,7 +170,6 @@ fn unbound(family: AddressFamily) -> nix::Result<OwnedFd> {
     socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
 }
 
-/// A socket that is bound to this address.
 fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let fd = unbound(family)?;

@@ -68,7 +68,7 @@ impl FormatTime for Timestamps {
     }
 }
 
-/// Whether standard error goes to the journal, which gives each line a time of its own. Then
+/// Whether standard error goes to the journal, which gives each line a time of its own: then
 /// `JOURNAL_STREAM` is its device and inode (systemd.exec(5)). A redirected program inherits the
 /// variable, too.
 fn is_journal() -> bool {

@@ -1,13 +1,13 @@
-//! A thread that does all work for the sources that it serves. It captures their packets, counts
+//! A thread that does all work for the sources that it serves: it captures their packets, counts
 //! them, receives their messages, and sends what is due. Its data belongs to no other thread, so
 //! counting a packet takes no lock.
 //!
 //! [`Worker::work`] is the loop. The first worker also reads the proxy's port, and forwards to the
-//! others the messages of their sources. A [`WorkerHandle`] carries these messages, and the
-//! commands of the daemon.
+//! others the messages of their sources, by a [`WorkerHandle`], which also carries the commands of
+//! the daemon.
 //!
 //! A message may ask which packets the proxy counted. The packets that arrived before it are in the
-//! captures when the worker reads it. So the worker drains the captures first. It reads as many
+//! captures when the worker reads it, so the worker drains the captures first. It reads as many
 //! frames as can wait there, and no more, so a flood does not delay messages forever. It reads a
 //! few messages at a time, so a flood of them does not delay packets, due quACKs or commands.
 //!
@@ -71,7 +71,6 @@ struct Ready {
     capture_error: bool,
 }
 
-/// The state of a worker.
 pub(crate) struct Worker {
     observer: Observer,
     captures: Vec<NumberedCapture>,
@@ -97,8 +96,8 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker without captures. `shard` is its index, and the number of workers. If there are
-    /// handles of `workers`, this one reads the port.
+    /// A worker without captures. `shard` is its index, and the number of workers. With the handles
+    /// of `workers`, this one reads the port.
     pub(crate) fn new(
         observer: Observer,
         shard: (u16, u16),
@@ -270,7 +269,7 @@ impl Worker {
 
     /// Executes a command. Returns whether the worker ends.
     fn execute(&mut self, command: Command) -> bool {
-        // A recipient of a reply may have stopped waiting. So an error of a reply means nothing.
+        // A recipient of a reply may have stopped waiting, so an error of a reply means nothing.
         match command {
             Command::Capture { interface, capture } => {
                 // Nor did one until now. A POLL since the last one closed may have begun an epoch.

@@ -1,5 +1,5 @@
-//! The demonstration of the agent. It runs unmodified programs without an agent on the sender's
-//! host, and with one. A client on quinn uploads a file, and then two programs make a call.
+//! The demonstration of the agent: unmodified programs without an agent on the sender's host, and
+//! with one. A client on quinn uploads a file, and then two programs make a call.
 
 use serde::Serialize;
 

@@ -74,7 +74,7 @@ pub(crate) fn run(
     let done = side_by_side(&CALLERS, |&(caller, name, colour, settings)| {
         let length = format!("flow.seconds={seconds}");
         let scenario = Scenario::with(SCENARIO, &[settings, &[&length]].concat())?;
-        // A finished sound moves to its place. So an interrupted demonstration leaves no partial
+        // A finished sound moves to its place, so an interrupted demonstration leaves no partial
         // file.
         let sound = Sound::within(bench.directory, name, wav);
         let progress = bars.begin(caller, scenario.flow.total_bytes());

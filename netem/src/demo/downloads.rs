@@ -30,7 +30,7 @@ pub(super) const THIRD: Plan = Plan {
         HASH,
     ],
 };
-/// Over a satellite. A copy takes a near round trip, which is long here. Parity needs none.
+/// Over a satellite, where a copy takes a long near round trip, and parity needs none.
 pub(super) const SATELLITE: Plan = Plan {
     scenario: "packrat-satellite",
     wanted: 5.0,

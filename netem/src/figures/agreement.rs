@@ -37,7 +37,6 @@ pub struct Agreement {
 struct Other {
     backend: String,
     case: Case,
-    /// The case in words.
     words: String,
     records: Vec<RunRecord>,
 }
@@ -88,7 +87,6 @@ impl Agreement {
         Sheet { columns: columns.into(), rows }
     }
 
-    /// The verdict on all comparisons.
     pub(crate) fn verdict(&self, results: &Results) -> Verdict {
         let mut trusted = self.others.iter().filter(|other| other.distrust().is_none()).peekable();
         if trusted.peek().is_none() {

@@ -1,6 +1,6 @@
 //! Plots and heat maps as SVG.
 //!
-//! Every point is a `circle`, and every cell of a heat map is a `rect`. No other shape has these
+//! Every point is a `circle`, and every cell of a heat map is a `rect`; no other shape has these
 //! names, so tests can count them. Sizes are in units of the drawing, which the page scales to its
 //! width.
 

@@ -1,6 +1,6 @@
 //! The parts of a page: experiments, and their plots, heat maps and tables.
 //!
-//! Each part names the cases that it shows. So the list of runs follows from what the page shows.
+//! Each part names the cases that it shows, so the list of runs follows from what the page shows.
 
 use super::agreement::Agreement;
 use super::job::Case;

@@ -1,7 +1,7 @@
 //! Shard files: the outcomes of one machine's runs, and how to merge the files of all machines.
 //!
-//! A file has one JSON object in each line. The first is a header that names the list of runs and
-//! the shard. Each of the others has one run, with its record or the reason of its failure.
+//! A file has one JSON object in each line: first a header that names the list of runs and the
+//! shard, then each run, with its record or the reason of its failure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -57,8 +57,8 @@ pub(crate) fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }
 
-/// Writes the outcomes of a shard's runs to its file in `directory`. The outcomes have the order of
-/// [`Plan::shard`]. An error leaves no partial file.
+/// Writes the outcomes of a shard's runs, in the order of [`Plan::shard`], to its file in
+/// `directory`. An error leaves no partial file.
 pub(crate) fn write(
     plan: &Plan,
     shard: Shard,

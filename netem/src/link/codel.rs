@@ -27,7 +27,6 @@ impl Default for CoDelConfig {
 /// The result of one removal from the queue.
 #[derive(Debug)]
 pub(super) struct Taken<P> {
-    /// The packet to send.
     pub(super) packet: Option<Waiting<P>>,
     /// Packets that were dropped before it.
     pub(super) dropped: u64,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::frame::Frame;
 
-/// A waiting packet.
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
     /// When it arrived.

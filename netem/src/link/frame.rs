@@ -48,7 +48,7 @@ pub trait Frame: Clone {
     fn mark_ce(&mut self);
 
     /// Damages the packet as noise would, at a place that follows from 64 random bits. The UDP
-    /// checksum at the receiver, or its substitute, must detect the damage. So a corrupted packet
+    /// checksum at the receiver, or its substitute, must detect the damage, so a corrupted packet
     /// uses the link, and is lost at its end.
     fn corrupt(&mut self, random: u64);
 }
@@ -74,7 +74,7 @@ pub struct EthernetFrame(Vec<u8>);
 
 impl EthernetFrame {
     /// A frame of these bytes. `None` unless it carries IPv4 or IPv6 with a whole header, to one
-    /// host. Kernels send multicasts to discover neighbours and routers. The lab configures these
+    /// host: kernels send multicasts to discover neighbours and routers, which the lab configures
     /// instead.
     pub fn from_ip(bytes: &[u8]) -> Option<Self> {
         let to_one = bytes.first().is_some_and(|first| first & 1 == 0);
@@ -148,7 +148,7 @@ impl Frame for EthernetFrame {
 
     /// Flips one bit of the UDP payload. If the packet is not UDP, or has no UDP payload, it flips
     /// one of the IP payload. The receiver's kernel detects the wrong UDP checksum and drops the
-    /// datagram. So no program receives it.
+    /// datagram, so no program receives it.
     fn corrupt(&mut self, random: u64) {
         let payload = self.ip_payload();
         let udp_payload = payload + UDP_HEADER;

@@ -46,8 +46,8 @@ impl Jitter {
     }
 }
 
-/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. It uses only sums, so every
-/// machine draws the same number to the last bit. The logarithms of two libraries may differ.
+/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. Every machine draws the same
+/// number to the last bit, because it uses only sums; the logarithms of two libraries may differ.
 fn standard_normal(random: &mut impl Rng) -> f64 {
     let sum: f64 = (0..UNIFORMS).map(|_| f64::from(random.next_u32()) + 0.5).sum();
     sum / (f64::from(u32::MAX) + 1.0) - f64::from(UNIFORMS) / 2.0

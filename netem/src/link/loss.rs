@@ -9,13 +9,12 @@ pub enum LossModel {
     /// Each packet is lost by the chance of the link's `loss`, independently of the others.
     #[default]
     Independent,
-    /// With this chance, a packet has the same fate as the previous one. Otherwise it is lost by
-    /// the chance of the link's `loss`. The long-term share of losses is that `loss`. The
-    /// correlation of neighbouring fates is this chance.
+    /// With this chance, which is the correlation of neighbouring fates, a packet has the same fate
+    /// as the previous one. Otherwise it is lost by the chance of the link's `loss`, which stays
+    /// the long-term share.
     Correlated(Percent),
-    /// Two states of the link (Gilbert 1960, Elliott 1963). The current state determines the chance
-    /// of loss: in the good state, it is the link's `loss`. After each packet, the state may
-    /// change.
+    /// Two states of the link (Gilbert 1960, Elliott 1963), which may change after each packet,
+    /// determine the chance of loss: in the good state, it is the link's `loss`.
     GilbertElliott {
         /// The chance of each packet to change the state from good to bad.
         to_bad: Percent,

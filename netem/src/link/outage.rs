@@ -12,8 +12,8 @@ pub struct Outage {
     pub length: Duration,
 }
 
-/// The outages of a link. During an outage, the link drops every packet that reaches it. Packets
-/// that it accepted before still arrive.
+/// The outages of a link, in which it drops every packet that reaches it. Packets that it accepted
+/// before still arrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outages(Arc<[Outage]>);
 

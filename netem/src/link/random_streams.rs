@@ -1,6 +1,6 @@
 //! The random numbers of a link: a stream for each impairment.
 //!
-//! Each impairment has its own stream. So an impairment does not change the effect of another one.
+//! Each impairment has its own stream, so an impairment does not change the effect of another one.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -49,7 +49,7 @@ impl RandomStreams {
         }
     }
 
-    /// Draws all numbers for the next packet, also those of impairments that are off. So the draws
+    /// Draws all numbers for the next packet, also those of impairments that are off, so the draws
     /// of the n-th packet depend only on n.
     pub(super) fn draw(&mut self) -> Draws {
         Draws {

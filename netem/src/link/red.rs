@@ -81,7 +81,6 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-/// RED's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedVerdict {
     Pass,
@@ -91,7 +90,6 @@ pub(super) enum RedVerdict {
     Forced,
 }
 
-/// The state of RED.
 #[derive(Debug)]
 pub(super) struct Red {
     parameters: RedParameters,
@@ -103,7 +101,7 @@ pub(super) struct Red {
     /// Packets since the last drop, while the average is between the thresholds. `None` while it is
     /// not.
     count: Option<u64>,
-    /// Uniform over [0, 1). RED drops a packet when the count times the probability reaches it. So
+    /// Uniform over [0, 1). RED drops a packet when the count times the probability reaches it, so
     /// the gaps between drops are uniform, not geometric (section 4 of the paper).
     target: f64,
     next_adaptation: Duration,

@@ -1,9 +1,9 @@
 //! Transmission opportunities in the format of mahimahi (Netravali et al., USENIX ATC 2015).
 //!
-//! Each line of the file is a time in whole milliseconds, in order. At that time, 1504 bytes may
-//! leave. A time that occurs twice gives twice the room. After its last line, the file begins
-//! again, and that line's time is its new zero. Unused room is lost. A packet that is larger than
-//! the room continues in the next one.
+//! Each line of the file is a time in whole milliseconds, in order, at which 1504 bytes may leave.
+//! A time that occurs twice gives twice the room, and unused room is lost. A packet that is larger
+//! than the room continues in the next one. After its last line the file begins again, and that
+//! line's time is its new zero.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

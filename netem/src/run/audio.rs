@@ -23,8 +23,8 @@ pub(crate) const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", PRO
 pub(crate) const PLAYOUT_LIMIT_MS: u16 = 40;
 
 const PORT: u16 = 5004;
-/// The longest time that the receiver may take to end after the sender. It stays for half a second.
-/// On a busy machine, it may get no processor for a while.
+/// The longest time that the receiver may take to end after the sender: it stays for half a second,
+/// and on a busy machine may get no processor for a while.
 const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]

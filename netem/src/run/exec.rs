@@ -35,11 +35,10 @@ pub(crate) struct Task {
     pub command: Vec<OsString>,
     /// A command line for `sh -c`, on the receiver's host.
     pub peer: Option<OsString>,
-    /// The file for the output of the peer. `None` sends it to standard error, each line after
-    /// `peer: `.
+    /// The file for the peer's output. `None` sends it to standard error, each line after `peer: `.
     pub peer_log: Option<PathBuf>,
-    /// The program of an agent on the sender's host. It first prints a line `ready: ...`. On
-    /// SIGINT, it prints a line with its summary in JSON.
+    /// The program of an agent on the sender's host. It first prints a line `ready: ...`, and on
+    /// SIGINT one with its summary in JSON.
     pub agent: Option<PathBuf>,
 }
 
@@ -90,8 +89,7 @@ impl Signals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a command to its end. After a signal, the command has [`STOPPED_WITHIN`] to end. Then
-    /// this kills it.
+    /// Runs a command to its end, or kills it [`STOPPED_WITHIN`] after a signal.
     fn run(&self, mut command: Command, host: &Namespace) -> Result<ExitStatus, RunError> {
         let program = command.get_program().display().to_string();
         let (sender, events) = channel();

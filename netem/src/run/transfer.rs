@@ -17,9 +17,7 @@ use crate::source::{SourceFile, sha256};
 use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
 
-/// The programs that an upload needs.
 pub(crate) const UPLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-upload", PROXY];
-/// The programs that a download needs.
 pub(crate) const DOWNLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-download", PROXY];
 /// The programs that an upload and a call need, without an agent and with one.
 pub(crate) const UNMODIFIED_PROGRAMS: [&str; 6] =
@@ -50,7 +48,6 @@ struct ClientReport {
     repeats: Option<Repeats>,
 }
 
-/// The report of the client on quinn.
 #[derive(Debug, Deserialize)]
 struct QuinnReport {
     bytes: u64,

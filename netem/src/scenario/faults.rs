@@ -11,7 +11,7 @@ mod grammar;
 
 pub(super) use grammar::events as events_of;
 
-/// The setting's full name. Its value is a list. In TOML, the list is an array of texts.
+/// The setting's full name. Its value is a list, in TOML an array of texts.
 pub(super) const EVENTS: &str = "faults.events";
 
 /// The faults of a run.
@@ -32,7 +32,7 @@ pub struct Event {
     /// The time at which it begins, since the start of the run.
     pub at: Duration,
     /// The time that it lasts. `None` lasts to the end of the run, except for
-    /// [`Fault::ProxyRestart`] and [`Fault::NatRebinding`]. [`Fault::Migration`] happens once.
+    /// [`Fault::ProxyRestart`] and [`Fault::NatRebinding`]; [`Fault::Migration`] happens once.
     pub length: Option<Duration>,
 }
 

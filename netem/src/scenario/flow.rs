@@ -23,7 +23,7 @@ named! {
         Messages = "messages",
         /// Small datagrams at a constant rate from the sender to the receiver. NACKs repair losses.
         Audio = "audio",
-        /// The same datagrams from the receiver to the sender. So the listener is behind the near
+        /// The same datagrams from the receiver to the sender, so the listener is behind the near
         /// segment.
         Listen = "listen",
     }

@@ -19,7 +19,6 @@ pub(super) struct Setting<T> {
     pub(super) key: &'static str,
     /// The values that it accepts, in words.
     pub(super) takes: &'static str,
-    /// What it means.
     pub(super) meaning: &'static str,
     /// Parses and stores a value. Returns `None` and stores nothing if the value is invalid.
     pub(super) store: fn(&mut T, &str) -> Option<()>,
@@ -150,7 +149,6 @@ pub(super) use {key, listed, named, numbers, section, settings};
 /// A number of milliseconds.
 pub(super) const MILLISECONDS: Values<Duration> =
     Values { takes: "milliseconds from 0 to 60000", read: |value| milliseconds(value, 60_000.0) };
-/// A share in percent.
 pub(super) const PERCENT: Values<Percent> =
     Values { takes: "percent from 0 to 100", read: |value| Percent::new(value.parse().ok()?) };
 /// A rate in Mbit/s, or none.
@@ -158,7 +156,6 @@ pub(super) const RATE: Values<Option<BitRate>> = Values {
     takes: "Mbit/s from 0.001 to 100000, or unlimited",
     read: |value| or_word(value, "unlimited", mbit),
 };
-/// A switch.
 pub(super) const SWITCH: Values<bool> = Values {
     takes: "on or off",
     read: |value| match value {
@@ -188,7 +185,6 @@ pub(super) fn mbit(value: &str) -> Option<BitRate> {
     BitRate::from_mbit(value.parse().ok()?)
 }
 
-/// A time in milliseconds, from 0 to `most`.
 pub(super) fn milliseconds(value: &str, most: f64) -> Option<Duration> {
     let ms: f64 = value.parse().ok()?;
     (0.0..=most).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))

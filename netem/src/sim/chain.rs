@@ -1,8 +1,8 @@
 //! The scheduler: nodes in a row, the packets between them, and the next event.
 //!
 //! Nodes are sans-IO state machines with a neighbour on either side. A node's packet reaches its
-//! neighbour at the same instant. Time passes only within links and endpoints. Events at one
-//! instant happen in the order of the nodes, and for one node in the order of sending. So a run
+//! neighbour at the same instant, so time passes only within links and endpoints. Events at one
+//! instant happen in the order of the nodes, and for one node in the order of sending, so a run
 //! depends only on its seed.
 
 use std::collections::VecDeque;
@@ -74,8 +74,8 @@ pub(super) enum Stuck {
     Loop { at: Duration },
 }
 
-/// Runs until a node is done, or until `limit`. Returns the time of the end. From time to time,
-/// calls `watch` with the time and the bytes delivered.
+/// Runs until a node is done, or until `limit`, and returns the time of the end. From time to time
+/// it calls `watch` with the time and the bytes delivered.
 pub(super) fn drive(
     world: &World,
     nodes: &mut [&mut dyn Node],

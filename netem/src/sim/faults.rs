@@ -1,6 +1,6 @@
 //! The faults of a scenario's events: their times and chances.
 //!
-//! Each fault draws from its own random stream, also while it is not in force. So the fate of the
+//! Each fault draws from its own random stream, also while it is not in force, so the fate of the
 //! n-th quACK depends only on n, and a fault changes no other random event.
 
 use std::time::{Duration, Instant};

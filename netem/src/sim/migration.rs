@@ -45,8 +45,8 @@ impl Migration {
         self.due.front().copied().filter(|_| !self.waits)
     }
 
-    /// Provides connection IDs. If a migration is due, probes the path from another socket, and
-    /// migrates to it after its validation. Returns the new address.
+    /// Provides connection IDs and, if a migration is due, probes the path from another socket, to
+    /// which it migrates after validation. Returns the new address.
     pub(super) fn work(
         &mut self,
         conn: &mut Connection,

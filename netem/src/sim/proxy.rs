@@ -157,14 +157,14 @@ impl Proxy {
             let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
             self.spoken += transmit.size as u64 + HEADERS;
             let payload = buffer.get(..transmit.size).unwrap_or_default();
-            // The answer to a marker must come along the path. So its source is the receiver's
+            // The answer to a marker must come along the path, so its source is the receiver's
             // address.
             let source = match transmit.route {
                 Route::Path { source, .. } => source,
                 Route::Session | Route::Stranger { .. } => self.address,
             };
             let packet = Packet::new(source, transmit.destination, payload);
-            // The messages are sealed. So only the observer's counts show which one is a quACK.
+            // The messages are sealed, so only the observer's counts show which one is a quACK.
             let after = sent(observer);
             if after.1 > repeats {
                 if !self.copies.loses_repeat(now) {

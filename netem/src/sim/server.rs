@@ -1,4 +1,4 @@
-//! The server's application. It hashes what it receives, but stores nothing. It answers with as
+//! The server's application. It hashes what it receives without storing it, and answers with as
 //! many bytes as the request wants.
 
 use std::collections::BTreeMap;

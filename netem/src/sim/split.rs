@@ -1,9 +1,9 @@
-//! A split proxy, for comparison. It terminates the connection, opens another one to the receiver,
-//! and relays the bytes of every stream between them. Each half has its own congestion controller,
-//! and repairs its own losses.
+//! A split proxy, for comparison: it terminates the connection, opens another one to the receiver,
+//! and relays the bytes of every stream. Each half has its own congestion controller, and repairs
+//! its own losses.
 //!
 //! It plays the server towards the sender, and the client towards the receiver, like a transparent
-//! performance-enhancing proxy (RFC 3135). So it must hold the keys of both.
+//! performance-enhancing proxy (RFC 3135), so it must hold the keys of both.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -30,7 +30,7 @@ impl App for Half {
     }
 }
 
-/// The halves by side. The near half is the server of the sender's connection. The far half is the
+/// The halves by side: the near one is the server of the sender's connection, the far one the
 /// client of the connection to the receiver.
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
@@ -84,9 +84,8 @@ impl Spliced {
     }
 }
 
-/// Counts the bytes that were read from a half since its last credit. Returns whether the half
-/// should announce credit. A peer that has filled the window sends nothing until it receives
-/// credit.
+/// Counts the bytes that were read from a half since its last credit, and returns whether the half
+/// should announce credit. A peer that has filled the window sends nothing until it receives some.
 fn owes_credit(taken: &mut u64, more: Option<u64>, window: u64) -> bool {
     *taken += more.unwrap_or(0);
     let owes = *taken >= window / 2;

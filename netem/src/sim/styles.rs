@@ -8,7 +8,6 @@ use sidekick_protocol::wire::Quack;
 
 use crate::record::QuackStyles;
 
-/// Bytes of an identifier.
 const IDENTIFIER: u64 = 4;
 /// Bytes of a SHA-256.
 const HASH: u64 = 32;

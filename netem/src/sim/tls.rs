@@ -20,7 +20,7 @@ const STREAMS_OF_ROOM: u64 = 4;
 /// The idle timeout of the real programs.
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 const STREAMS: u64 = 100;
-/// All servers have the same key. So any server of a run resumes the sessions of any other.
+/// All servers have the same key, so any server of a run resumes the sessions of any other.
 const TICKET_KEY: [u8; 48] = [0x5a; 48];
 
 /// The name in the receiver's certificate.

@@ -1,10 +1,9 @@
-//! A tunnel over the near segment, for comparison. It sends lost packets again, as a link layer
-//! does. It has no information about the flows in it.
+//! A tunnel over the near segment, for comparison: it sends lost packets again, as a link layer
+//! does, and knows nothing of the flows in it.
 //!
 //! Each end encapsulates the packets that its host sends over the segment, and keeps copies. The
-//! other end acknowledges in blocks. If a block does not acknowledge a packet, the sender sends it
-//! again, up to [`MOST_RESENDS`] times. The receiving end delivers packets as they arrive, or in
-//! order.
+//! other end acknowledges in blocks, and what a block does not acknowledge is sent again, up to
+//! [`MOST_RESENDS`] times. The receiving end delivers packets as they arrive, or in order.
 
 use std::time::{Duration, Instant};
 

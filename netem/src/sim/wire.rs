@@ -24,8 +24,8 @@ pub(super) struct Wire {
 
 impl Wire {
     /// The segment, whose random losses follow from `seed` and the two `streams` (to the receiver,
-    /// to the sender). The `user` backend draws the same losses. `later` has the segment's later
-    /// states in order.
+    /// to the sender), as those of the `user` backend do. `later` has the segment's later states in
+    /// order.
     pub(super) fn new(
         start: Instant,
         segment: &Segment,

@@ -11,8 +11,8 @@ pub(super) const DISCIPLINES: [&str; 4] = ["netem", "tbf", "red", "codel"];
 /// the scenario's queue is another one.
 const DELAY_LINE_PACKETS: u32 = 100_000;
 
-/// The least burst of `tbf`: a large frame and a little more. At high rates, the burst is a
-/// millisecond's worth. A smaller burst costs throughput when the kernel's timer is late.
+/// The least burst of `tbf`: a large frame and a little more. At high rates it is a millisecond's
+/// worth, because a smaller burst costs throughput when the kernel's timer is late.
 const LEAST_BURST: u64 = 3_028;
 
 /// A full Ethernet frame. CoDel's limit is in packets, and the lab assumes this size for each.

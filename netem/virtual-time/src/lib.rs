@@ -1,18 +1,18 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
-//! quiche reads the clock itself, and draws random numbers from BoringSSL. BoringSSL writes the
-//! date in session tickets. All these come from C functions, which a program with [`in_force!`]
+//! quiche reads the clock itself, draws random numbers from BoringSSL, and lets it write the date
+//! in session tickets. All these come from C functions, which a program with [`in_force!`]
 //! replaces. In a [`World`], the clock stands still until it is set, and the numbers follow from
-//! the world's seed. Each thread has its own world. A thread without one uses the real clock and
-//! real random numbers. This crate is for simulations and tests, never for a product.
+//! the world's seed. Each thread has its own world, and one without uses the real clock and real
+//! random numbers. This crate is for simulations and tests, never for a product.
 //!
 //! The date is virtual in session tickets alone. Certificates are checked against the real one
 //! (`time`), and `SystemTime` is real.
 //!
-//! BoringSSL's innermost part has a generator of its own for each thread. It draws the keys of
-//! ML-KEM and the salts of RSA-PSS. Its first draw takes a seed from the system, which a world
-//! replaces as well. The generator outlives a world. So a run has the same keys each time only on a
-//! thread that did not use BoringSSL before.
+//! BoringSSL's innermost part has a generator of its own for each thread, which draws the keys of
+//! ML-KEM and the salts of RSA-PSS. Its seed is taken from the system at the first draw, which a
+//! world replaces as well. But the generator outlives a world, so a run has the same keys each time
+//! only on a thread that did not use BoringSSL before.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ impl World {
         if moved == Duration::from_nanos(1) { Ok(world) } else { Err(NotInForce) }
     }
 
-    /// Sets the time since the world began. It should not run backwards. After 580 years, it stands
-    /// still.
+    /// Sets the time since the world began, which should not run backwards. After 580 years it
+    /// stands still.
     pub fn set(&self, elapsed: Duration) {
         let nanoseconds = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         CLOCK.set(Some(EPOCH.saturating_add(nanoseconds)));

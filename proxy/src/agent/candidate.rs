@@ -104,8 +104,8 @@ impl Candidate {
     }
 
     /// Whether it has enough packets to be helped. Losses of a QUIC handshake cost the most, so
-    /// help begins with its first packet. It begins with the second if the first might be of
-    /// another protocol. Arriving packets count if the agent can repair their losses.
+    /// help begins with its first packet, or with the second if the first might be of another
+    /// protocol. Arriving packets count if the agent can repair their losses.
     pub(super) fn is_worth_it(&self, min_packets: u32) -> bool {
         let few = match self.classifier.kind {
             Kind::Quic if self.begins => 1,

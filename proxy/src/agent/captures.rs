@@ -70,7 +70,6 @@ impl Interface {
     }
 }
 
-/// The captures on all interfaces.
 pub(super) struct Captures {
     interfaces: Vec<Interface>,
     /// The counters of closed ones.

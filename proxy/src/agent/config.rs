@@ -23,7 +23,6 @@ use crate::size::Size;
 pub(crate) const DEFAULT_METRICS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9253);
 
-/// The TUN device by default.
 pub(crate) const DEFAULT_TUN: &str = "sidekick0";
 
 /// Captures on each interface: of what leaves, and of what arrives.

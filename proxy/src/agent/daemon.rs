@@ -99,7 +99,7 @@ impl Handle {
 }
 
 /// Runs an agent until SIGINT or SIGTERM ends it, or its port fails. With `reread`, SIGHUP applies
-/// the settings that it returns. Otherwise SIGHUP ends the agent, too.
+/// the settings that it returns; otherwise it ends the agent, too.
 ///
 /// # Errors
 /// One sentence for the operator: why the agent cannot start or continue.
@@ -179,7 +179,6 @@ struct Woken {
     failed: bool,
 }
 
-/// The state of the loop.
 struct Loop<'a> {
     agent: Agent,
     /// The machine as it was at the last check.

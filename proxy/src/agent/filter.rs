@@ -11,9 +11,9 @@ use thiserror::Error;
 
 use crate::packet_info::is_unicast;
 
-/// Destination ports of flows that the agent helps only if the operator names the port. Their
-/// exchanges have few packets, and their programs repeat lost ones. They are DNS, DHCP, NTP, SSDP,
-/// multicast DNS, and the messages to Sidekick proxies.
+/// Destination ports of flows that the agent helps only if the operator names the port, because
+/// their exchanges have few packets, and their programs repeat lost ones. They are DNS, DHCP, NTP,
+/// SSDP, multicast DNS, and the messages to Sidekick proxies.
 const UNHELPED_PORTS: [u16; 7] = [53, 67, 68, 123, 1900, 5353, DEFAULT_PORT];
 
 /// A part of all flows, by the address and the port of the destination or of the source.
@@ -54,7 +54,6 @@ pub enum NotASelector {
     Bits(Selector),
 }
 
-/// The bits of an address of this family.
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

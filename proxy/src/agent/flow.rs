@@ -26,8 +26,8 @@ mod state;
 
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
 const NEW: Duration = Duration::from_millis(100);
-/// The first pause. Each later pause is twice as long, up to the longest. A flow that had help for
-/// as long as the next pause begins with the first again.
+/// The first pause. Each later one is twice as long, up to the longest. A flow that had help for as
+/// long as the next pause begins with the first again.
 const REST: Duration = Duration::from_secs(10);
 /// The agent does not send a lost packet again that is older than this.
 const MAX_AGE: Duration = Duration::from_millis(200);
@@ -49,7 +49,6 @@ const LONG: u8 = 0xc0;
 /// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
 const UNCOUNTED: usize = 8;
 
-/// A flow that is helped.
 #[derive(Debug)]
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
@@ -404,7 +403,6 @@ impl HelpedFlow {
         self.sender.start(self.flow, now);
     }
 
-    /// The kind of its packets.
     pub(super) fn kind(&self) -> Kind {
         self.classifier.kind
     }
@@ -452,7 +450,6 @@ impl HelpedFlow {
         self.journal.note_answer(proxy);
     }
 
-    /// Logs that the help ends.
     pub(super) fn log_end(&self, why: &str) {
         let (missed, delivered) = self.received();
         self.journal.end(why, [self.sent, self.lost, self.resent, missed, delivered]);

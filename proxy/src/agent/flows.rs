@@ -31,7 +31,6 @@ use common::{Common, KnownProxy};
 
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
-/// The limits of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// The proxy to use, or how to find one.
@@ -176,7 +175,7 @@ impl Agent {
     }
 
     /// Begins no help for a candidate, for the reason `why`, as long as it has packets. Unlike
-    /// helped flows, strangers can begin such flows at the rate of their packets. So only the log
+    /// helped flows, strangers can begin such flows at the rate of their packets, so only the log
     /// of -vv names them.
     fn pass_over(&mut self, flow: Flow, why: &str, now: Instant) {
         debug!("{} to {}: no help: {why}", flow.source, flow.destination);

@@ -1,9 +1,9 @@
 //! Frames: those that the agent captured, and those that it sends.
 //!
-//! A frame that it sends has the headers of a flow's own packet, and another payload. It has the
-//! same Ethernet header, VLAN tags, hop limit, traffic class and addresses. The capture shows only
-//! frames whose VLAN tags are in their bytes. The agent computes lengths and checksums itself. A
-//! captured packet may lack its checksum, because the network card would have computed it.
+//! A frame that it sends has the headers of a flow's own packet (Ethernet header, VLAN tags, hop
+//! limit, traffic class and addresses), and another payload. The capture shows only frames whose
+//! VLAN tags are in their bytes. The agent computes lengths and checksums itself, because a
+//! captured packet may lack the checksum that the network card would have computed.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

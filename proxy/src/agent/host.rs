@@ -49,8 +49,8 @@ fn below(class: &Path, name: &str) -> Vec<String> {
     names.filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect()
 }
 
-/// Pairs of named interfaces of which the second is below the first. Each packet of the first is
-/// also one of the second. `class` is a directory like `/sys/class/net`.
+/// Pairs of named interfaces of which the second is below the first, so that each packet of the
+/// first is also one of the second. `class` is a directory like `/sys/class/net`.
 pub(super) fn stacked<'a>(class: &Path, names: &'a [String]) -> Vec<(&'a str, &'a str)> {
     let mut pairs = Vec::new();
     for upper in names {

@@ -202,7 +202,6 @@ fn is_transport_stream(payload: &[u8]) -> bool {
         && payload.iter().step_by(TS_LEN).all(|sync| *sync == TS_SYNC)
 }
 
-/// The number of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     /// A value that packets of one numbering share.

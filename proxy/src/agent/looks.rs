@@ -97,7 +97,6 @@ mod tests {
     use super::*;
     use crate::agent::flows::tests::random;
 
-    /// Random bytes.
     fn random(seed: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         random::fill(&mut bytes, seed);

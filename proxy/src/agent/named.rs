@@ -30,8 +30,8 @@ const MOST_OF_DESTINATION: usize = 4;
 enum Standing {
     /// It has answered as a proxy, most recently at this time.
     Proxy(Instant),
-    /// The agent requested this many sessions from it since this time. It has not answered. The
-    /// last address is the destination whose answers named it first.
+    /// The agent requested this many sessions from it since this time, without an answer. The last
+    /// address is the destination whose answers named it first.
     Silent(u32, Instant, IpAddr),
 }
 

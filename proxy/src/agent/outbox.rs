@@ -107,7 +107,6 @@ impl Outbox {
         self.waiting.pop_front()
     }
 
-    /// Takes a buffer back.
     pub(super) fn give_back(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < SPARE {
             buffer.clear();

@@ -43,7 +43,6 @@ impl Samples {
     }
 }
 
-/// The handshake of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 enum Handshake {
     /// The flow has no packet yet.

@@ -6,7 +6,7 @@ use sidekick_protocol::{Filter, Identification, Position, SenderConfig, Terms};
 
 use super::kind::Kind;
 
-/// The proxy sends a quACK at most this long after the first unreported packet. So a repair leaves
+/// The proxy sends a quACK at most this long after the first unreported packet, so a repair leaves
 /// this long and a near RTT after the packets that follow the lost one.
 const QUACK_INTERVAL: Duration = Duration::from_millis(1);
 /// Losses that a quACK can identify: at 1 Gbit/s, a fifth of the packets of that time.

@@ -108,7 +108,6 @@ impl UnderWay {
         self.clear_repairs();
     }
 
-    /// Forgets all repairs.
     pub(super) fn clear_repairs(&mut self) {
         self.repairs.clear();
         self.seen.clear();

@@ -41,7 +41,6 @@ pub(super) const JUMP: u16 = 0x05;
 pub(super) const IF_EQUAL: u16 = 0x15;
 /// Ends with `k`.
 pub(super) const RETURN: u16 = 0x06;
-/// Ends with `A`.
 pub(super) const RETURN_A: u16 = 0x16;
 /// At this offset, `LOAD_HALF` loads the packet's EtherType as the kernel knows it (`SKF_AD_OFF +
 /// SKF_AD_PROTOCOL`).

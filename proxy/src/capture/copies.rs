@@ -2,12 +2,12 @@
 //! 6.8).
 //!
 //! A packet to a client leaves by the interface on which the client's own packets arrive. The
-//! kernel shows a leaving packet behind the interface's queueing discipline. So a datagram that
+//! kernel shows a leaving packet behind the interface's queueing discipline, so a datagram that
 //! this queue drops is not copied, and its sender learns of the congestion. Loopback shows each
 //! packet twice: only the arrival counts. On a mirror port nothing leaves: with promiscuous mode,
 //! packets to other machines count, too.
 //!
-//! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients. So
+//! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients, so
 //! other traffic costs no more than this filter.
 //!
 //! The worker copies each datagram out of the ring. The ring cannot hold the copies for their time.
@@ -80,7 +80,7 @@ impl Clients {
 }
 
 /// The kernel's part of a [`CopyCapture`]. Opening it takes milliseconds, so one is open before a
-/// session asks for copies. It costs only memory.
+/// session asks for copies, at the cost of memory alone.
 #[derive(Debug)]
 pub(crate) struct SpareCapture {
     socket: Filtered,

@@ -47,7 +47,6 @@ impl<'a> Batch<'a> {
         place.map(|place| *place = seen).is_some()
     }
 
-    /// The datagrams.
     #[inline]
     #[must_use]
     pub(crate) fn seen(&self) -> &[Seen<'a>] {
@@ -85,8 +84,8 @@ pub(crate) struct Datagrams<'a, 'f> {
 }
 
 impl<'a, 'f> Datagrams<'a, 'f> {
-    /// The datagrams of `frames`, which a capture on `name` has read. `read`: the frames that it
-    /// took from its source. `missed`: whether datagrams are missing before these.
+    /// The datagrams of `frames`, which a capture on `name` has read. `read` are the frames that it
+    /// took from its source, and `missed` says whether datagrams are missing before these.
     pub(super) fn new(
         (name, link, direction): (&'a str, Link, Direction),
         counters: &'a mut Counters,

@@ -1,8 +1,8 @@
 //! One interface, many threads: the kernel gives each packet to the thread that serves its source.
 //!
 //! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source) as a classic BPF program.
-//! So one thread sees all packets of a source, and all of its messages at the proxy's port. This
-//! thread shares nothing with the others.
+//! So one thread sees all packets of a source, and all of its messages at the proxy's port, and
+//! shares nothing with the others.
 
 use std::io;
 use std::os::fd::BorrowedFd;

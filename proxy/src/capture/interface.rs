@@ -89,7 +89,6 @@ impl Capture {
         self
     }
 
-    /// The interface's name.
     #[must_use]
     pub(crate) fn name(&self) -> &str {
         &self.interface.name

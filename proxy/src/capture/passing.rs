@@ -22,7 +22,6 @@ use crate::packet::Link;
 /// A capture of the packets in one direction.
 #[derive(Debug)]
 pub(crate) struct PassingCapture {
-    /// The capture.
     pub(crate) capture: Capture,
     vnet_header: bool,
     link: Link,
@@ -80,8 +79,9 @@ impl PassingCapture {
 
 /// The program that keeps what may be UDP, in one direction.
 ///
-/// A frame of the agent has no VLAN tag beside its bytes. So the program hides leaving packets with
-/// such a tag, on the parent of a VLAN. The agent would repair them in another VLAN.
+/// The agent sends frames without a VLAN tag beside their bytes, so it would repair a leaving
+/// packet that has such a tag, on the parent of a VLAN, in another VLAN. The program hides these
+/// packets.
 fn filter(link: Link, direction: Direction) -> Vec<sock_filter> {
     let (leaving, arriving) = match direction {
         Direction::Leaving => (1, 0),

@@ -154,7 +154,6 @@ impl Memory {
         Ok(Self { start, slots })
     }
 
-    /// The beginning of a slot.
     fn slot(&self, index: usize) -> NonNull<u8> {
         debug_assert!(index < self.slots);
         // SAFETY: all callers keep `index` below `slots`, which is the number of mapped slots.

@@ -121,14 +121,14 @@ pub(super) struct Granted {
     pub(super) incoming_only: bool,
 }
 
-/// Opens a packet socket whose queue holds `buffer` bytes. It receives nothing until it is bound to
-/// an interface. `incoming`: whether it receives only what arrives.
+/// Opens a packet socket whose queue holds `buffer` bytes, for arriving packets alone if
+/// `incoming`. It receives nothing until it is bound to an interface.
 pub(super) fn open(buffer: usize, incoming: bool) -> io::Result<(OwnedFd, Granted)> {
     // Protocol 0: the socket must not receive packets of other interfaces before the bind.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-    // More than the system's limit (net.core.rmem_max) requires CAP_NET_ADMIN. The daemon has
-    // given that up when an interface returns. Then the queue for pnet has only that limit; a ring
-    // has memory of its own.
+    // More than the system's limit (net.core.rmem_max) requires CAP_NET_ADMIN, which the daemon has
+    // given up when an interface returns. Then the queue for pnet has only that limit; a ring has
+    // memory of its own.
     if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
         setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
     }
@@ -161,7 +161,7 @@ pub(super) fn bind(
 }
 
 /// The address to which a socket sends packets of this EtherType by this interface. The kernel
-/// reports it only for a socket bound to that EtherType. So this binds the socket, and the caller
+/// reports it only for a socket bound to that EtherType, so this binds the socket, and the caller
 /// must bind it again.
 pub(super) fn link_address(
     fd: &OwnedFd,

@@ -13,7 +13,6 @@ pub(super) const LONGEST_READ: usize = (1 << 16) + 256;
 /// Most frames that a capture reads together.
 pub const BATCH: usize = 32;
 
-/// A captured frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     /// Whether the kernel merged several datagrams into the frame.
@@ -49,7 +48,6 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The frame with this index.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Frame<'a>> {
         self.frames.get(..self.len)?.get(index)

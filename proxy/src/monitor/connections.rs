@@ -21,7 +21,6 @@ const OF_ADDRESS: usize = 12;
 /// read keep nobody out. The status of stuck threads takes two seconds.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// The open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Table>);
 

@@ -1,4 +1,4 @@
-//! The HTTP server. It trusts no client: it bounds their number, their bytes and their time. It
+//! The HTTP server. It trusts no client, so it bounds their number, their bytes and their time, and
 //! asks the program's threads one question at a time, however many clients there are.
 
 use std::convert::Infallible;
@@ -91,7 +91,6 @@ async fn accept<S: StatusSource>(listener: tokio::net::TcpListener, site: Arc<Si
     }
 }
 
-/// The last status.
 struct Cache<S: StatusSource> {
     source: S,
     last: Option<Answer<S::Status>>,

@@ -69,7 +69,7 @@ pub struct Origin {
     pub uptime: u64,
 }
 
-/// A configured interface. Its counters restart at 0 when it disappears and comes back. The totals
+/// A configured interface. Its counters restart at 0 when it disappears and comes back; the totals
 /// do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceReport {

@@ -1,8 +1,8 @@
 //! Capture files: pcap and pcapng.
 //!
-//! The reader streams a file record by record, and allocates nothing for a packet. Pcap-parser
-//! reads the files' headers and the descriptions of interfaces. The reader itself reads the few
-//! fixed fields before each packet. It trusts no length in a file: each has a bound.
+//! The reader streams a file record by record, and allocates nothing for a packet: Pcap-parser
+//! reads the files' headers and the descriptions of interfaces, the reader itself the few fixed
+//! fields before each packet. It trusts no length in a file: each has a bound.
 
 mod link;
 mod pcap;

@@ -132,7 +132,7 @@ pub(super) struct Message {
 
 /// A handle by which other threads control a worker.
 ///
-/// Messages from the network have a channel of their own. So no flood of them keeps out the
+/// Messages from the network have a channel of their own, so no flood of them keeps out the
 /// daemon's commands.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerHandle {

@@ -1,8 +1,8 @@
 //! The captures for copies, which a worker has open only while a session keeps some.
 //!
-//! Opening or closing one takes the kernel milliseconds. So the daemon opens a spare one before a
-//! session asks for copies. The spare one begins at once. Without it the observer grants no copies,
-//! and senders continue without. The daemon also closes captures.
+//! Opening or closing one takes the kernel milliseconds, so the daemon does both. It opens a spare
+//! one before a session asks for copies, which then begin at once. Without it the observer grants
+//! none, and senders continue without.
 
 mod source;
 

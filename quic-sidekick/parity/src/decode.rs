@@ -32,11 +32,11 @@ const JUDGED: u32 = 64;
 /// datagrams.
 ///
 /// # Work
-/// A repair symbol takes at most [`MAX_WINDOW`] + 64 row operations. It takes one for each known
-/// datagram in its window, and one for each stored equation that contains a missing datagram of it.
-/// It takes one for each equation that then changes. If none of its positions is missing, it takes
-/// none. A datagram that arrives takes at most 65, and only if a list named it before. A list takes
-/// none, but for the repair symbols that waited for it, 4 at most.
+/// A repair symbol takes at most [`MAX_WINDOW`] + 64 row operations: one for each known datagram in
+/// its window, one for each stored equation that contains a missing datagram of it, and one for
+/// each equation that then changes. If none of its positions is missing, it takes none. A datagram
+/// that arrives takes at most 65, and only if a list named it before. A list takes none, but for
+/// the repair symbols that waited for it, 4 at most.
 ///
 /// An identifier at several positions stands for one datagram. When that arrives, each further
 /// position that missed it takes 65 row operations more.

@@ -35,7 +35,6 @@ const LOGARITHMS: [u8; 256] = {
     logarithms
 };
 
-/// The product.
 pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;

@@ -3,7 +3,7 @@
 //!
 //! A proxy on the way to a client adds a *parity* from time to time: a datagram with a linear
 //! combination of the latest ones, the *repair symbol*. A client that lost some of them after the
-//! proxy rebuilds as many as it has independent repair symbols. So it waits for no retransmission,
+//! proxy rebuilds as many as it has independent repair symbols, so it waits for no retransmission,
 //! and the server needs no change.
 //!
 //! ```
@@ -43,12 +43,11 @@
 //! - *Encoding window* of a repair symbol: `count` consecutive positions from `first`, 1 to
 //!   [`MAX_WINDOW`] of them.
 //! - *Repair symbol*: the sum of the source symbols of its encoding window, each multiplied by its
-//!   coding coefficient. It is as long as the longest of them. Its number has 16 bits, which wrap.
+//!   coding coefficient, as long as the longest of them. Its number has 16 bits, which wrap.
 //! - *Coding coefficient*: see [`coefficient`].
 //!
-//! A parity, or a datagram of its own, also *lists* the identifiers of the encoding window. So the
-//! client learns which datagrams passed the proxy. It knows which of them it has, and rebuilds no
-//! others.
+//! A parity, or a datagram of its own, also *lists* the identifiers of the encoding window, so the
+//! client learns which datagrams passed the proxy, and rebuilds only those that it lacks.
 //!
 //! # How well it rebuilds
 //!

@@ -15,14 +15,14 @@ const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;
 
 /// Whether an error of a UDP socket is about the network, so that the socket remains usable.
 ///
-/// A kernel reports ICMP errors about a socket's datagrams to the socket. An attacker that knows
-/// the ports can forge them. So a program that drives a state machine counts such an error and
-/// continues. The datagram in question is lost, as any datagram can be. Only the program's own
-/// timers end a flow whose peer has disappeared.
+/// A kernel reports ICMP errors about a socket's datagrams to the socket, and an attacker that
+/// knows the ports can forge them. So a program that drives a state machine counts such an error
+/// and continues: the datagram is lost, as any datagram can be, and only the program's own timers
+/// end a flow whose peer has disappeared.
 ///
-/// A wrong call causes the other errors, and repeats them each time. This function lists these,
-/// because each system maps ICMP to errors by a table of its own. `WouldBlock` and `Interrupted`
-/// are not about the network, either.
+/// The other errors come from a wrong call, which repeats them each time. This function lists
+/// these, because each system maps ICMP to errors by a table of its own. `WouldBlock` and
+/// `Interrupted` are not about the network, either.
 #[must_use]
 pub fn is_network_error(error: &io::Error) -> bool {
     let about_the_call = match error.kind() {

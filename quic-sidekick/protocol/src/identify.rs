@@ -65,8 +65,8 @@ pub enum Position {
     /// The payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard for
     /// example.
     End,
-    /// None: the identifier is a hash of the whole payload, FNV-1a. It is for datagrams that are
-    /// not encrypted and may end alike. It costs a multiplication per byte.
+    /// None: the identifier is a hash of the whole payload, FNV-1a, for datagrams that are not
+    /// encrypted and may end alike. It costs a multiplication per byte.
     Whole,
 }
 

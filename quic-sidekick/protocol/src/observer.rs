@@ -57,8 +57,8 @@ struct Sealed<'a> {
     len: usize,
 }
 
-/// The most waiting messages. The observer drops further ones. Each is cumulative, or its receiver
-/// requests it again.
+/// The most waiting messages. The observer drops further ones, since each is cumulative, or its
+/// receiver requests it again.
 const MAX_WAITING: usize = 4096;
 
 /// The state machine of a proxy.
@@ -87,8 +87,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer without sessions. It derives keys and cookies from `seed`. The seed must be
-    /// random: an attacker that predicts it can forge them.
+    /// An observer without sessions. It derives keys and cookies from `seed`, which must be random,
+    /// because an attacker that predicts it can forge them.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid.
@@ -123,11 +123,10 @@ impl Observer {
         })
     }
 
-    /// Replaces the limits for future sessions. Existing sessions continue with their terms, even
-    /// if there are more of them than the new limit. The idle timeout holds for them, too.
-    /// Addresses, key and shard stay. The memory for copies changes at once, and the oldest copies
-    /// beyond it are dropped. If no memory is left, call [`Observer::poll_transmit`], which informs
-    /// the senders.
+    /// Replaces the limits for future sessions. Existing ones continue with their terms, even if
+    /// there are more of them than the new limit, but under the new idle timeout. Addresses, key
+    /// and shard stay. The memory for copies changes at once, which drops the oldest copies beyond
+    /// it; if none is left, call [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.
@@ -158,7 +157,7 @@ impl Observer {
 
     /// Handles a datagram that arrived at the proxy's own port, `from` its sender.
     ///
-    /// The answer may report packets. So the caller must first observe everything captured before
+    /// The answer may report packets, so the caller must first observe everything captured before
     /// the datagram. Otherwise a poll that overtook packets would make the sender declare them lost
     /// (SPEC.md, section 6.4).
     ///
@@ -265,7 +264,7 @@ impl Observer {
     }
 
     /// Records that the system dropped packets of this interface before the observer could observe
-    /// them. Sums without them would make the senders declare them lost. So each session whose sums
+    /// them. Sums without them would make the senders declare them lost, so each session whose sums
     /// lack them begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
     /// next observed packet arrived after the dropped ones.
     pub fn missed(&mut self, interface: u32) {

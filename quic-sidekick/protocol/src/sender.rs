@@ -87,7 +87,7 @@ pub struct Sender {
 
 impl Sender {
     /// A sender that is idle until [`Sender::start`]. It derives keys and nonces from `seed`, which
-    /// must be random. It replaces terms that the wire cannot carry by the nearest ones that it
+    /// must be random, and replaces terms that the wire cannot carry by the nearest ones that it
     /// can.
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
@@ -124,7 +124,7 @@ impl Sender {
         self.search.adjacent_port = port;
     }
 
-    /// Sets the handle, which identifies the connection on a socket that several share. Answers on
+    /// Sets the handle, which identifies the connection on a socket that several share: answers on
     /// the path repeat it behind their first byte, in the place of a QUIC packet's connection ID.
     /// The default is zeros.
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {

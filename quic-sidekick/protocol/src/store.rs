@@ -91,8 +91,8 @@ impl Store {
         }
     }
 
-    /// Keeps a datagram that the caller sent for the first time. Tags must increase. The store
-    /// ignores a datagram whose tag does not increase, and an empty one.
+    /// Keeps a datagram that the caller sent for the first time, unless it is empty or its tag does
+    /// not increase.
     pub fn push(&mut self, tag: u64, datagram: Vec<u8>, now: Instant) {
         if datagram.is_empty() || self.kept.back().is_some_and(|last| last.tag >= tag) {
             return;
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// As [`Store::push`], with a copy of `datagram`. Removes the oldest datagram if it is too old
-    /// to be sent again. So this allocates only until the store is full, or its first datagrams are
+    /// to be sent again, so this allocates only until the store is full, or its first datagrams are
     /// too old.
     pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
         self.expire_at_most(1, now);

@@ -2,7 +2,7 @@
 //!
 //! It has three layers: [`discovery`] datagrams on the flow's own path, by which a sender finds a
 //! proxy; [`Datagram`]s between the sender's adjacent socket and the proxy's port; and [`Message`]s
-//! sealed inside the latter. Every `parse` is total: any byte string either parses or returns a
+//! sealed inside the latter. Every `parse` is total: any bytes either parse or return a
 //! [`ParseError`]. `emit` writes what `parse` reads.
 
 mod cursor;

@@ -1,7 +1,7 @@
 //! The integers modulo the largest prime of 16, 32 and 64 bits.
 //!
 //! An element is an unsigned integer below the modulus. `2^b` is congruent to a small number for
-//! each of the three primes. So a multiplication with that number folds the high half of a product
+//! each of the three primes, so a multiplication with that number folds the high half of a product
 //! onto the low half, without a division.
 
 use crate::threshold::MAX_THRESHOLD;
@@ -23,7 +23,6 @@ pub trait Field: Copy + Eq + Ord + 'static {
         + ops::Mul<Output = Self::Wide>;
     /// A sum that is rarely reduced.
     type Lazy: Copy + Default + fmt::Debug + Send + Sync + 'static;
-    /// The modulus.
     const PRIME: Self;
     /// The number of bits of `(p - 1) / 2`.
     const HALF_BITS: u32;
@@ -59,9 +58,7 @@ pub trait Field: Copy + Eq + Ord + 'static {
 
     /// A lazy sum of one element.
     fn lazy(self) -> Self::Lazy;
-    /// Adds an element to a lazy sum.
     fn accumulate(sum: &mut Self::Lazy, element: Self);
-    /// Subtracts an element from a lazy sum.
     fn subtract(sum: &mut Self::Lazy, element: Self);
     /// The element congruent to a lazy sum.
     fn settle(sum: Self::Lazy) -> Self;

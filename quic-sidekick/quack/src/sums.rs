@@ -11,8 +11,9 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::mem;
 
-/// The number of packets that are buffered. A batch of them costs a fifth of single insertions. A
-/// buffered packet touches two cache lines instead of all sums. A larger buffer would gain little.
+/// The number of packets that are buffered. A batch of them costs a fifth of single insertions,
+/// because a buffered packet touches two cache lines instead of all sums. A larger buffer would
+/// gain little.
 const PENDING: usize = 64;
 
 /// Power sums of 32-bit identifiers, as the protocol uses.
@@ -70,8 +71,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(result)
     }
 
-    /// As [`from_parts`](Self::from_parts), into an existing value, whose memory is reused.
-    /// Allocates only if it never held that many sums. On an error `self` is unchanged.
+    /// As [`from_parts`](Self::from_parts), into an existing value, whose memory is reused: it
+    /// allocates only if the value never held that many sums. On an error `self` is unchanged.
     ///
     /// # Errors
     /// As [`from_parts`](Self::from_parts).
@@ -133,8 +134,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         written
     }
 
-    /// Adds a packet. Never allocates. Most calls only buffer the identifier. A full buffer, or a
-    /// read of the sums, adds all buffered ones, in time proportional to the threshold.
+    /// Adds a packet, without allocating. Most calls only buffer the identifier; a full buffer, or
+    /// a read of the sums, adds all buffered ones, in time proportional to the threshold.
     #[inline]
     pub fn insert(&mut self, identifier: I) {
         self.count = self.count.wrapping_add(1);

@@ -1,7 +1,7 @@
 //! Operations on many elements, by the machine's instructions.
 //!
-//! One generic algorithm ([`kernel`]) serves all vector instruction sets. A module for each target
-//! supplies its vectors. The portable code needs neither vectors nor floating point.
+//! One generic algorithm ([`kernel`]) serves all vector instruction sets, whose vectors a module
+//! for each target supplies. The portable code needs neither vectors nor floating point.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kernel;

@@ -17,7 +17,7 @@ const SPLIT: Sender = Sender::new(
 );
 const BBR2: Sender = Sender::new("BBR2", SKY, &["sidekick.mode=off", "flow.cc=bbr2"]);
 
-/// The senders of downloads. The server is unmodified. Only the endpoints hold the keys, except
+/// The senders of downloads from an unmodified server. Only the endpoints hold the keys, except
 /// with [`SPLIT`].
 const DOWNLOADS: [Sender; 7] = [
     RENO,

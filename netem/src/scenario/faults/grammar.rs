@@ -23,8 +23,8 @@ struct Kind {
     name: &'static str,
     /// The values it takes, in words; empty if it takes none.
     takes: &'static str,
-    /// Makes the fault from its value. `None` if the value is invalid. If the kind takes no value,
-    /// the text is empty.
+    /// Makes the fault from its value, which is empty if the kind takes none. `None` if the value
+    /// is invalid.
     read: fn(&str) -> Option<Fault>,
 }
 

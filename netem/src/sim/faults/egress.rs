@@ -12,7 +12,7 @@ use crate::sim::packet::Packet;
 /// The longest time that a quACK waits until another one overtakes it.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
-/// The exit of the proxy for quACKs. The proxy's other messages do not pass here. Only links decide
+/// The exit of the proxy for quACKs. Its other messages do not pass here, so only links decide
 /// their fate.
 #[derive(Debug)]
 pub(in crate::sim) struct Egress {
@@ -67,9 +67,9 @@ impl Egress {
         }
         if corrupt {
             self.counts.quacks_corrupted += 1;
-            // This models damage in a host's memory, which no checksum protects. The seal detects
-            // it. The bit does not depend on the contents. Identifiers are ciphertext, and differ
-            // between runs with one seed.
+            // This models damage in a host's memory, which no checksum protects and the seal
+            // detects. The bit does not depend on the contents, because identifiers are ciphertext,
+            // and differ between runs with one seed.
             packet.corrupt(place);
             packet.damaged = false;
         }

@@ -14,8 +14,8 @@ use crate::sim::packet::Packet;
 const FIRST_NEW_PORT: u16 = 60_000;
 
 /// A NAT that maps each of the sender's sockets to one port for all destinations (RFC 4787,
-/// sections 4.1 and 5). It preserves ports until a rebinding. Then it assigns other ports, and
-/// drops packets to the old ones. Its address is the sender's: only ports change.
+/// sections 4.1 and 5). It preserves ports until a rebinding, then assigns other ones, and drops
+/// packets to the old ones. Its address is the sender's: only ports change.
 #[derive(Debug)]
 pub(in crate::sim) struct Nat {
     rebindings: VecDeque<Instant>,

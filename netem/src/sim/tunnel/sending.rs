@@ -49,7 +49,7 @@ impl Sending {
         Message::Data { number, transmission, packet }
     }
 
-    /// Handles a block. The segment keeps packets in order. So a packet is lost if it was sent
+    /// Handles a block. Since the segment keeps packets in order, a packet is lost if it was sent
     /// before the newest received transmission and the block does not acknowledge it.
     pub(super) fn acknowledge(&mut self, block: &Block, now: Instant) {
         let newest = self.under_way.values().find(|sent| sent.transmission == block.newest);

@@ -28,7 +28,6 @@ const JUDGED: u64 = 64;
 /// In a flow whose packets overtake each other, a missing packet counts as lost after this many
 /// later ones, as in senders (RFC 9002, section 6.1.1).
 const REORDERED: u32 = 3;
-/// The longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(320);
 
 impl HelpedFlow {

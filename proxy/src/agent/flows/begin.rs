@@ -76,8 +76,8 @@ impl Agent {
         }
     }
 
-    /// Begins to help a flow if it has enough packets. `template` has the headers of what leaves.
-    /// Returns whether it is helped.
+    /// Begins to help a flow if it has enough packets, and returns whether it is helped. `template`
+    /// has the headers of what leaves.
     pub(super) fn help(
         &mut self,
         flow: Flow,

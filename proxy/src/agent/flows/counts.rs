@@ -11,7 +11,6 @@ use super::{Agent, Entry, Limits};
 const STRAYS: Duration = Duration::from_secs(300);
 
 impl Agent {
-    /// The totals now.
     pub(in super::super) fn totals(&self) -> Totals {
         let mut totals = self.common.totals;
         totals.unsent += self.common.outbox.refused;
@@ -21,7 +20,6 @@ impl Agent {
         totals
     }
 
-    /// The limits now.
     pub(in super::super) fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -122,7 +122,7 @@ impl Agent {
             }
         }
         if list.len() + oldest.len() >= most {
-            // Anyone can name any source. So those of flows that only arrive do not count.
+            // Anyone can name any source, so those of flows that only arrive do not count.
             let source = |flow: &Flow| flow.source.ip();
             let alike = |flow: &Flow| {
                 if arrives {

@@ -1,8 +1,8 @@
 //! The repair symbols that still contain missing datagrams: a matrix in reduced row-echelon form.
 //!
-//! A row has its *pivot* at the oldest position that it contains, and no other row contains that.
-//! So a row that contains one position only is a rebuilt datagram. When a position is forgotten,
-//! at most one row contains it, since it is older than all others.
+//! A row has its *pivot* at the oldest position that it contains, and no other row contains that,
+//! so a row that contains one position only is a rebuilt datagram. When a position is forgotten, at
+//! most one row contains it, since it is older than all others.
 
 use super::positions::{Columns, each};
 use super::ring::ROOM;

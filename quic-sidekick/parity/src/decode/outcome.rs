@@ -99,8 +99,8 @@ pub struct Counters {
     pub repairs: u64,
     /// Repair symbols that became an equation.
     pub used: u64,
-    /// Repair symbols that were dropped. They contain no missing datagram, follow from others, or
-    /// contradict others. Or their list came too late, or they contain a datagram that is no longer
+    /// Repair symbols that were dropped: they contain no missing datagram, follow from others or
+    /// contradict them, their list came too late, or they contain a datagram that is no longer
     /// remembered.
     pub useless: u64,
     /// Datagrams rebuilt.

@@ -34,7 +34,6 @@ pub(super) fn columns(first: u32, count: u32) -> Columns {
     ones.rotate_left(first % REMEMBERED)
 }
 
-/// The column of one position.
 #[inline]
 pub(super) fn only(position: u32) -> Columns {
     1 << column(position)

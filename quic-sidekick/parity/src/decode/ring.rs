@@ -28,7 +28,6 @@ pub(super) struct Ring {
     expected: u64,
 }
 
-/// The place of a sequence number.
 #[allow(clippy::cast_possible_truncation, reason = "a remainder")]
 fn place(sequence: u64) -> usize {
     (sequence % DATAGRAMS as u64) as usize

@@ -4,7 +4,6 @@ use super::Term;
 
 /// Vectors of bytes.
 pub(super) trait Simd: Copy {
-    /// A vector.
     type Vector: Copy;
     /// The form of a coefficient that multiplies a vector.
     type Factor: Copy;

@@ -2,7 +2,7 @@
 //! code.
 //!
 //! Two facts make it sound. First, a value of [`Avx2`], [`Avx512`] or [`Gfni`] comes only from its
-//! `detect`, after the processor confirmed the instructions. So the holder of a value may call
+//! `detect`, after the processor confirmed the instructions, so the holder of a value may call
 //! functions that need them. Second, memory accesses go only to bytes of slices, by instructions
 //! without alignment requirements.
 

@@ -29,7 +29,7 @@ impl Observer {
     /// Observes a captured UDP datagram of any flow.
     ///
     /// `interface` is the caller's number for the capturing interface. An epoch counts only packets
-    /// of the interface that captures its flow first. So a packet that two interfaces capture
+    /// of the interface that captures its flow first, so a packet that two interfaces capture
     /// counts once.
     pub fn observe(
         &mut self,
@@ -92,7 +92,7 @@ impl Observer {
                     self.answer_marker(&marker, flow, interface, now);
                     return Observed::Marker;
                 }
-                // By this version's rules it is no marker. So it may count, as other packets do.
+                // By this version's rules it is no marker, so it may count, as other packets do.
                 Err(ParseError::Version(_)) if Marker::is_one(payload.head()) => {
                     self.stats.markers_other_version += 1;
                 }

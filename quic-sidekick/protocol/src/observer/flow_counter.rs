@@ -27,7 +27,7 @@ struct Request {
     at: Instant,
 }
 
-/// The counter of one flow. It knows neither the flow's sender nor keys. The fields that each
+/// The counter of one flow, which knows neither the flow's sender nor keys. The fields that each
 /// packet needs come first, on as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]

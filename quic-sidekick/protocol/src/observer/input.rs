@@ -18,9 +18,8 @@ pub struct Seen<'a> {
 pub enum Observed {
     /// No session counts its flow.
     NoSession,
-    /// It does not count, although its flow may have a session. It is an answer to a marker, has a
-    /// long header, or is too short. Or another interface captured it, or the network duplicated
-    /// it.
+    /// It does not count, although its flow may have a session: it is an answer to a marker, has a
+    /// long header, or is too short, another interface captured it, or the network duplicated it.
     Ignored,
     /// Its session's sums include it.
     Counted,

@@ -36,7 +36,7 @@ pub(super) const REQUEST_BURST: Duration = Duration::from_millis(16);
 /// The sessions of one source prefix share the rate of this many sessions.
 pub(super) const REQUESTS_OF_SOURCE: u32 = 4;
 /// A request also uses this time of its session for each identifier that a range may be compared
-/// with. So a request that is expensive to answer counts as up to 5.2.
+/// with, so a request that is expensive to answer counts as up to 5.2.
 const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
 
 /// A session's copies.
@@ -146,7 +146,7 @@ impl Keeping {
     }
 
     /// The next copy to send. The proxy skips old copies in one step, and they cost the pacer
-    /// nothing. A copy that was repeated too often is work for each request that names it. So it
+    /// nothing. A copy that was repeated too often is work for each request that names it, so it
     /// costs the pacer as much as a short datagram. A copy comes in two parts if its sender asks
     /// for that, or if the whole one is longer than `longest`.
     pub(super) fn next_copy(&mut self, longest: usize) -> Next<'_> {

@@ -3,7 +3,7 @@
 //! A range may have 64 copies, and a request 16 ranges. Sent at once, they would overflow the queue
 //! of the near segment, and be lost again. So copies leave at a multiple of the flow's own recent
 //! rate, with a burst like that of a new connection (RFC 9002, section 7.7). The owner refills the
-//! pacer when it learns the time, and waits a tick when it is empty. So no copy needs a timer of
+//! pacer when it learns the time, and waits a tick when it is empty, so no copy needs a timer of
 //! its own.
 
 use std::time::{Duration, Instant};
@@ -34,7 +34,6 @@ pub(super) struct Passed {
     pub(super) span: Duration,
 }
 
-/// The pacer of a session.
 #[derive(Debug)]
 pub(super) struct Pacer {
     left: usize,

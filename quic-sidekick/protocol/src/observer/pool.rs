@@ -9,8 +9,8 @@ pub(super) const BLOCK: usize = 64 << 10;
 /// if that is more.
 const SOURCE_PART: usize = 4;
 
-/// A part of the memory, with capacity for [`BLOCK`] bytes. It grows within this capacity. It is
-/// never filled with zeros first, which would take as long as filling it with datagrams.
+/// A part of the memory, which grows within its capacity of [`BLOCK`] bytes. It is never filled
+/// with zeros first, which would take as long as filling it with datagrams.
 pub(super) type Block = Vec<u8>;
 
 /// The blocks that all sessions share. Those of one source prefix have a part of them.

@@ -101,10 +101,10 @@ impl Observer {
         self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
     }
 
-    /// Begins a confirmed session for a flow without a sender, such as one in a capture file. Its
-    /// keys are random: only the observer has them. The caller may discard messages of the observer
-    /// for it. The session ends after
-    /// [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as others do.
+    /// Begins a confirmed session for a flow without a sender, such as one in a capture file. Only
+    /// the observer has its keys, which are random, so the caller may discard messages for it. The
+    /// session ends after [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as
+    /// others do.
     ///
     /// # Errors
     /// [`HandleError::Refused`] if the session exceeds `max_sessions` of

@@ -1,8 +1,8 @@
 //! Several observers behind one port. Each serves its own sources, and they share no state.
 //!
 //! The kernel can distribute packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on
-//! Linux). Messages name a flow or a session. So both reach the right observer by their contents
-//! alone.
+//! Linux), and messages name a flow or a session, so both reach the right observer by their
+//! contents alone.
 
 use crate::wire::Datagram;
 use std::net::{IpAddr, SocketAddr};

@@ -107,7 +107,6 @@ fn stop_keeping(session: &mut Session, pool: &mut Pool, clients: &mut Clients) -
     true
 }
 
-/// The sessions of one source.
 #[derive(Debug, Default)]
 struct Source {
     sessions: usize,
@@ -378,7 +377,7 @@ impl Table {
     }
 
     /// Begins to keep copies for a confirmed session, if it does not yet. Its sender has proven
-    /// that it receives the reverse flow. So the session takes the flow from any other, and no
+    /// that it receives the reverse flow, so the session takes the flow from any other, and no
     /// other sender at its address ends it.
     pub(super) fn begin_keeping(
         &mut self,
@@ -498,7 +497,6 @@ impl Table {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, index)| index)
     }
 
-    /// All sessions.
     pub(super) fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.slots.iter().flatten().map(|slot| &slot.session)
     }

@@ -28,11 +28,11 @@ pub struct SenderConfig {
     /// The proxy then sends a quACK when a packet is overdue, and few others. A flow with
     /// occasional pauses is steady, too. `None` requests quACKs by the terms and `sparse`.
     pub steady: Option<Duration>,
-    /// The longest time between two quACKs while no packet is lost, in whole microseconds. While
-    /// none is lost, the sender requests fewer quACKs than the terms specify. At the first loss it
-    /// requests those of the terms again. This needs an interval in the terms above 1 ms, and at
-    /// most half of this time. `None` never requests fewer quACKs. The default is 20 ms. More than
-    /// about a quarter of the path's round-trip time is not useful.
+    /// The longest time between two quACKs while no packet is lost, in whole microseconds: the
+    /// sender then requests fewer than the terms specify, and those of the terms again at the first
+    /// loss. This needs an interval in the terms above 1 ms, and at most half of this time. `None`
+    /// never requests fewer quACKs. The default is 20 ms. More than about a quarter of the path's
+    /// round-trip time is not useful.
     pub sparse: Option<Duration>,
     /// How many packets must arrive without a loss before the sender is *frugal* for the first
     /// time, if it may be. It then asks for a quACK once in 128 packets or in two seconds, in place
@@ -45,8 +45,8 @@ pub struct SenderConfig {
     /// one second. `None` requests no copies.
     pub keep: Option<Duration>,
     /// The most packets that the sender remembers before the proxy accepts, 1 to 8192. The default
-    /// is 8192. Beyond it, the sender forgets the oldest packets. An epoch cannot begin with these,
-    /// and the sender does not detect their loss.
+    /// is 8192. Beyond it, the sender forgets the oldest packets, so an epoch cannot begin with
+    /// these, and their loss is not detected.
     pub unanswered: usize,
 }
 

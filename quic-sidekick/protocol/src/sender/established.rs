@@ -62,7 +62,6 @@ struct Doubt {
     polls: u32,
 }
 
-/// The state of an epoch.
 #[derive(Debug)]
 pub(super) struct Epoch {
     pub(super) number: u16,

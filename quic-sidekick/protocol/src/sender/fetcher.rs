@@ -1,7 +1,7 @@
 //! Requests for copies of datagrams that a receiver lacks (SPEC.md, section 7.10).
 //!
-//! A range names the datagrams between two others. As copies of it arrive, the fetcher narrows it.
-//! Copies that are missing in between become another range, which the fetcher requests at once.
+//! A range names the datagrams between two others, and the fetcher narrows it as copies arrive.
+//! Copies that are missing in between become another range, which it requests at once.
 
 use super::receive::Fate;
 use crate::wire::{MAX_KEPT_LEN, MAX_RANGES, Part, Range, Repeat};

@@ -1,7 +1,7 @@
 //! Which addresses the sender asks for help because an answer to a marker named them.
 //!
 //! An answer shows that its sender is on the flow's path, as a proxy is. But markers also reach the
-//! flow's destination. So any server can answer, and name any address as that of a proxy. It must
+//! flow's destination, so any server can answer, and name any address as that of a proxy. It must
 //! not make the sender's machine send to its own programs, to its neighbours, or much to others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -76,7 +76,7 @@ impl Introductions {
         let scope = Scope::of(proxy.ip());
         // A proxy in a private network is a home router, or belongs to a network operator and
         // stands before the operator's NAT. Hosts there have private addresses as well. A host with
-        // a public address is in no such network. So an answer that names a private address to it
+        // a public address is in no such network, so an answer that names a private address to it
         // would lead to one of its neighbours.
         let leads_out = scope >= own || scope == Scope::Private && self.expected == Some(proxy);
         let unicast = proxy.port() != 0

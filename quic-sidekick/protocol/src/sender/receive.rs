@@ -78,8 +78,8 @@ impl Sender {
         keeper(&self.sessions)
     }
 
-    /// Records the newest datagram of the reverse flow that arrived, original or copy. `identifier`
-    /// is its last four bytes. The newest datagram has the highest packet number.
+    /// Records the newest datagram of the reverse flow that arrived, original or copy: that with
+    /// the highest packet number. `identifier` is its last four bytes.
     #[inline]
     pub fn on_progress(&mut self, identifier: u32, now: Instant) {
         for session in &mut self.sessions {

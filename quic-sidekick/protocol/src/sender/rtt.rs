@@ -20,7 +20,7 @@ const INITIAL: Nanos = 100 * GRANULARITY;
 /// most packets of a fast flow by its longest delay.
 const QUEUE_MORE: Nanos = 4 * GRANULARITY;
 const QUEUE_JITTERS: Nanos = 5;
-/// On a long near segment, even a full queue delays packets by less. So a queue also grows when its
+/// On a long near segment, even a full queue delays packets by less, so a queue also grows when its
 /// delay is at least three quarters of the greatest one of the session. That one has to exceed a
 /// sum: an eighth of the shortest sample, this time, and `QUEUE_JITTERS` times the jitter. A queue
 /// that drops packets is that long. Random losses also occur behind shorter queues.
@@ -66,8 +66,8 @@ pub(super) struct NearRtt {
     /// The mean deviation from the smoothed value (RFC 9002, section 5.3).
     deviation: Nanos,
     latest: Nanos,
-    /// The shortest time to an answer. A proxy can delay an answer but not hasten it. In contrast,
-    /// it can claim any waiting time.
+    /// The shortest time to an answer: a proxy can delay an answer but not hasten it, whereas it
+    /// can claim any waiting time.
     least: Option<Nanos>,
     guess: Option<Guess>,
     recent: Least<Nanos>,

@@ -19,7 +19,6 @@ const SUSPICION: Duration = Duration::from_secs(1);
 /// The pause after a discovered proxy failed. It doubles each time.
 const RETURN: Duration = Duration::from_secs(2);
 
-/// The state of the search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     /// The adjacent socket's port, or 0 if unknown.
@@ -83,8 +82,8 @@ impl Search {
         !self.found && self.attempts >= ATTEMPTS
     }
 
-    /// Updates the search. `known`: a session is live. `assisted`: a proxy reports packets.
-    /// `suspicious`: a proxy may no longer see the flow.
+    /// Updates the search: `known` says that a session is live, `assisted` that a proxy reports
+    /// packets, and `suspicious` that a proxy may no longer see the flow.
     pub(super) fn settle(&mut self, known: bool, assisted: bool, suspicious: bool, now: Instant) {
         if !known && self.found {
             // The last session has ended.

@@ -316,17 +316,14 @@ impl ProxySession {
         }
     }
 
-    /// Sets [`SenderConfig::packet_threshold`].
     pub(super) fn set_packet_threshold(&mut self, packets: u32) {
         self.config.packet_threshold = packets;
     }
 
-    /// Sets [`SenderConfig::steady`].
     pub(super) fn set_steady(&mut self, interval: Option<Duration>) {
         self.config.steady = interval;
     }
 
-    /// Sets [`SenderConfig::frugal`].
     pub(super) fn set_frugal(&mut self, packets: Option<u32>) {
         self.config.frugal = packets;
         if let State::Established(state) = &mut self.state
@@ -336,7 +333,6 @@ impl ProxySession {
         }
     }
 
-    /// Sets [`SenderConfig::sparse`].
     pub(super) fn set_sparse(&mut self, longest: Option<Duration>) {
         self.config.sparse = longest;
     }

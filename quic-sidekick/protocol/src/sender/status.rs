@@ -85,9 +85,8 @@ pub struct SenderStats {
     pub early_lost: u64,
     /// Of these, packets that the receiver acknowledged as original transmissions.
     pub spurious: u64,
-    /// Of these, packets that the proxy reported later: other packets had overtaken them. If a
-    /// datagram was sent several times, reports do not show which transmission arrived. So this
-    /// count can be too low.
+    /// Of these, packets that the proxy reported later: other packets had overtaken them. The count
+    /// can be too low, because reports do not show which transmission of a datagram arrived.
     pub turned_up: u64,
     /// quACKs processed.
     pub quacks_received: u64,
@@ -149,7 +148,7 @@ impl std::ops::AddAssign for SenderStats {
 }
 
 /// Decides when reports are no longer trustworthy (SPEC.md, section 7.6). It halves both counts
-/// each time that of declared losses reaches 256. So a long good period does not offset a bad one.
+/// each time that of declared losses reaches 256, so a long good period does not offset a bad one.
 #[derive(Debug, Default)]
 pub(super) struct Distrust {
     declared: u64,

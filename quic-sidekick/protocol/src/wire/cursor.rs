@@ -40,7 +40,6 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(4 * n)?.as_chunks::<4>().0)
     }
 
-    /// The next `n` bytes.
     pub(super) fn bytes(&mut self, n: usize) -> Result<&'a [u8], ParseError> {
         let (bytes, rest) = self.0.split_at_checked(n).ok_or(ParseError::Truncated)?;
         self.0 = rest;

@@ -30,7 +30,7 @@ pub const MARKER_LEN: usize = 128;
 /// repeated.
 ///
 /// Anyone can send a marker from a forged address. Without the mask, the proxy would send bytes of
-/// the attacker's choice to that address. An attacker cannot predict the MAC.
+/// the attacker's choice there; the MAC cannot be predicted.
 fn mask(bytes: &mut [u8], cookie: &Cookie) {
     for (byte, mask) in bytes.iter_mut().zip(cookie.mac().iter().cycle()) {
         *byte ^= mask;
@@ -58,7 +58,7 @@ pub enum Reply {
 /// A sender's query for a proxy on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Chosen by the sender. The answer repeats it behind its first byte. Where several QUIC
+    /// Chosen by the sender, and repeated in the answer behind its first byte. Where several QUIC
     /// connections share a socket, it identifies the connection, as a connection ID does.
     pub handle: [u8; HANDLE_LEN],
     /// Random. An answer that repeats it comes from the path.

@@ -13,8 +13,8 @@ pub(crate) const TAG_LEN: usize = 16;
 /// The bytes that a seal adds to a message: the datagram's header and the authentication tag.
 pub const SEAL_LEN: usize = 9 + TAG_LEN;
 
-/// A session's number at one of its two sides. That side chooses it, and the peer puts it in front
-/// of each datagram. It distinguishes sessions and proves nothing.
+/// A session's number at one of its two sides, which chooses it; the peer puts it in front of each
+/// datagram. It distinguishes sessions and proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionNumber(pub u32);
 

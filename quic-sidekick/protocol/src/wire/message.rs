@@ -125,8 +125,8 @@ pub struct Schedule {
     pub timing: Timing,
 }
 
-/// When quACKs leave that answer no poll. The values of the terms replace lower ones. So the
-/// default stands for the terms.
+/// When quACKs leave that answer no poll. The terms replace lower values, so the default stands for
+/// the terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// After this many packets, if the terms have such a limit, or the proxy watches the flow.
@@ -135,8 +135,7 @@ pub struct Timing {
     /// In whole microseconds, up to 2^32 - 1.
     pub every: Duration,
     /// The interval between the flow's packets if it is steady, and otherwise zero. The proxy then
-    /// watches the flow: it reports overdue packets, and ignores `every`. In whole microseconds, up
-    /// to 2^32 - 1.
+    /// reports overdue packets, and ignores `every`. In whole microseconds, up to 2^32 - 1.
     pub interval: Duration,
 }
 

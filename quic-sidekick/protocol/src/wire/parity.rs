@@ -15,7 +15,6 @@ pub const MAX_PARITY_LEN: usize = PARITY_HEADER_LEN + MAX_SYMBOL_LEN;
 pub(super) const MIN_SYMBOL_LEN: usize = MAX_SYMBOL_LEN - MAX_DATAGRAM_LEN + MIN_DATAGRAM_LEN;
 /// A share states the repair symbols for this many datagrams.
 const SHARE_UNIT: u16 = 1024;
-/// The most datagrams in a window.
 const MOST_IN_WINDOW: u8 = 64;
 const _: () = assert!(MOST_IN_WINDOW as usize == MAX_WINDOW);
 

@@ -80,7 +80,6 @@ const fn power_of_two(exponent: u32) -> f64 {
     f64::from_bits((1023 + exponent as u64) << 52)
 }
 
-/// The constants of a modulus.
 #[derive(Clone, Copy)]
 struct Modulus<S: Simd> {
     simd: S,

@@ -1,7 +1,7 @@
 //! AVX-512 and AVX2 with FMA. The one module of this target with `unsafe` code.
 //!
 //! Two facts make it sound. First, a value of [`Avx2`] or [`Avx512`] comes only from its `detect`,
-//! after the processor or the compilation target confirmed the instructions. So the holder of a
+//! after the processor or the compilation target confirmed the instructions, so the holder of a
 //! value may call functions that need them. Second, memory accesses go only through references to
 //! arrays of exactly the size that an instruction reads or writes, by instructions without
 //! alignment requirements.

@@ -419,7 +419,7 @@ fn flows_without_visible_numbers_cause_no_requests() {
 fn nothing_is_requested_while_a_queue_grows() {
     let mut net = Net::call(flow(4000), limits(), |number| rtp(1, number));
     for number in 0..300 {
-        // The agent's messages wait in the queue, too. So the proxy's answers are late, and show
+        // The agent's messages wait in the queue, too, so the proxy's answers are late, and show
         // the queue.
         net.delay = MS * u32::from(number.min(30));
         net.send_here(flow(4000), &rtp(1, number));

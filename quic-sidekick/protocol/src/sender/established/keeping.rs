@@ -103,8 +103,8 @@ impl Keeping {
         earlier(keep, fetch)
     }
 
-    /// When to measure the near RTT again. `last` is the time of the latest sample or poll.
-    /// `rarely`: only rarely while no datagram is missing.
+    /// When to measure the near RTT again after the latest sample or poll, at `last`; with
+    /// `rarely`, only rarely while no datagram is missing.
     pub(super) fn measure_at(&self, last: Instant, rarely: bool) -> Option<Instant> {
         let (latest, _) = self.latest?;
         if rarely && !self.misses(latest) {

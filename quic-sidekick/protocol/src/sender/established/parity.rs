@@ -110,7 +110,6 @@ impl Established {
         }
     }
 
-    /// Handles parity.
     pub(super) fn on_parity(
         &mut self,
         parity: &Parity<'_>,

@@ -27,8 +27,8 @@ impl Steadiness {
 }
 
 impl Established {
-    /// Records a packet that is sent, if it is unexpected. A re-injected one keeps to no interval.
-    /// The proxy may mistake a packet soon after another for that one.
+    /// Records a packet that is sent, if it is unexpected: a re-injected one keeps to no interval,
+    /// and the proxy may mistake a packet soon after another for that one.
     #[inline]
     pub(super) fn note_unexpected(&mut self, identifier: u32, now: Instant) {
         // This runs for every packet, and few flows are steady.

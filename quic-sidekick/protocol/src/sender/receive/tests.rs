@@ -687,7 +687,7 @@ fn a_sender_that_pauses_requests_nothing() {
     assert_eq!(download.proxy.stats().requests, 0, "the sender drops the waiting request");
 }
 
-/// An attacker that knows the session number can send a REPEAT. So a REPEAT does not show that the
+/// An attacker that knows the session number can send a REPEAT, so a REPEAT does not show that the
 /// proxy still holds the session.
 #[test]
 fn a_copy_does_not_refute_a_claim() {

@@ -14,8 +14,8 @@ const ENOUGH: usize = RECENT / 4 * 3;
 /// Sums over the settled packets. Most quACKs need only the count and the first sum. The others are
 /// computed when a quACK needs them, and each packet is added at most once.
 ///
-/// Often the sender need not compute them. After a quACK decodes, the settled packets are those
-/// that the proxy counts. So its sums are the settled sums, and the sender can adopt them.
+/// Often the sender need not compute them: after a quACK decodes, the settled packets are those
+/// that the proxy counts, so the sender can adopt its sums.
 ///
 /// - *Mistakes.* The adopted sums are those of the settled packets if the quACK decoded correctly.
 ///   A set of other packets passes for them with a probability of 2⁻³² (see
@@ -38,7 +38,7 @@ pub(super) struct Settled {
     /// The sender has requested all sums since `recent` was last empty.
     pub(super) is_asked: bool,
     /// A quACK lacked packets since then. Such a flow will need the sums, so the sender computes
-    /// them. That spares the near segment the POLL and the answer.
+    /// them, which spares the near segment the POLL and the answer.
     pub(super) had_losses: bool,
 }
 

@@ -77,7 +77,7 @@ fn every_loss_is_repaired_in_time_for_few_messages() {
     }
 }
 
-/// On a long near segment, the next packets arrive before a repair. So the proxy does not detect
+/// On a long near segment, the next packets arrive before a repair, so the proxy does not detect
 /// that a repair is lost.
 #[test]
 fn a_repair_that_is_lost_is_sent_again() {

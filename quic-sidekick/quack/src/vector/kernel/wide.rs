@@ -1,7 +1,7 @@
 //! Insertion for large thresholds: most powers are never computed, only products of two.
 //!
 //! Powers 1 to 16 of an identifier are the *low* ones, and its 16th, 32nd, … powers the *high*
-//! ones. Every other power is the product of one of each. So the sum of a power over a batch is a
+//! ones. Every other power is the product of one of each, so the sum of a power over a batch is a
 //! scalar product of two lists, and only the total is reduced.
 //!
 //! A product of two elements has 64 bits and fits no significand. So a high power `y` is split into
@@ -127,7 +127,7 @@ fn add_products<S: Simd, const ABREAST: usize, const TAKE: bool>(
         let [uppers, lowers] = &rows;
         let rows = uppers.chunks(S::LANES).zip(lowers.chunks(S::LANES));
         for (sums, (uppers, lowers)) in sums.chunks_mut(S::LANES).zip(rows) {
-            // The totals are below 2^53, and their quotients below 2^37. So the remainders are as
+            // The totals are below 2^53, and their quotients below 2^37, so the remainders are as
             // exact as those of products.
             let upper = modulus.mul(simd.sum_rows(uppers), split, modulus.scaled(split));
             let lower = modulus.mul(simd.sum_rows(lowers), one, modulus.scale);
