@@ -170,5 +170,9 @@ fn goodput_over_the_networks_of_packrat() {
 
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"));
+    let is_shown = |name: &str| {
+        ["no help", "split proxy", "auto"].iter().any(|curve| name.ends_with(curve))
+            || name == "wifi, CUBIC, tunnel in order"
+    };
+    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"), is_shown);
 }

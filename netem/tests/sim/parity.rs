@@ -98,7 +98,10 @@ fn goodput_past_a_far_proxy() {
 
 #[test]
 fn the_document_shows_the_table_as_it_is() {
-    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"));
+    let is_shown = |name: &str| {
+        !name.contains("Reno") && (!name.ends_with("requests") || name.contains("CUBIC"))
+    };
+    table().assert_shown(SNAPSHOT, include_str!("../../../docs/results.md"), is_shown);
 }
 
 /// Downloads of 20 MB through Packrat's networks. At 20 % loss, the proxy reaches its cap on

@@ -92,8 +92,10 @@ fn time_to_load_a_page() {
 #[test]
 fn the_document_shows_the_tables_as_they_are() {
     let results = include_str!("../../../docs/results.md");
-    Satellites::megabytes().table().assert_shown(MEGABYTES, results);
-    Satellites::pages().table().assert_shown(PAGES, results);
+    let omitted = ["upload", "Reno, requests", "Reno, both"];
+    let is_shown = |name: &str| !omitted.iter().any(|words| name.contains(words));
+    Satellites::megabytes().table().assert_shown(MEGABYTES, results, is_shown);
+    Satellites::pages().table().assert_shown(PAGES, results, is_shown);
 }
 
 /// Help comes from the proxy behind the satellite, whether the sender is configured with it or

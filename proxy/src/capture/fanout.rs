@@ -53,8 +53,9 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
 /// The program that returns a number for a packet. The kernel divides it by the number of sockets;
 /// the remainder is the shard.
 ///
-/// The program runs on what follows the link's own header. The first socket receives all packets
-/// that the parser does not count, such as those with too many VLAN tags.
+/// The program runs on what follows the link's own header, where the kernel by itself would read
+/// past one VLAN tag only. The first socket receives all packets that the parser does not count,
+/// such as those with too many tags.
 fn program() -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     load_word(&mut program, 0, End::Source);

@@ -81,28 +81,3 @@ fn the_quick_list_is_a_small_one() {
     let (quick, whole) = (jobs(Scope::Quick), jobs(Scope::Whole));
     assert!(quick * 3 < whole, "{quick} of {whole}");
 }
-
-/// docs/results.md shows the seeds beside each command.
-#[test]
-fn results_have_the_command_of_every_experiment() {
-    let results = include_str!("../../../../docs/results.md");
-    let mut lacking = Vec::new();
-    for experiment in all(Scope::Whole, &[]) {
-        let most = experiment.cases().flat_map(Case::jobs).map(|job| job.seed()).max();
-        let (more, seeds) = match most {
-            None => (" --compare RECORDS", "seeds of RECORDS".to_owned()),
-            Some(1) => ("", "seed 1".to_owned()),
-            Some(most) => ("", format!("seeds 1 to {most}")),
-        };
-        let of_it = format!("--only {}{more} --out target/figures", experiment.id);
-        let command = format!("    target/debug/sidekick-lab figures {of_it}");
-        let is_there = |line: &str| {
-            line.strip_prefix(&command)
-                .is_some_and(|rest| rest.trim_start() == format!("# {seeds}"))
-        };
-        if !results.lines().any(is_there) {
-            lacking.push(format!("{command}  # {seeds}"));
-        }
-    }
-    assert!(lacking.is_empty(), "docs/results.md lacks {lacking:#?}");
-}
