@@ -95,7 +95,7 @@ impl Handle {
     /// client that this future creates repeats the datagrams of its handshake, if the configuration
     /// demands it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)). `assist`
     /// cannot do that: tokio-quiche passes a connection to the application only after its
-    /// handshake.
+    /// handshake, so the plugin attaches late ([`Driver::attach`]).
     pub async fn connect<F: Future>(&self, connecting: F) -> F::Output {
         let mut connecting = pin!(connecting);
         poll_fn(|context| match self.repeats_handshake {
