@@ -16,9 +16,9 @@ pub enum Mode {
     /// [`Reinject`](Self::Reinject) over BBR2. While a queue stands on the near segment, or nothing
     /// is measured yet, lost packets are early losses instead: the connection resends their frames
     /// at once, and congestion control reacts as to any loss. While congestion causes more than
-    /// three tenths of the losses, in the mean over some sixteen reports, it also resends the frames
-    /// of the others, and BBR2 does not hear of these. What the connection receives is helped as in
-    /// [`Receive`](Self::Receive). A client also repeats its handshake
+    /// three tenths of the losses, in the mean over some sixteen reports, it also resends the
+    /// frames of the others, and BBR2 does not hear of these. What the connection receives is
+    /// helped as in [`Receive`](Self::Receive). A client also repeats its handshake
     /// ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) judges the latest
     /// loss alone: it names early loss where more than half of the losses are congestion.
     Auto,
