@@ -48,10 +48,9 @@
 //!     // the connection's deadline, `wait`, and this one:
 //!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
 //!     # let _ = (socket, deadline);
-//! #   if conn.is_closed() { break }
+//!     // ... once the application is done: `sidekick.stop()`, then `conn.close`; the loop goes on
+//! #   if conn.is_closed() { return Ok(()); }
 //! }
-//! sidekick.stop(); // once, before `conn.close`
-//! # Ok(())
 //! # }
 //! ```
 //!

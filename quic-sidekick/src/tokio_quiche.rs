@@ -39,7 +39,8 @@
 //!
 //! ```toml
 //! [patch.crates-io]
-//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
+//! # As the dependency: from the same git and rev, or by a path to quic-sidekick/quiche.
+//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick", rev = "REV" }
 //! ```
 //!
 //! Without it the application does not compile. One of the errors states that tokio-quiche does
