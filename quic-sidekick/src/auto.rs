@@ -3,7 +3,10 @@
 use crate::config::{Mode, Paper};
 use std::fmt;
 
-/// The repair that [`Mode::Auto`] uses now, and why. `Display` writes both.
+/// The repair that the latest loss called for in [`Mode::Auto`], and why. `Display` writes both.
+///
+/// It judges that loss alone. `Auto` stops re-injecting by a mean, so for some reports it can do
+/// otherwise ([`Mode::Auto`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// The mode whose repair is used: [`Mode::Reinject`], or early loss.

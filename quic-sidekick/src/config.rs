@@ -15,10 +15,12 @@ use thiserror::Error;
 pub enum Mode {
     /// [`Reinject`](Self::Reinject) over BBR2. While a queue stands on the near segment, or nothing
     /// is measured yet, lost packets are early losses instead: the connection resends their frames
-    /// at once, and congestion control reacts as to any loss. What the connection receives is
+    /// at once, and congestion control reacts as to any loss. While congestion causes more than
+    /// three tenths of the losses, in the mean over some sixteen reports, it also resends the
+    /// frames of the others, and BBR2 does not hear of these. What the connection receives is
     /// helped as in [`Receive`](Self::Receive). A client also repeats its handshake
-    /// ([`Config::repeat_handshake`]).
-    /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
+    /// ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) judges the latest
+    /// loss alone: it names early loss where more than half of the losses are congestion.
     Auto,
     /// Help for what a client receives. A proxy repeats the datagrams that the near segment lost.
     /// The connection holds acknowledgements until the gap is filled, so that the server detects no
@@ -179,7 +181,8 @@ pub struct Config {
 
 impl Config {
     /// The default terms for the proxy at this address, which must be of the connection's IP
-    /// version: a quACK of 20 sums every 30 ms, and polls.
+    /// version: a quACK of 20 sums every 30 ms, or 5 ms in the modes that re-inject, and polls.
+    /// While nothing is lost, quACKs are fewer ([`sparse`](field@Config::sparse)).
     #[must_use]
     pub fn new(proxy: SocketAddr, mode: Mode) -> Self {
         Self { proxy: Some(proxy), ..Self::discover(mode) }

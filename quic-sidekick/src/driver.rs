@@ -57,8 +57,8 @@ impl AdjacentSocket for UdpSocket {
 /// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
 ///
-/// Keep a driver as long as its connection, and call [`stop`](Self::stop) when the connection ends,
-/// or when its help shall. A driver that is dropped tells the proxy nothing: the proxy forgets the
+/// Keep a driver as long as its connection, and call [`stop`](Self::stop) once, before
+/// `Connection::close`. A driver that is dropped tells the proxy nothing: the proxy forgets the
 /// session after a minute.
 ///
 /// A driver may move to another thread with its connection (it is `Send`). Threads cannot share it
@@ -78,6 +78,9 @@ impl Driver<UdpSocket> {
     /// Binds the adjacent socket to the connection's local address and a port of its own, and
     /// attaches the connection with it. It never blocks. A driver serves one connection, and
     /// attaches it once.
+    ///
+    /// Attach before the handshake. Later, the client does not repeat its handshake, and what was
+    /// sent before gets no help; all else works.
     ///
     /// # Errors
     /// - The system refuses the socket. The connection then continues unassisted, whatever follows.
@@ -226,11 +229,11 @@ impl<S: AdjacentSocket> Driver<S> {
         self.sidekick.status()
     }
 
-    /// Ends the session with the proxy, and tells it so at once. Call it before the connection is
-    /// closed. Afterwards [`status`](Self::status) still has the last state and counters. If the
-    /// connection goes on, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more
-    /// at least: they end what the help has changed in the connection, such as held
-    /// acknowledgements.
+    /// Ends the session with the proxy, and tells it so at once. Call it once, before
+    /// `Connection::close`. Afterwards [`status`](Self::status) still has the counters and the last
+    /// [`Assistance`](crate::Assistance), but read its other parts before. If the connection goes
+    /// on without help, call [`receive`](Self::receive) and [`on_sent`](Self::on_sent) once more at
+    /// least: they end what the help has changed in the connection, such as held acknowledgements.
     pub fn stop(&mut self) {
         self.sidekick.stop();
         self.transmit();

@@ -7,15 +7,30 @@
 //! mistake it for congestion. The other end needs no change. Without a proxy, or with one that errs
 //! or lies, the connection goes on as plain QUIC.
 //!
+//! # In `Cargo.toml`
+//! The crate is not on crates.io, because it brings quiche 0.30.0 with the hook, under quiche's
+//! name. `REV` is a commit of the repository:
+//!
+//! ```toml
+//! quic-sidekick = { git = "https://github.com/quic-sidekick/quic-sidekick", rev = "REV" }
+//! ```
+//!
 //! # In a raw quiche loop
-//! A raw loop needs five more lines:
+//! A raw loop needs eight more lines, and [`quiche`] from this crate:
 //!
 //! ```no_run
+//! use quic_sidekick::tune::{Tune, paced_until};
 //! use quic_sidekick::{Config, Driver, Mode, quiche};
 //! # use std::time::Instant;
-//! # fn run(mut conn: quiche::Connection) -> std::io::Result<()> {
+//! # fn run(
+//! #     mut config: quiche::Config,
+//! #     connect: fn(&mut quiche::Config) -> quiche::Connection,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! // Sets BBR2, pacing, path MTU discovery and more. For the discovery, set `IP_MTU_DISCOVER` on
+//! // the socket first, and ignore EMSGSIZE.
+//! Tune::client().apply(&mut config)?;
+//! # let mut conn = connect(&mut config);
 //! // Discover any proxy on the path. `Config::new` uses the proxy at a known address.
-//! // `tune` has set the mode's congestion controller on the `quiche::Config`, and more.
 //! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
 //! // Opens the adjacent UDP socket. Without it, the connection is plain QUIC.
 //! if let Err(error) = sidekick.attach(&mut conn) { eprintln!("no help: {error}") }
@@ -24,22 +39,24 @@
 //!     sidekick.receive(&mut conn, Instant::now());
 //!     loop {
 //!         // ... read the streams: a proxy's copies may have filled gaps in them;
-//!         // send all that `conn.send` returns; then:
+//!         // send what `conn.send` returns, until it is done or the next packet has to wait:
+//!         let wait = paced_until(&conn, Instant::now()); // before each; ignore `SendInfo::at`
+//!         # let _ = wait;
 //!         if !sidekick.on_sent(&mut conn, Instant::now()) { break }
 //!     }
-//!     // ... wait for the connection's socket, for the adjacent one, and until the earlier of both
-//!     // deadlines:
+//!     // ... wait for the connection's socket, for the adjacent one, and until the earliest of
+//!     // the connection's deadline, `wait`, and this one:
 //!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
-//!     // ... and at the end, before `conn.close`: sidekick.stop();
 //!     # let _ = (socket, deadline);
+//!     // ... once the application is done: `sidekick.stop()`, then `conn.close`; the loop goes on
 //! #   if conn.is_closed() { return Ok(()); }
 //! }
 //! # }
 //! ```
 //!
 //! # In tokio-quiche
-//! Two lines in the application, and two in its `Cargo.toml` (see the
-//! module `tokio_quiche`, feature `tokio-quiche`).
+//! A wrapper around the application's driver, and two lines in its `Cargo.toml` (see the module
+//! `tokio_quiche`, feature `tokio-quiche`).
 //!
 //! # In a qlog file
 //! With the feature `qlog`, the crate writes the proxy's reports and its own reactions to the

@@ -37,7 +37,7 @@ const TOLERATED: f32 = 0.008;
 /// Whether a connection is assisted, and its counters.
 ///
 /// A proxy helped what the connection sent by `stats.early_lost` repairs, and what it received by
-/// the `received.filled` gaps that copies or parity filled.
+/// the `received.filled` gaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
     /// Whether it is assisted now. `Display` writes a sentence for a user.
@@ -52,7 +52,7 @@ pub struct Status {
     /// The near segment's smoothed round-trip time, once measured. `None` again when a discovered
     /// proxy's session ends. It keeps its last value after `stop`.
     pub near_rtt: Option<Duration>,
-    /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
+    /// The repair that [`Mode::Auto`] chose for the latest loss, and why; `None` in another mode.
     pub chosen: Option<Chosen>,
     /// How the near segment loses what the connection sends, at the latest loss.
     pub near_loss: NearLoss,
@@ -453,8 +453,8 @@ impl Sidekick {
         self.sender.transmit_to_proxies(out)
     }
 
-    /// Ends the session with a BYE. Call [`Sidekick::poll_transmit`] once more until it returns
-    /// `None`.
+    /// Ends the session with a BYE. Call it once, before `Connection::close`, and then
+    /// [`Sidekick::poll_transmit`] until it returns `None`.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.sender.stop();

@@ -39,7 +39,8 @@
 //!
 //! ```toml
 //! [patch.crates-io]
-//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
+//! # As the dependency: from the same git and rev, or by a path to quic-sidekick/quiche.
+//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick", rev = "REV" }
 //! ```
 //!
 //! Without it the application does not compile. One of the errors states that tokio-quiche does
@@ -95,7 +96,7 @@ impl Handle {
     /// client that this future creates repeats the datagrams of its handshake, if the configuration
     /// demands it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)). `assist`
     /// cannot do that: tokio-quiche passes a connection to the application only after its
-    /// handshake.
+    /// handshake, so the plugin attaches late ([`Driver::attach`]).
     pub async fn connect<F: Future>(&self, connecting: F) -> F::Output {
         let mut connecting = pin!(connecting);
         poll_fn(|context| match self.repeats_handshake {

@@ -27,9 +27,9 @@
 //! all other choices go with CUBIC.
 //!
 //! # What the application still does
-//! - *Don't Fragment.* Path MTU discovery needs a socket whose datagrams no router fragments. On
-//!   Linux set `IP_MTU_DISCOVER` to `IP_PMTUDISC_PROBE` (RFC 8899, section 4). A send may then fail
-//!   with `EMSGSIZE`. Ignore that: the probe counts as lost.
+//! - *Don't Fragment.* `Tune` turns path MTU discovery on, which needs a socket whose datagrams no
+//!   router fragments. On Linux set `IP_MTU_DISCOVER` to `IP_PMTUDISC_PROBE` first (RFC 8899,
+//!   section 4). A send may then fail with `EMSGSIZE`. Ignore that: the probe counts as lost.
 //! - *Other paths.* quiche 0.30 searches the first path alone, and sends [`Tuned::payload`] bytes
 //!   after a migration. Call `Connection::revalidate_pmtu` after repeated probe timeouts, or set
 //!   [`Tune::payload`] where clients migrate to narrower paths.
@@ -40,12 +40,6 @@
 //!   declared ACK delay only states how long the peer should wait.
 //! - *Controller.* Set another one by [`Tune::controller`]. Then the other choices go with it.
 //! - *Streams.* The protocol decides how many streams the peer may open. `Tune` leaves that alone.
-//!
-//! # Cipher
-//! There is nothing to set. BoringSSL orders the TLS 1.3 suites of a client by the processor:
-//! AES-GCM first where it has AES and carry-less multiplication, otherwise ChaCha20. A server
-//! without these instructions does the same, and one with them follows the client's order. So the
-//! processor that lacks AES decides. [`Cipher::preferred`] states what this one prefers.
 
 mod choice;
 mod cipher;
@@ -178,7 +172,8 @@ impl Tune {
     }
 
     /// Chooses the settings, and sets them. Call it before the application's own settings, which
-    /// then replace the choices.
+    /// then replace the choices. It turns path MTU discovery on unless [`Tune::payload`] is set, so
+    /// set `IP_MTU_DISCOVER` on the socket first, and ignore `EMSGSIZE`.
     ///
     /// # Errors
     /// quiche has no controller of the name in [`Tune::controller`]. The config is unchanged then.

@@ -58,7 +58,7 @@ fn help_adds_no_more_memory_than_the_notes_state() {
     }
     let [slow, fast] = USUAL;
     let figures = format!(
-        "{slow} KiB of memory at 10 Mbit/s, and up to {fast} KiB at 1,000 Mbit/s. Whatever goes wrong, it takes no more than {MOST} MiB with one proxy"
+        "{slow} KiB of memory at 10 Mbit/s, and up to {fast} KiB at 1,000 Mbit/s. It never takes more than {MOST} MiB with one proxy"
     );
     assert!(notes().contains(&figures), "docs/plugin.md lacks: {figures}");
 }

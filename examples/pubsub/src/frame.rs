@@ -1,8 +1,17 @@
 //! The frames in the bodies of requests and answers of HTTP/3.
 //!
 //! A frame is its type, the length of its content, and the content. Types, lengths and sequence
-//! numbers are variable-length integers of QUIC (RFC 9000, section 16). docs/pubsub.md has the
-//! table. These functions do no I/O.
+//! numbers are variable-length integers of QUIC (RFC 9000, section 16). A receiver skips frames of
+//! unknown types that are no longer than the longest message. These functions do no I/O.
+//!
+//! | type | name | content |
+//! |---|---|---|
+//! | 0 | MESSAGE | the number; the time of publication in 8 bytes, big-endian; the message |
+//! | 1 | MISSED | how many messages before the next one are gone |
+//! | 2 | ACKNOWLEDGED | the broker has all messages of this publisher up to this number |
+//! | 3 | REFUSED | a sentence in UTF-8: the broker reads no further. The frame ends the answer |
+//!
+//! Times are microseconds since 1970. An empty message removes the last value.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use octets::Octets;

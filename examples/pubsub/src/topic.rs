@@ -1,5 +1,11 @@
 //! One topic: its history, its last value, what each publisher has published, and the positions of
 //! subscribers. It does no I/O, and its memory is bounded.
+//!
+//! An acknowledged message is in the history, and the next one has the next number. From its first
+//! message on, a subscriber receives every message in order, or the number of those that are gone.
+//! A slow subscriber delays nobody. A true repetition (number, time and content) is dropped and
+//! acknowledged; any other message is refused whose number is not above the publisher's latest, or
+//! is more than 1,000,000 above it.
 
 use std::collections::VecDeque;
 

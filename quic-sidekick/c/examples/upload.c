@@ -1,7 +1,7 @@
 /* Uploads or downloads a file by HTTP/3. It uses quiche's C interface, and the help of a proxy.
  *
  * gcc upload.c $(pkg-config --cflags --libs quic-sidekick) -o upload
- * ./upload -c ca.pem -m pacubic FILE HOST PORT /NAME
+ * ./upload -c ca.pem -m auto FILE HOST PORT /NAME
  * ./upload -c ca.pem -m receive -g FILE HOST PORT /NAME
  *
  * The word "Sidekick" marks the additions to a program with quiche.

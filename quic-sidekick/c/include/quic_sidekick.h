@@ -151,9 +151,9 @@ uint64_t sidekick_timeout_as_nanos(const struct sidekick *sidekick);
 uint64_t sidekick_release_as_nanos(const quiche_conn *conn);
 
 /*
- Ends the session with the proxy. Call it before quiche_conn_close(). If the connection goes on,
- continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has changed
- in the connection, such as held acknowledgements.
+ Ends the session with the proxy. Call it once, before quiche_conn_close(). If the connection
+ goes on, continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has
+ changed in the connection, such as held acknowledgements.
  */
 void sidekick_stop(struct sidekick *sidekick);
 

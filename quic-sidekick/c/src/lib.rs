@@ -139,9 +139,9 @@ pub unsafe extern "C" fn sidekick_release_as_nanos(conn: *const Connection) -> u
     u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Ends the session with the proxy. Call it before quiche_conn_close(). If the connection goes on,
-/// continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has changed
-/// in the connection, such as held acknowledgements.
+/// Ends the session with the proxy. Call it once, before quiche_conn_close(). If the connection
+/// goes on, continue to call sidekick_receive() and sidekick_on_sent(): they end what the help has
+/// changed in the connection, such as held acknowledgements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_stop(sidekick: *mut sidekick) {
     // SAFETY: null or live, as the caller promises.

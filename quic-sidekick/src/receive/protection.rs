@@ -14,10 +14,10 @@ const SAMPLES: usize = 16;
 /// This many datagrams without a loss show that there are none, and this many after a loss.
 const LOSSLESS: u64 = 64;
 const LOSSLESS_AGAIN: u64 = 512;
-/// Two gaps without a datagram are losses before the proxy if fewer are listed in between.
+/// Two gaps without a datagram are losses on the far segment if fewer are listed in between.
 const SKIPPED: u64 = 32;
 /// Such losses count while no more datagrams than these are listed. A full queue comes back.
-const LOST_BEFORE: u64 = 4096;
+const LOST_FAR: u64 = 4096;
 /// Parity in proportion to the loss, and the least.
 const FACTOR: f64 = 2.75;
 const MARGIN: f64 = 0.01;
@@ -38,7 +38,7 @@ const MAX_WINDOW: f64 = 64.0;
 const LISTED: f64 = 1.25;
 const BURST: f64 = 2.0;
 /// Unless the near segment loses nothing, the proxy sends a list of passed datagrams after this
-/// many. The list soon reveals a loss before the proxy.
+/// many. The list soon reveals a loss on the far segment.
 const LIST: u8 = 8;
 /// After this many datagrams and this time without a list, the proxy counts as one that sends none.
 const UNANSWERED: u64 = 64;
@@ -93,8 +93,8 @@ impl Sample {
 pub(super) enum ParityState {
     /// The proxy sends none.
     Unanswered,
-    /// The near segment has lost none of the latest datagrams, and the path before the proxy has.
-    /// Then gaps are losses there, and the peer must hear of them at once.
+    /// The near segment has lost none of the latest datagrams, and the far one has. Then gaps are
+    /// losses there, and the peer must hear of them at once.
     Lossless,
     /// Neither has lost any. A gap may be the near segment's first loss, or a number that the peer
     /// skipped.
@@ -119,9 +119,9 @@ pub(super) struct Protection {
     /// How many datagrams were listed when a list last showed one that had not arrived.
     shown: Option<u64>,
     /// How many datagrams were listed at the latest gap in which the proxy had nothing, and at the
-    /// latest losses before the proxy.
+    /// latest losses on the far segment.
     nothing: Option<u64>,
-    lost_before_proxy: Option<u64>,
+    lost_far: Option<u64>,
     /// The datagrams that arrived while parity was wanted and no list came, and since when.
     arrivals: u64,
     arrivals_since: Option<Instant>,
@@ -162,7 +162,7 @@ impl Protection {
         if self.unanswered {
             ParityState::Unanswered
         } else if self.is_lossless() {
-            if self.loses_before_proxy() { ParityState::Lossless } else { ParityState::Quiet }
+            if self.loses_far() { ParityState::Lossless } else { ParityState::Quiet }
         } else if self.all.datagrams >= FIRST && self.all.loss() > OVERWHELMED {
             ParityState::Overwhelmed
         } else {
@@ -170,19 +170,19 @@ impl Protection {
         }
     }
 
-    /// Notes a gap in which the proxy had nothing: a loss before the proxy, or a number that the
+    /// Notes a gap in which the proxy had nothing: a loss on the far segment, or a number that the
     /// peer skipped. Peers skip numbers seldom, so a second such gap soon after shows losses.
     pub(super) fn note_nothing(&mut self) {
         let listed = self.latest.listed;
         let before = self.nothing.replace(listed);
         if before.is_some_and(|before| listed.saturating_sub(before) < SKIPPED) {
-            self.lost_before_proxy = Some(listed);
+            self.lost_far = Some(listed);
         }
     }
 
-    fn loses_before_proxy(&self) -> bool {
+    fn loses_far(&self) -> bool {
         let since = |lost| self.latest.listed.saturating_sub(lost);
-        self.lost_before_proxy.is_some_and(|lost| since(lost) < LOST_BEFORE)
+        self.lost_far.is_some_and(|lost| since(lost) < LOST_FAR)
     }
 
     fn is_lossless(&self) -> bool {
@@ -202,7 +202,7 @@ impl Protection {
         if counts.judged < self.counts.judged {
             // Another session counts from 0.
             (self.counts, self.latest, self.shown) = Default::default();
-            (self.nothing, self.lost_before_proxy, self.judged_from) = Default::default();
+            (self.nothing, self.lost_far, self.judged_from) = Default::default();
         }
         if std::mem::take(&mut self.paused) {
             // A queue dropped the datagrams listed last. Parity for them would fill it again.
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(protection.state(), ParityState::Quiet);
         protection.note_nothing();
         assert_eq!(protection.state(), ParityState::Lossless);
-        after(&mut protection, LOST_BEFORE - 1, 1, 0);
+        after(&mut protection, LOST_FAR - 1, 1, 0);
         assert_eq!(protection.state(), ParityState::Lossless);
         after(&mut protection, 1, 1, 0);
         assert_eq!(protection.state(), ParityState::Quiet);

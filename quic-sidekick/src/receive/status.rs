@@ -58,16 +58,16 @@ pub enum ReceiveState {
     Off,
     /// No proxy keeps copies, or not yet.
     NotKept,
-    /// A queue grows before the proxy: losses are congestion, and the server must hear of them.
+    /// A queue grows on the near segment: losses are congestion, and the server must hear of them.
     Congested,
     /// The proxy is too far away: a repair would hold acknowledgements for too long.
     TooFar,
     /// The configuration wants parity alone, and the proxy sends none.
     NoParity,
-    /// A little parity shows that nothing is lost before the proxy. Acknowledgements behind a gap
-    /// wait until parity shows the cause, unless the path behind the proxy loses datagrams.
+    /// A little parity shows that the near segment loses nothing. Acknowledgements behind a gap
+    /// wait until parity shows the cause, unless the far segment loses datagrams.
     Watching,
-    /// Losses before the proxy are repaired by requests.
+    /// Losses on the near segment are repaired by requests.
     Repairing,
     /// The proxy is far away, and its parity repairs losses. Requests follow where parity does not
     /// suffice, if they are worth the wait.
@@ -79,12 +79,12 @@ impl fmt::Display for ReceiveState {
         f.write_str(match self {
             Self::Off => "this end does not repair what it receives",
             Self::NotKept => "no proxy keeps copies of what is received",
-            Self::Congested => "a queue grows before the proxy",
+            Self::Congested => "a queue grows on the near segment",
             Self::TooFar => "the proxy is too far away",
             Self::NoParity => "the proxy sends no parity",
-            Self::Watching => "nothing is lost before the proxy",
-            Self::Repairing => "the proxy repeats what is lost before it",
-            Self::Protected => "the proxy's parity replaces what is lost before it",
+            Self::Watching => "the near segment loses nothing",
+            Self::Repairing => "the proxy repeats what the near segment loses",
+            Self::Protected => "the proxy's parity replaces what the near segment loses",
         })
     }
 }
@@ -96,7 +96,8 @@ pub struct Received {
     pub state: ReceiveState,
     /// Gaps in the packet numbers that were to be repaired.
     pub gaps: u64,
-    /// Of these, gaps that were filled, by copies or by parity.
+    /// Of these, gaps that closed while the connection waited: by copies, by parity, or by packets
+    /// that were only late.
     pub filled: u64,
     /// Datagrams that parity rebuilt, some of them in these gaps.
     pub rebuilt: u64,

@@ -1,4 +1,17 @@
-//! The requests of HTTP/3: POST publishes, GET subscribes.
+//! The requests of HTTP/3 for `/topics/NAME`. Their bodies are [frames](crate::frame).
+//!
+//! POST publishes, for as long as its body goes on. The answer begins at once, and acknowledges
+//! messages as they arrive. The query `publisher=ID` names the publisher, so that the broker
+//! recognises repeated messages, and the header `pubsub-secret` is the secret of that name. The
+//! publisher numbers its messages from 1 upwards, with gaps of up to 1,000,000.
+//!
+//! GET subscribes, until the client leaves: at the last value, or with `from=N` at message N or the
+//! oldest after it. `instance=M` names the life of the broker to which N belongs; if that life is
+//! over, the subscription begins at 1. After 30 s without a message the broker sends an empty frame
+//! of type 0x21, by which it learns whether the client has left.
+//!
+//! A refusal before the answer has begun is a status and a sentence: 400 for a bad name or query,
+//! 403 for a name of another client, 429 and 503 with `Retry-After` for a limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;

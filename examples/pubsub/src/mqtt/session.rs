@@ -2,7 +2,13 @@
 //!
 //! It supports QoS 0 and 1, and last values (RETAIN). CONNACK denies what it does not support:
 //! QoS 2, wildcards, shared subscriptions, subscription identifiers, and sessions that outlast
-//! their connection.
+//! their connection. It refuses wills, topic aliases, authentication methods and No Local, and
+//! ignores the user name, Message Expiry and Retain As Published. The password is the secret of the
+//! client identifier, which names the publisher.
+//!
+//! Contrary to MQTT 5, section 3.1.4, a second client with the same identifier does not end the
+//! first. With the same password, or without one from the same address, they share one sequence of
+//! numbers. Otherwise the broker refuses the second one's numbered messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
