@@ -29,7 +29,7 @@ Examples:
       sidekick-proxy --interface wlan0
   A router with two local networks that logs its progress:
       sidekick-proxy -i eth1 -i eth2 -v
-  A train gateway that answers only on its local address:
+  A train gateway that answers only on its local address (IPv4 flows only):
       sidekick-proxy -i eth0 --listen 192.168.8.1:5252
   A router with a configuration file, after a check of that file:
       sidekick-proxy check /etc/sidekick-proxy.toml
@@ -43,10 +43,9 @@ root, or grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
 On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
-SIGHUP it rereads the file of --config. New sessions have the new limits. Open sessions continue,
-with the new idle-timeout. The log level, discovery and the memory for copies change at once. Other
-settings need a restart, which a warning names. Without a configuration file, SIGHUP ends the proxy,
-too.";
+SIGHUP it rereads the file of --config, and open sessions continue. A change of interfaces, listen,
+key, promiscuous, capture, buffer, threads or metrics needs a restart, which a warning names.
+Without a configuration file, SIGHUP ends the proxy, too.";
 
 /// Counts the encrypted packets of senders that request it, and reports to them by quACKs which
 /// packets arrived here. So these senders repair losses on the near segment without waiting for the

@@ -85,8 +85,7 @@ pub struct Config {
     )]
     pub idle_timeout: u64,
 
-    /// Memory for copies, such as 64M; 0 keeps none. The proxy keeps encrypted datagrams to clients
-    /// that ask for copies. It repeats none that is older than a second, and writes none to disk
+    /// Memory for copies of datagrams to clients that ask for them, such as 64M; 0 keeps none
     /// [default: 64M, or an eighth of the machine's memory if that is less]
     #[arg(long, value_name = "BYTES")]
     pub keep: Option<Size>,
@@ -95,14 +94,12 @@ pub struct Config {
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().keep_per_session)]
     pub keep_per_session: Size,
 
-    /// Whether to send parity to clients that ask for it at the start of a session. From these
-    /// datagrams they rebuild what the near segment lost, without requesting each lost one. Parity
-    /// needs copies
+    /// Whether to send parity, from which clients that ask for it at the start of a session rebuild
+    /// what the near segment lost. Parity needs copies
     #[arg(long, value_enum, default_value_t = Self::default().parity)]
     pub parity: ParityPolicy,
 
-    /// Maximum bytes of parity, in percent of the bytes of the flow that it covers. A flow may have
-    /// 16 KiB more
+    /// Maximum bytes of parity, in percent of those that it covers. A flow may have 16 KiB more
     #[arg(
         long,
         value_name = "PERCENT",
@@ -111,8 +108,7 @@ pub struct Config {
     )]
     pub parity_percent: u8,
 
-    /// Do not answer senders that look for a proxy on their path. Only senders that know the
-    /// address find this one
+    /// Do not answer senders that look for a proxy: only those that know the address find this one
     #[arg(long = "no-discovery", action = ArgAction::SetFalse)]
     pub discovery: bool,
 
@@ -127,10 +123,9 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub announce: Vec<SocketAddr>,
 
-    /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
-    /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
-    /// regular file that only its owner can read and write. Without this flag, the proxy makes a
-    /// key at each start
+    /// Keep the secret key in this file, so that senders can pin the public key, which the proxy
+    /// prints at the start. The proxy creates the file; only its owner may be able to read and
+    /// write it. Without this flag, the proxy makes a key at each start
     #[arg(long, value_name = "FILE")]
     #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
@@ -145,8 +140,7 @@ pub struct Config {
     #[serde(rename = "capture")]
     pub backend: Backend,
 
-    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a short
-    /// pause at the rate of the link (8 hold 4096 packets)
+    /// Mebibytes of packets that may wait on each interface, for each thread (8 hold 4096 packets)
     #[arg(
         long,
         value_name = "MIB",
@@ -156,7 +150,7 @@ pub struct Config {
     pub buffer: u16,
 
     /// Threads that share the packets by source address. With N threads, each admits 1/N of
-    /// --max-sessions, rounded up. One thread counts more than a million packets a second
+    /// --max-sessions, rounded up
     #[arg(
         long,
         value_name = "N",
@@ -165,8 +159,8 @@ pub struct Config {
     )]
     pub threads: u16,
 
-    /// Address and TCP port where the proxy serves metrics, health and status over HTTP, or `off`.
-    /// Everyone who can reach it can read them [default: 127.0.0.1:9252, or nowhere if that port is
+    /// Address and TCP port of metrics, health and status over HTTP, or `off`. Everyone who can
+    /// reach it can read them [default: 127.0.0.1:9252, or nowhere if that port is
     /// in use]
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_ADDRESS))]
     pub metrics: Option<MetricsAddress>,

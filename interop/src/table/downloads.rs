@@ -10,11 +10,9 @@ use crate::peer::Peer;
 
 /// What the columns of the tables count.
 const COLUMNS: &str = "\
-With `auto` and `receive`, the client asks the proxy for copies of packets that did not arrive. The
-server needs no change. The last three columns are of the download with `receive`. *Lost near*
-counts packets towards the client that the near segment lost, also packets that the proxy sent. A
-*gap* is a run of missing packet numbers. A copy closes no gap if its packet arrives after all, or
-if the copy is too late.
+The last three columns are of the download with `receive`. *Lost near* counts packets towards the
+client that the near segment lost, also packets that the proxy sent. A *gap* is a run of missing
+packet numbers. A copy closes none if its packet arrives after all, or if the copy is too late.
 ";
 
 /// Goodput by peer without and with help, and what copies repaired; a table for each loss rate.

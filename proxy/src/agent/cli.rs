@@ -58,7 +58,7 @@ On SIGINT or SIGTERM the agent ends its sessions, prints a summary and exits wit
 without help. On SIGHUP it rereads the file of --config. Without a file, SIGHUP ends it, too.";
 
 /// Helps the UDP flows of unmodified programs: QUIC, calls, tunnels. If a packet is lost between
-/// this host and a Sidekick proxy on the path, the agent retransmits it at once, unchanged.
+/// this host and a Sidekick proxy on the path, the agent repeats it at once, unchanged.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "sidekick-agent",

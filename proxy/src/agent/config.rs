@@ -112,8 +112,7 @@ pub struct AgentConfig {
     #[arg(long, value_name = "SELECTOR", value_delimiter = ',')]
     pub except: Vec<Selector>,
 
-    /// Help a flow from this packet on, so that short exchanges cost nothing. QUIC gets help from
-    /// its first or second packet
+    /// Help a flow from this packet on. QUIC gets help from its first or second packet
     #[arg(
         long,
         value_name = "N",
@@ -131,8 +130,7 @@ pub struct AgentConfig {
     )]
     pub max_flows: u32,
 
-    /// Memory for copies of the last packets that left, of all flows together, such as 64M. The
-    /// agent writes no packet to disk
+    /// Memory for copies of the last packets that left, of all flows together, such as 64M
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().memory)]
     pub memory: Size,
 
@@ -150,8 +148,8 @@ pub struct AgentConfig {
     #[serde(rename = "capture")]
     pub backend: Backend,
 
-    /// Mebibytes of packets that may wait on each interface, for each direction: enough for a short
-    /// pause at the rate of the link (4 hold 2048 packets)
+    /// Mebibytes of packets that may wait on each interface, for each direction (4 hold 2048
+    /// packets)
     #[arg(
         long,
         value_name = "MIB",
@@ -160,9 +158,8 @@ pub struct AgentConfig {
     )]
     pub buffer: u16,
 
-    /// Address and TCP port where the agent serves metrics, health and status over HTTP, or `off`.
-    /// Everyone who can reach it can read them [default: 127.0.0.1:9253, or nowhere if that port is
-    /// in use]
+    /// Address and TCP port of metrics, health and status over HTTP, or `off`. Everyone who can
+    /// reach it can read them [default: 127.0.0.1:9253, or nowhere if that port is in use]
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off(DEFAULT_METRICS))]
     pub metrics: Option<MetricsAddress>,
 

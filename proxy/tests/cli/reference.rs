@@ -98,11 +98,10 @@ fn advice(page: &str) -> BTreeMap<&str, &str> {
     .collect()
 }
 
-/// Where the page has a metric.
+/// Where the page has the row of a metric.
 fn heading(name: &str, kind: &str) -> &'static str {
     match kind {
         "gauge" => "Present state",
-        "counter" if name.contains("_interface_") => "By interface",
         "counter" => "Totals",
         _ => panic!("{name} is a {kind}"),
     }
@@ -127,6 +126,11 @@ fn updated(page: &str, command: &Command, at_restart: &[&str], metrics: &str) ->
     while let Some(help) = lines.find_map(|line| line.strip_prefix("# HELP ")) {
         let (name, help) = help.split_once(' ').unwrap();
         let kind = lines.next().unwrap().rsplit(' ').next().unwrap();
+        if kind == "counter" && name.contains("_interface_") {
+            // A sentence names these: they count what the totals do.
+            assert!(page.contains(&format!("`{name}`")), "the page lacks {name}");
+            continue;
+        }
         let advice = advice.get(name).copied().unwrap_or_default();
         let row = row(&[&format!("`{name}`"), help.trim_end_matches('.'), advice]);
         groups.entry(heading(name, kind)).or_default().push(row);
