@@ -1,6 +1,8 @@
 //! Which datagrams count, and which bytes identify them (SPEC.md, section 3). Both sides apply the
 //! same rule.
 
+use crate::wire::discovery::{Answer, Marker};
+
 /// The number of leading bytes of a UDP payload that are enough to identify any datagram by an
 /// offset.
 pub const HEAD_LEN: usize = 25;
@@ -116,12 +118,16 @@ impl Default for Identification {
 
 impl Identification {
     /// The identifier of a datagram, or `None` if the datagram does not count. It does not count if
-    /// the filter rejects it, if it is too short to hold the four bytes, or if they are unknown.
+    /// the filter rejects it, if it is a marker or an answer of any version, if it is too short to
+    /// hold the four bytes, or if they are unknown.
     #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
         let first = *payload.head.first()?;
         if self.filter == Filter::QuicShortHeader && first & 0x80 != 0 {
+            return None;
+        }
+        if Marker::is_one(payload.head) || Answer::is_one(payload.head) {
             return None;
         }
         let bytes = match self.position {
@@ -209,6 +215,23 @@ mod tests {
         assert_eq!(Position::Whole.of_copy(b"a"), Some(0xe40c_292c));
         let cut = Payload::cut(&[7; 25], 100);
         assert_eq!((rule.identifier(cut), rule.is_hidden(cut)), (None, true));
+    }
+
+    #[test]
+    fn markers_and_answers_of_any_version_do_not_count() {
+        let rule = Identification { position: Position::End, filter: Filter::All };
+        for (first, name, counts) in [
+            (5, b"Sidekick", false),
+            (6, b"Sidekick", false),
+            (7, b"Sidekick", true),
+            (5, b"sidekick", true),
+        ] {
+            for version in [1, 2, 255] {
+                let datagram = [&[first][..], &[9; 20], name, &[version], &[7; 98]].concat();
+                let identifier = rule.identifier(Payload::whole(&datagram));
+                assert_eq!(identifier.is_some(), counts, "{first}, {name:?}, {version}");
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read the difference.
 
 mod handshakes;
+mod identifiers;
 mod invalid;
 mod json;
 mod noise;
@@ -16,12 +17,14 @@ use std::fs;
 use std::path::Path;
 
 /// The description of the file's parts, in the file.
-const ABOUT: [&str; 10] = [
+const ABOUT: [&str; 12] = [
     "Test vectors of the Sidekick protocol, version 1. Byte strings are hexadecimal.",
-    "datagrams: every kind of datagram, with its fields in wire order and its bytes.",
-    "payloads: those of the two handshake messages. messages: the plaintext of sealed datagrams.",
-    "A HELLO's handshake payload has 64 bytes; those that no field names are zero.",
-    "invalid: byte strings, the parser to read each with, and the expected error.",
+    "datagrams: each type of datagram, its fields under short names, and its bytes.",
+    "A SEALED's ciphertext includes the tag. payloads: those of the two handshake messages.",
+    "A HELLO's payload has 64 bytes; those that no field names are zero.",
+    "messages: the plaintext of sealed datagrams. null stands for a flag of 0.",
+    "identifiers: terms, a payload, and its identifier, or null if it does not count.",
+    "invalid: byte strings, the parser to read each with, and the first rule or field that is wrong.",
     "handshakes: both sides' inputs, their messages, and datagrams sealed with the resulting keys.",
     "An ephemeral secret is the X25519 private key. A sequence number is its seal's nonce.",
     "`from` names the sealing side. The receiver chose the session number. A sealed datagram with",
@@ -36,6 +39,7 @@ fn file() -> Value {
         "datagrams": valid::datagrams(),
         "payloads": valid::payloads(),
         "messages": valid::messages(),
+        "identifiers": identifiers::all(),
         "invalid": invalid::all(),
         "handshakes": handshakes::all(),
         "power_sums": sums::all(),

@@ -280,6 +280,22 @@ def power_sums(identifiers, n):
     return [sum(pow(x, k, PSUM) for x in identifiers) % PSUM for k in range(1, n + 1)]
 
 
+def identifier(v):
+    payload, offset = raw(v, "payload"), v["identifier_offset"]
+    is_ours = payload[:1] in (b"\5", b"\6") and payload[21:29] == b"Sidekick"
+    if not payload or is_ours or v["filter"] == 1 and payload[0] & 0x80:
+        return None
+    if offset == 0xFFFE:
+        value = 0x811C9DC5
+        for byte in payload:
+            value = (value ^ byte) * 0x01000193 % 2**32
+        return value
+    start = len(payload) - 4 if offset == 0xFFFF else offset
+    if start < 0 or start + 4 > len(payload):
+        return None
+    return int.from_bytes(payload[start : start + 4], "big")
+
+
 def times(a, b):
     """The product of two elements of the field with 256 elements."""
     product = 0
@@ -328,6 +344,8 @@ def main(path):
         print("%s: %d of %s" % (part, len(vectors[part]), ", ".join(sorted(kinds))))
     for h in vectors["handshakes"]:
         handshake(h, lambda what, *rest: check("%s, %s" % (h["name"], what), *rest))
+    for v in vectors["identifiers"]:
+        check("identifier of " + v["name"], identifier(v), v["identifier"])
     for v in vectors["power_sums"]:
         check("power sums of " + v["name"], power_sums(v["identifiers"], len(v["sums"])), v["sums"])
     for v in vectors["repair_symbols"]:

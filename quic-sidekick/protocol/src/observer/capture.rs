@@ -92,7 +92,6 @@ impl Observer {
                     self.answer_marker(&marker, flow, interface, now);
                     return Observed::Marker;
                 }
-                // By this version's rules it is no marker, so it may count, as other packets do.
                 Err(ParseError::Version(_)) if Marker::is_one(payload.head()) => {
                     self.stats.markers_other_version += 1;
                 }

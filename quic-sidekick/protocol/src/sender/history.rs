@@ -156,14 +156,15 @@ impl History {
     }
 
     /// The identifier of a short quACK's last packet. `last` is its low 16 bits, `more` the number
-    /// of packets beyond the settled ones, and `sums` the number of sums.
+    /// of packets beyond the settled ones, and `sums` the number of sums. The first `lead` pending
+    /// packets precede the epoch's first one.
     ///
     /// If several pending packets match, it is the newest for which the sums suffice. The packets
     /// between the true one and a later one then only look missing. If none matches, the last
     /// packet was reported before, and any identifier that is not pending is right. Returns `None`
     /// if some match, but the sums suffice for none.
-    pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> Option<u32> {
-        let more = usize::try_from(more).unwrap_or(usize::MAX);
+    pub(super) fn ending(&self, last: u16, more: u32, sums: usize, lead: usize) -> Option<u32> {
+        let more = usize::try_from(more).unwrap_or(usize::MAX).saturating_add(lead);
         let mut matches = self
             .pending
             .iter()

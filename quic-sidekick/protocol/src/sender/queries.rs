@@ -92,7 +92,7 @@ impl Sender {
 
     /// Whether a queue grows before the proxy: the last three samples of the near RTT exceed the
     /// shortest recent one by much, or by nearly as much as the longest queue of the session
-    /// delayed them (SPEC.md, section 7.10). Then losses are congestion, and the congestion
+    /// delayed them (SPEC.md, appendix A.6). Then losses are congestion, and the congestion
     /// controller has to detect them.
     #[must_use]
     pub fn near_queue_grows(&self) -> bool {

@@ -296,6 +296,11 @@ impl Reconciler {
         self.aligned.then(|| self.settled_count())
     }
 
+    /// The number of pending packets that precede the epoch's first.
+    pub(super) fn lead(&self) -> usize {
+        self.lead
+    }
+
     /// Records that the history dropped its oldest pending packet.
     pub(super) fn forget_oldest(&mut self) {
         self.lead = self.lead.saturating_sub(1);

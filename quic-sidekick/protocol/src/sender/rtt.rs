@@ -226,7 +226,7 @@ impl NearRtt {
         self.jitter.recent.get()
     }
 
-    /// Whether a queue grows (SPEC.md, section 7.10).
+    /// Whether a queue grows (SPEC.md, appendix A.6).
     pub(super) fn queue_grows(&self) -> bool {
         let (Some(least), Some(late)) = (self.recent.get(), self.least_of_three()) else {
             return false;

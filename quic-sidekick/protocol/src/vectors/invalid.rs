@@ -191,6 +191,7 @@ fn datagrams() -> Vec<Value> {
     let identifiers = Words::new(&[7]);
     let symbol = &longest[..1470];
     let parity = Parity { session, number: 1, first: 1, count: 3, identifiers, symbol };
+    let nothing = Parity { identifiers: Words::new(&[]), symbol: &[], ..parity };
     let part = Part::Second;
     let repeat =
         Repeat { session, number: 1, range: 15, index: 1, total: 2, part, datagram: &longest };
@@ -250,12 +251,18 @@ fn datagrams() -> Vec<Value> {
                 ("a window of 0", Put(11, &[0]), "field window"),
                 ("a window of 65", Put(11, &[65]), "field window"),
                 ("more identifiers than datagrams", Put(12, &[4]), "field identifiers"),
+                ("ends before its identifiers", Cut(13), "truncated"),
                 ("ends in its identifiers", Cut(16), "truncated"),
-                ("neither identifiers nor a symbol", Cut(13), "truncated"),
                 ("a symbol of 5 bytes", Cut(22), "truncated"),
                 ("one byte long", More, "trailing bytes"),
             ],
         ),
+        vec![vector(
+            DATAGRAM,
+            "PARITY: neither identifiers nor a symbol",
+            &emitted(&Datagram::Parity(nothing)),
+            "truncated",
+        )],
     ]
     .concat()
 }

@@ -223,8 +223,7 @@ fn a_marker_is_answered_the_requested_way() {
     assert!(b.mark(3, Reply::Path).is_none());
 }
 
-/// A marker of another version gets no answer. By the rules of this version it is an ordinary
-/// packet, so a session of its flow counts it. A sender of this version counts it, too.
+/// A marker of another version gets no answer, and does not count.
 #[test]
 fn a_marker_of_another_version_is_noticed_and_not_answered() {
     const VERSION_AT: usize = 29;

@@ -1,5 +1,5 @@
 //! Lone packets: while the near segment is lossy, the sender polls soon after a packet that follows
-//! a long gap (SPEC.md, section 7.4).
+//! a long gap (SPEC.md, appendix A.2).
 
 use super::Established;
 use super::timeouts::SOON;

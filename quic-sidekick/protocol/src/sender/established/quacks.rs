@@ -38,7 +38,8 @@ impl Established {
         let whole = self.reconciler.aligned_count().and_then(|settled| {
             // A sender keeps fewer than 2^16 unsettled packets.
             let more = u32::from(short.count.wrapping_sub(low(settled)));
-            let last = self.history.ending(short.last, more, short.sums.len())?;
+            let lead = self.reconciler.lead();
+            let last = self.history.ending(short.last, more, short.sums.len(), lead)?;
             let (epoch, count) = (self.epoch.number, settled.wrapping_add(more));
             Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
         });

@@ -1,5 +1,5 @@
 //! Flows with a steady interval, of which the proxy reports overdue packets instead of arrivals
-//! (SPEC.md, section 7.4).
+//! (SPEC.md, appendix A.3).
 
 use super::Established;
 use crate::sender::effects::Context;

@@ -159,10 +159,15 @@ proptest! {
         lost in prop::collection::vec(any::<bool>(), 60),
         last in any::<prop::sample::Index>(),
         sums in 1usize..20,
+        lead in 0usize..3,
     ) {
         #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
         let now = Instant::now();
         let mut history = History::default();
+        // Packets from before the epoch.
+        for _ in 0..lead {
+            history.push(6, 0, now);
+        }
         for (index, low) in (0u32..).zip(&ids) {
             history.push(index << 16 | low, index.into(), now);
         }
@@ -170,8 +175,9 @@ proptest! {
         let counted = (0..=last).filter(|index| *index == last || !lost[*index]).count();
         prop_assume!(last + 1 - counted <= sums);
         let more = u32::try_from(counted).unwrap();
-        let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums).unwrap();
+        let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums, lead).unwrap();
         let position = history.pending.iter().position(|entry| entry.identifier == meant).unwrap();
+        let position = position - lead;
         prop_assert!(position >= last, "{position} instead of {last}");
         prop_assert!(position + 1 - counted <= sums);
     }
