@@ -511,7 +511,7 @@ end
 -- An end that is not there has the identifier 0.
 local function read_range(r, tree)
     local flags, item = number(r, tree, "range_flags", 1)
-    if flags > 7 then fail("field range", item) end
+    if flags > 15 or flags >= 8 and flags % 4 < 2 then fail("field range", item) end
     if bits.band(flags, 4) ~= 0 then item:append_text(" (in two parts)") end
     for name, bit in pairs({ after = 1, before = 2 }) do
         local at = r.at + (name == "before" and 4 or 0)

@@ -51,7 +51,9 @@ mod clock;
 mod cookie;
 mod errors;
 mod flow;
+mod gate;
 mod identify;
+mod in_order;
 #[cfg(feature = "testing")]
 pub mod keys;
 #[cfg(not(feature = "testing"))]
@@ -79,15 +81,17 @@ mod wire;
 pub use allowance::Allowance;
 pub use errors::is_network_error;
 pub use flow::Flow;
+pub use gate::{Delivery, Gate, GateCounters, Hold, ListRejected, ListedGap};
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
+pub use in_order::{InOrder, InOrderState};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use loss_floor::{Handling, Lost, NearLoss};
 pub use observer::{
     Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
 };
 pub use sender::{
-    Assistance, Copied, Fate, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig,
-    SenderStats,
+    Assistance, Copied, Fate, LastQuack, List, QuackOutcome, Reason, Selection, Sender,
+    SenderConfig, SenderStats,
 };
 pub use sidekick_parity::{Between, Counts as ParityCounts};
 pub use store::Store;

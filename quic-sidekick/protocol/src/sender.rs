@@ -35,7 +35,7 @@ use handshaking::Origin;
 use introduction::Introductions;
 pub use last_quack::{LastQuack, QuackOutcome};
 use receive::Arrivals;
-pub use receive::{Copied, Fate};
+pub use receive::{Copied, Fate, List};
 use search::Search;
 use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};

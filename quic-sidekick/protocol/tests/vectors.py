@@ -137,9 +137,10 @@ def raw(f, *names):
 
 
 def range_of(r):
-    """Bit 0 says that a range has a datagram before it, bit 1 that it has one behind it, and bit 2
-    that its copies are to come in parts."""
-    flags = (r["after"] is not None) | (r["before"] is not None) << 1 | r["in_parts"] << 2
+    """Bit 0 says that a range has a datagram before it, bit 1 that it has one behind it, bit 2 that
+    its copies are to come in parts, and bit 3 that the one behind it is in it, too."""
+    flags = (r["after"] is not None) | (r["before"] is not None) << 1
+    flags |= r["in_parts"] << 2 | r["inclusive"] << 3
     return struct.pack(">BII", flags, r["after"] or 0, r["before"] or 0)
 
 

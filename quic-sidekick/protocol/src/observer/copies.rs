@@ -7,7 +7,7 @@
 use super::pacer::{self, Passed};
 use super::pool::{BLOCK, Block, Pool};
 use crate::identify::Position;
-use crate::wire::{MAX_KEPT_LEN, Part};
+use crate::wire::{MAX_KEPT_LEN, Part, Range};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -253,14 +253,16 @@ impl Copies {
         memory.unwrap_or(0) ^ repeats ^ oldest ^ identifier
     }
 
-    /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
-    /// and before the next one with the identifier `before`, or to the latest. `None` if a named
-    /// datagram is not kept in this order. While every datagram that passed is kept, `after` may
-    /// name an earlier datagram: the range then has everything before its end.
-    pub(super) fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Found> {
+    /// The datagrams of a range. Its ends are the latest with these identifiers, which hardly ever
+    /// repeat. `None` if a named datagram is not kept in this order. While every datagram that
+    /// passed is kept, `after` may name an earlier datagram: the range then has everything before
+    /// its end.
+    pub(super) fn find(&self, range: &Range) -> Option<Found> {
+        let Range { after, before, inclusive, .. } = *range;
         let end = match before {
-            // The latest one: identifiers hardly ever repeat.
-            Some(before) => self.identifiers.iter().rposition(|id| *id == before)?,
+            Some(before) => {
+                self.identifiers.iter().rposition(|id| *id == before)? + usize::from(inclusive)
+            }
             None => self.identifiers.len(),
         };
         let start = match after {
@@ -357,10 +359,14 @@ mod tests {
     }
 
     impl Model {
-        fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Vec<Vec<u8>>> {
+        fn find(&self, range: &Range) -> Option<Vec<Vec<u8>>> {
+            let Range { after, before, inclusive, .. } = *range;
             let position =
                 |id: u32, to: usize| self.kept.iter().take(to).rposition(|kept| kept.0 == id);
-            let end = before.map_or(Some(self.kept.len()), |id| position(id, self.kept.len()))?;
+            let end = match before {
+                Some(id) => position(id, self.kept.len())? + usize::from(inclusive),
+                None => self.kept.len(),
+            };
             let start = match after {
                 None => 0,
                 Some(id) if self.is_whole && position(id, self.kept.len()).is_none() => 0,
@@ -404,8 +410,9 @@ mod tests {
             assert!(bytes > 2 * BLOCK || oldest < age && model.kept.len() == copies.kept.len());
             let ends = [step.saturating_sub(draw(90)), step.saturating_sub(draw(90))];
             let [after, before] = ends.map(|id| (id % 7 > 0).then_some(id));
-            let expected = model.between(after, before);
-            let range = copies.between(after, before);
+            let inclusive = before.is_some() && draw(2) == 0;
+            let asked = Range { inclusive, ..Range::new(after, before) };
+            let (expected, range) = (model.find(&asked), copies.find(&asked));
             assert_eq!(range.map(|range| range.len), expected.as_ref().map(Vec::len));
             if let (Some(range), Some(expected)) = (range, expected) {
                 for (position, expected) in (range.first..).zip(&expected).take(5) {
@@ -437,7 +444,7 @@ mod tests {
             assert!(greedy.keep(&datagram(id, 1000), 0, now, &mut pool));
         }
         assert_eq!(greedy.blocks.len(), 2, "the blocks that the pool has left");
-        assert_eq!(modest.between(None, None), Some(Found { first: 0, len: 1 }));
+        assert_eq!(modest.find(&Range::new(None, None)), Some(Found { first: 0, len: 1 }));
         assert_eq!(greedy.latest(), Some(499));
         assert_eq!(greedy.passed(), 500);
         let mut late = Copies::new(100 * BLOCK, MS);
@@ -477,7 +484,7 @@ mod tests {
         assert!(!copies.keep(&datagram(2, 100), 4, now + 9 * MS, &mut pool));
         assert!(copies.keep(&datagram(3, 100), 4, now + 10 * MS, &mut pool), "no copy is left");
         assert!(!copies.keep(&datagram(4, 100), 3, now + 10 * MS, &mut pool));
-        assert_eq!(copies.between(None, None), Some(Found { first: 1, len: 1 }));
+        assert_eq!(copies.find(&Range::new(None, None)), Some(Found { first: 1, len: 1 }));
     }
 
     #[test]

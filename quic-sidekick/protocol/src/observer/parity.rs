@@ -104,7 +104,7 @@ impl SentParity {
         let was_on = self.is_on(now);
         self.terms = terms;
         self.percent = percent;
-        self.until = (terms.share > 0 && percent > 0).then(|| now + LIFETIME);
+        self.until = (terms.is_wanted() && percent > 0).then(|| now + LIFETIME);
         if !was_on {
             // The client has not kept the datagrams that passed before.
             self.begun = copies.passed();
@@ -112,9 +112,14 @@ impl SentParity {
         }
         // Under other terms, a silence counts from now.
         self.flush_due = None;
-        if self.is_on(now) && copies.passed() > self.covered && terms.flush_us > 0 {
+        if self.is_on(now) && copies.passed() > self.flushed() && terms.flush_us > 0 {
             self.flush_due = Some(now + self.flush());
         }
+    }
+
+    /// The position behind the last that needs no flush.
+    fn flushed(&self) -> u64 {
+        if self.terms.share > 0 { self.covered } else { self.listed }
     }
 
     fn is_on(&self, now: Instant) -> bool {
@@ -144,11 +149,8 @@ impl SentParity {
             passed.queue = self.add(copies.passed());
         } else if self.terms.list > 0
             && copies.passed().saturating_sub(self.listed) >= u64::from(self.terms.list)
-            && !self.waits()
         {
-            let (number, end) = (self.next, copies.passed());
-            self.due.push_back(Due { number, end, listed: false, is_list: true });
-            passed.queue = true;
+            passed.queue = self.add_list(copies.passed());
         }
         if self.flush_due.is_none() && self.terms.flush_us > 0 {
             self.flush_due = Some(now + self.flush());
@@ -172,11 +174,28 @@ impl SentParity {
         is_first
     }
 
-    /// Serves the timer: adds parity of datagrams without any, when the flow is silent. Returns
-    /// whether repair symbols are due, and none waited before.
+    /// Adds a list of the datagrams up to `end`, unless anything waits. Returns whether it did.
+    fn add_list(&mut self, end: u64) -> bool {
+        let is_first = self.due.is_empty();
+        if is_first {
+            self.due.push_back(Due { number: self.next, end, listed: false, is_list: true });
+            if self.terms.share == 0 {
+                self.flush_due = None;
+            }
+        }
+        is_first
+    }
+
+    /// Serves the timer: adds parity of datagrams without any, when the flow is silent, or lists
+    /// what no list names. Returns whether repair symbols or lists are due, and none waited before.
     pub(super) fn on_timeout(&mut self, copies: &Copies, now: Instant) -> bool {
         let Some(_) = self.flush_due.filter(|due| *due <= now) else { return false };
         self.flush_due = None;
+        if self.terms.share == 0 {
+            return self.is_on(now)
+                && copies.passed() > self.listed
+                && self.add_list(copies.passed());
+        }
         let Some(latest) = copies.latest_at().filter(|_| self.is_on(now)) else { return false };
         let silent = latest + self.flush();
         if silent > now {

@@ -14,9 +14,7 @@ use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
-use crate::wire::{
-    Datagram, Keep, MAX_RANGES, Message, Protect, Range, Repeat, Request, SessionNumber,
-};
+use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Protect, Repeat, Request, SessionNumber};
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -227,8 +225,8 @@ impl Observer {
         keeping.copies.expire(now, pool);
         let mut nothing = 0_u16;
         let mut answered = false;
-        for (range, Range { after, before, in_parts }) in (0..).zip(request.ranges.iter()) {
-            let Some(Found { first, len }) = keeping.copies.between(after, before) else {
+        for (range, asked) in (0..).zip(request.ranges.iter()) {
+            let Some(Found { first, len }) = keeping.copies.find(&asked) else {
                 if !self.copying {
                     nothing |= 1 << range;
                 }
@@ -240,12 +238,13 @@ impl Observer {
                 continue;
             }
             // A request without an end may only answer a TAIL that overtook its datagram.
-            if before.is_some() {
+            if asked.before.is_some() {
                 keeping.on_requested(now);
             }
             let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
             let number = request.number;
             let (index, begun) = (0, false);
+            let in_parts = asked.in_parts;
             let repeats = Repeats { number, range, first, index, total, in_parts, begun };
             keeping.waiting.push(repeats);
         }

@@ -25,6 +25,7 @@ use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
 use keeping::Keeping;
 use lone::Lone;
+pub use parity::List;
 use probe::{Backoff, Probe, SILENCE};
 use schedule::Scheduling;
 use std::time::{Duration, Instant};

@@ -18,6 +18,8 @@ const TRIES_TO_LEARN: u32 = 2;
 /// After so many requests in vain, copies of a range are to come in parts: whole ones may be longer
 /// than the path's MTU.
 const TRIES_WHOLE: u32 = 3;
+/// One request in so many asks for whole copies, although they seem not to fit.
+const WHOLE_AGAIN: u16 = 4;
 /// Parts that wait for the other ones.
 const MAX_PARTS: usize = 32;
 /// Once a gap has been open for this many copy timeouts, the fetcher requests its ranges twice.
@@ -215,7 +217,8 @@ impl Fetcher {
         if copy.index + 1 >= copy.total {
             self.wanted.swap_remove(place);
             if copy.total >= MOST {
-                self.push(wanted.another(Range::new(identifier, wanted.range.before), now));
+                let rest = Range { after: identifier, ..wanted.range };
+                self.push(wanted.another(rest, now));
             }
         }
         // Without the keys, the receiver cannot report this gap. With them it may report it, and
@@ -260,9 +263,10 @@ impl Fetcher {
     }
 
     /// Whether copies are to come in parts from the first request on: longer ones than the longest
-    /// whole one arrived in no other way.
+    /// whole one arrived in no other way. Now and then it asks for whole ones, as chance may have
+    /// taken the others.
     fn splits(&self) -> bool {
-        self.longest_split > self.longest_whole
+        self.longest_split > self.longest_whole && !self.number.is_multiple_of(WHOLE_AGAIN)
     }
 
     fn is_recent(&self, number: u16) -> bool {

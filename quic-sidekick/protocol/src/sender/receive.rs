@@ -6,6 +6,7 @@ mod overtaking;
 use super::Sender;
 use super::effects::Context;
 use super::established::Established;
+pub use super::established::List;
 use super::rtt::NearRtt;
 use super::session::{ProxySession, State};
 use crate::loss_floor::NearLoss;
@@ -175,7 +176,22 @@ impl Sender {
         before: u32,
         now: Instant,
     ) -> bool {
-        let range = Range::new(after, Some(before));
+        self.request_range(gap, Range::new(after, Some(before)), now)
+    }
+
+    /// As [`Sender::request_copies`], for datagrams that a list names: those behind `after` up to
+    /// `last`.
+    pub fn request_listed(
+        &mut self,
+        gap: u64,
+        after: Option<u32>,
+        last: u32,
+        now: Instant,
+    ) -> bool {
+        self.request_range(gap, Range::through(after, last), now)
+    }
+
+    fn request_range(&mut self, gap: u64, range: Range, now: Instant) -> bool {
         self.fetch(now, |session, arrivals, context| {
             let due = arrivals.request_at(gap, session.longest_patience(), context.now);
             session.want(gap, range, due, context);
@@ -232,7 +248,7 @@ impl Sender {
     }
 
     /// Records a datagram of the reverse flow as it arrived from the network. Parity needs all of
-    /// them, in the order of their arrival.
+    /// them, in the order of their arrival. Each also pays for a few PARITYs.
     pub fn on_arrival(&mut self, datagram: &[u8]) {
         for session in &mut self.sessions {
             if let Some(session) = session.established_mut() {
@@ -247,6 +263,13 @@ impl Sender {
         let sessions = self.sessions.iter_mut().filter_map(ProxySession::established_mut);
         let mut decoders = sessions.filter_map(|session| session.decoder_mut());
         decoders.find_map(Decoder::rebuilt)
+    }
+
+    /// The list that arrived last, once: what passed the proxy towards the receiver, in order. Call
+    /// it after each input, if [`Sender::protect`] asked for lists without parity.
+    pub fn take_list(&mut self) -> Option<List> {
+        let mut sessions = self.sessions.iter_mut().filter_map(ProxySession::established_mut);
+        sessions.find_map(Established::take_list)
     }
 
     /// The datagrams that passed the proxy between two others that arrived, as far as parity lists

@@ -197,7 +197,7 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
         }
         Message::Kept { age_ms } => ("kept", json!({ "age_ms": age_ms })),
         Message::Request(Request { number, ranges }) => {
-            let range = |Range { after, before, in_parts }: Range| json!({ "after": after, "before": before, "in_parts": in_parts });
+            let range = |Range { after, before, inclusive, in_parts }: Range| json!({ "after": after, "before": before, "inclusive": inclusive, "in_parts": in_parts });
             let ranges: Vec<_> = ranges.iter().map(range).collect();
             ("request", json!({ "number": number, "ranges": ranges }))
         }
@@ -407,6 +407,7 @@ pub(super) fn messages() -> Vec<Value> {
     let between = Range::new(Some(0x8c31_02f7), Some(0));
     let (since, until) = (Range { before: None, ..between }, Range { after: None, ..between });
     let (all, parts) = (Range::new(None, None), Range { in_parts: true, ..between });
+    let through = Range { inclusive: true, ..between };
     let protect =
         |share, window, flush_us, list| Message::Protect(Protect { share, window, flush_us, list });
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
@@ -437,7 +438,10 @@ pub(super) fn messages() -> Vec<Value> {
         message("KEPT", &Message::Kept { age_ms: 300 }),
         message("KEPT, refused", &Message::Kept { age_ms: 0 }),
         message("REQUEST of one range", &request(1, &[all])),
-        message("REQUEST of each kind of range", &request(2, &[between, since, until, all, parts])),
+        message(
+            "REQUEST of each kind of range",
+            &request(2, &[between, since, until, all, parts, through]),
+        ),
         message("REQUEST of 16 ranges", &request(u16::MAX, &[between; 16])),
         message("NOTHING in the first range", &Message::Nothing { number: 1, ranges: 1 }),
         message("NOTHING in all", &Message::Nothing { number: u16::MAX, ranges: u16::MAX }),

@@ -36,7 +36,7 @@ pub struct Parity<'a> {
     pub symbol: &'a [u8],
 }
 
-/// A request for parity.
+/// A request for parity, for lists, or for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protect {
     /// The repair symbols for every 1024 datagrams, at most 1024; 0 for none.
@@ -44,7 +44,7 @@ pub struct Protect {
     /// The most datagrams in a window, 1 to 64.
     pub window: u8,
     /// The silence after which the proxy sends parity of datagrams that have none, in
-    /// microseconds.
+    /// microseconds. Without parity it is the longest time that a datagram waits for its list.
     pub flush_us: u16,
     /// The most datagrams that pass before the proxy lists them; 0 if lists come with repair
     /// symbols alone.
@@ -61,6 +61,21 @@ impl Protect {
         let window = window.clamp(1, MOST_IN_WINDOW);
         let flush_us = u16::try_from(flush.as_micros()).unwrap_or(u16::MAX);
         Self { share, window, flush_us, list: 0 }
+    }
+
+    /// Asks for nothing any more.
+    pub const NOTHING: Self = Self { share: 0, window: 1, flush_us: 0, list: 0 };
+
+    /// Asks for lists without parity: one for each `every` datagrams, 1 to 64, and for each that
+    /// has waited for `longest`, which is at most 65 ms. Each names the latest `window` datagrams.
+    #[must_use]
+    pub fn lists(every: u8, window: u8, longest: Duration) -> Self {
+        Self { list: every.clamp(1, MOST_IN_WINDOW), ..Self::of(0.0, window, longest) }
+    }
+
+    /// Whether it asks for anything.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.share > 0 || self.list > 0
     }
 
     /// The share that stands for one repair symbol for each datagram.

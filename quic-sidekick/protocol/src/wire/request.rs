@@ -10,6 +10,7 @@ const RANGE_LEN: usize = 9;
 const HAS_AFTER: u8 = 1;
 const HAS_BEFORE: u8 = 2;
 const IN_PARTS: u8 = 4;
+const INCLUSIVE: u8 = 8;
 
 /// A request for copies of the reverse flow's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Range {
     pub after: Option<u32>,
     /// The datagram behind the last; `None` for all to the latest that the proxy keeps.
     pub before: Option<u32>,
+    /// Whether the range has the datagram `before`, too. Without one it is false.
+    pub inclusive: bool,
     /// Whether each copy is to come in two parts, because whole ones may not fit the path.
     pub in_parts: bool,
 }
@@ -46,7 +49,13 @@ impl Range {
     /// The datagrams between these, in whole copies.
     #[must_use]
     pub const fn new(after: Option<u32>, before: Option<u32>) -> Self {
-        Self { after, before, in_parts: false }
+        Self { after, before, inclusive: false, in_parts: false }
+    }
+
+    /// The datagrams behind `after` up to `last`, in whole copies.
+    #[must_use]
+    pub const fn through(after: Option<u32>, last: u32) -> Self {
+        Self { inclusive: true, ..Self::new(after, Some(last)) }
     }
 
     fn parse(bytes: &[u8; RANGE_LEN]) -> Option<Self> {
@@ -58,10 +67,11 @@ impl Range {
             (false, _) => None,
         };
         let (after, before) = (u32::from_be_bytes(after), u32::from_be_bytes([b0, b1, b2, b3]));
-        let known = flags & !(HAS_AFTER | HAS_BEFORE | IN_PARTS) == 0;
-        known.then_some(())?;
+        let known = flags & !(HAS_AFTER | HAS_BEFORE | IN_PARTS | INCLUSIVE) == 0;
+        let inclusive = flags & INCLUSIVE != 0;
+        (known && (!inclusive || flags & HAS_BEFORE != 0)).then_some(())?;
         let (after, before) = (end(HAS_AFTER, after)?, end(HAS_BEFORE, before)?);
-        Some(Self { after, before, in_parts: flags & IN_PARTS != 0 })
+        Some(Self { after, before, inclusive, in_parts: flags & IN_PARTS != 0 })
     }
 }
 
@@ -85,10 +95,10 @@ impl<'a> Ranges<'a> {
     }
 
     pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
-        for Range { after, before, in_parts } in self.iter() {
+        for Range { after, before, inclusive, in_parts } in self.iter() {
             let flag = |is_set, flag| if is_set { flag } else { 0 };
             let ends = flag(after.is_some(), HAS_AFTER) | flag(before.is_some(), HAS_BEFORE);
-            w.put(&[ends | flag(in_parts, IN_PARTS)])?;
+            w.put(&[ends | flag(in_parts, IN_PARTS) | flag(inclusive, INCLUSIVE)])?;
             w.words([after, before].map(Option::unwrap_or_default))?;
         }
         Ok(())

@@ -180,6 +180,7 @@ proptest! {
         let ranges: Vec<_> =
             sums.iter().map(|sum| Range {
                     in_parts: sum % 3 == 0,
+                    inclusive: sum % 5 == 0 && end(sum / 2).is_some(),
                     ..Range::new(end(*sum), end(sum / 2))
                 }).collect();
         for ranges in ranges.chunks(MAX_RANGES) {

@@ -5,12 +5,15 @@ use super::Established;
 use crate::sender::effects::Context;
 use crate::sender::error::HandleError;
 use crate::wire::{Parity, Protect};
-use sidekick_parity::{Decoder, ListError, Origin};
+use sidekick_parity::{Decoder, ListError, MAX_WINDOW, Origin};
 use std::time::{Duration, Instant};
 
 /// The sender repeats PROTECT at this interval while it wants parity. A proxy stops after a second
 /// without one.
 const REFRESH: Duration = Duration::from_millis(300);
+/// It repeats it at this interval, or a near round trip if that is longer, while the reverse flow
+/// is active and no PARITY arrives: the proxy may have missed the latest ones.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// If the reverse flow is silent for longer, the sender does not repeat PROTECT.
 const ACTIVE: Duration = Duration::from_secs(5);
 /// The PARITYs that the sender accepts for each datagram of the reverse flow, and the most that it
@@ -30,19 +33,55 @@ pub(in crate::sender) struct ReceivedParity {
     waits: bool,
     /// When the latest PROTECT was sent.
     asked: Option<Instant>,
+    /// When the latest PARITY arrived.
+    heard: Option<Instant>,
     /// Rebuilds datagrams, once the sender has asked for parity.
     pub(in crate::sender) decoder: Option<Box<Decoder>>,
     /// The number of PARITYs that the sender still accepts.
     paid: u32,
     /// Consecutive lists of old positions.
     old: u32,
+    /// The latest list, until the caller takes it.
+    list: Option<List>,
+}
+
+/// The identifiers of datagrams that passed the proxy one after another.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// The position of the first among all that passed, modulo 2^32.
+    pub first: u32,
+    identifiers: [u32; MAX_WINDOW],
+    len: usize,
+}
+
+impl List {
+    fn of(parity: &Parity<'_>) -> Option<Self> {
+        let len = parity.identifiers.len();
+        let behind = parity.first.wrapping_add(parity.count.into());
+        let first = behind.wrapping_sub(u32::try_from(len).ok()?);
+        let mut list = Self { first, identifiers: [0; MAX_WINDOW], len };
+        for (place, identifier) in list.identifiers.iter_mut().zip(parity.identifiers.iter()) {
+            *place = identifier;
+        }
+        (len > 0).then_some(list)
+    }
+
+    /// The identifiers, the one at the position [`first`](Self::first) first. There are 1 to 64.
+    #[must_use]
+    pub fn identifiers(&self) -> &[u32] {
+        self.identifiers.get(..self.len).unwrap_or_default()
+    }
 }
 
 impl ReceivedParity {
-    /// When PROTECT is due again, if the latest datagram arrived at `latest`.
-    pub(super) fn next_timeout(&self, latest: Option<Instant>) -> Option<Instant> {
+    /// When PROTECT is due again, if the latest datagram arrived at `latest`, on a path of this
+    /// near round trip.
+    pub(super) fn next_timeout(&self, latest: Option<Instant>, near: Duration) -> Option<Instant> {
         let asked = self.asked.filter(|_| self.wanted.is_some())?;
-        let again = asked + REFRESH;
+        let unheard = UNHEARD.max(2 * near);
+        let since = latest.unwrap_or(asked);
+        let is_heard = self.heard.is_some_and(|heard| since < heard + unheard);
+        let again = asked + if is_heard { REFRESH } else { unheard.min(REFRESH) };
         latest.is_some_and(|latest| again <= latest + ACTIVE).then_some(again)
     }
 
@@ -55,7 +94,7 @@ impl ReceivedParity {
     /// The PROTECT that waits to be sent.
     pub(super) fn take_message(&mut self) -> Option<Protect> {
         std::mem::take(&mut self.waits).then_some(())?;
-        Some(self.wanted.unwrap_or(Protect { share: 0, window: 1, flush_us: 0, list: 0 }))
+        Some(self.wanted.unwrap_or(Protect::NOTHING))
     }
 
     /// Repeats PROTECT, if the sender wants parity.
@@ -88,9 +127,11 @@ impl Established {
         }
         protection.wanted = wanted;
         protection.ask(now);
-        if wanted.is_some() && protection.decoder.is_none() {
-            protection.decoder = Some(Box::default());
+        if wanted.is_some() && protection.paid == 0 {
             protection.paid = MOST_PAID;
+        }
+        if wanted.is_some_and(|wanted| wanted.share > 0) && protection.decoder.is_none() {
+            protection.decoder = Some(Box::default());
         }
         self.last_message_at = now;
     }
@@ -106,8 +147,13 @@ impl Established {
         let ReceivedParity { decoder, paid, .. } = &mut self.keeping.protection;
         if let Some(decoder) = decoder {
             decoder.arrived(datagram, origin);
-            *paid = MOST_PAID.min(*paid + PAID);
         }
+        *paid = MOST_PAID.min(*paid + PAID);
+    }
+
+    /// The latest list, once.
+    pub(in crate::sender) fn take_list(&mut self) -> Option<List> {
+        self.keeping.protection.list.take()
     }
 
     pub(super) fn on_parity(
@@ -117,14 +163,20 @@ impl Established {
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
         self.repeat_end_of_parity(context.now);
-        let ReceivedParity { decoder, paid, old, .. } = &mut self.keeping.protection;
-        let Some(decoder) = decoder else {
+        let ReceivedParity { decoder, paid, old, asked, heard, list, wanted, .. } =
+            &mut self.keeping.protection;
+        if asked.is_none() {
             context.stats.malformed += 1;
             return Err(HandleError::Outdated);
-        };
+        }
         *paid = paid.checked_sub(1).ok_or(HandleError::Outdated)?;
+        *heard = Some(context.now);
         context.stats.parity_received += 1;
         context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
+        let Some(decoder) = decoder else {
+            *list = List::of(parity).filter(|_| wanted.is_some());
+            return Ok(());
+        };
         let listed = u32::try_from(parity.identifiers.len()).unwrap_or(0);
         if listed > 0 {
             let first = parity.first.wrapping_add(u32::from(parity.count) - listed);
@@ -183,6 +235,6 @@ impl Established {
 
     /// When PROTECT is due again.
     pub(super) fn parity_at(&self) -> Option<Instant> {
-        self.keeping.protection.next_timeout(self.keeping.latest_at())
+        self.keeping.protection.next_timeout(self.keeping.latest_at(), self.near_rtt.rough())
     }
 }

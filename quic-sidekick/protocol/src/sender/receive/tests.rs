@@ -1,6 +1,7 @@
 //! A client receives a stream of datagrams past a proxy that keeps copies, in virtual time.
 #![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 
+mod in_order;
 mod parity;
 mod parts;
 mod tails;

@@ -1,0 +1,245 @@
+//! When the gate of a flow holds datagrams, and what it asks of the proxy (SPEC.md, section 7.13).
+
+use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
+use crate::sender::{Fate, Sender};
+use crate::wire::Protect;
+use std::time::{Duration, Instant};
+
+/// Holds last for this many near round trips, and the time below: two requests and their copies.
+const HOLD_RTTS: u32 = 6;
+const HOLD_MORE: Duration = Duration::from_millis(5);
+/// They last no longer than this part of the whole round trip, but at least [`LEAST_HOLD`].
+const HOLD_PART: u32 = 2;
+const LEAST_HOLD: Duration = Duration::from_millis(10);
+/// The gate holds nothing where the near round trip is more than this part of the whole one.
+const NEAR_PART: u32 = 3;
+/// After a loss on the near segment the gate holds for this time.
+const LOSSY: Duration = Duration::from_secs(10);
+/// After a queue grew before the client, it holds nothing for this time.
+const PAUSE: Duration = Duration::from_millis(100);
+/// While the gate holds: a list for so many datagrams, or after this part of a near round trip.
+const EVERY: u8 = 4;
+const LIST_PART: u32 = 4;
+const LEAST_LIST: Duration = Duration::from_micros(500);
+const MOST_LIST: Duration = Duration::from_millis(2);
+/// The datagrams of three lists, since two of them may be lost.
+const WINDOW: u8 = 3 * EVERY;
+/// While it only watches: lists cost less than 0.5 % of a flow of full datagrams.
+const RARELY: u8 = 40;
+const RARE_LIST: Duration = Duration::from_millis(60);
+/// A datagram waits for its list for two intervals of lists, half a near round trip, and this time.
+const LIST_MORE: Duration = Duration::from_millis(2);
+
+/// What the gate does now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InOrderState {
+    /// No proxy keeps copies, or it is too far away for requests.
+    #[default]
+    Idle,
+    /// The near segment has lost nothing for some time. Datagrams pass at once.
+    Watching,
+    /// Datagrams wait for those before them.
+    Ordering,
+    /// A queue grows before the client, so nothing waits.
+    Congested,
+}
+
+/// Puts the reverse flow in order, with one gate.
+///
+/// Pass all that arrives on the flow, call [`on_input`](Self::on_input) after each input of the
+/// sender, and pass the copies that it returns. Then take the [deliveries](Self::poll_delivery).
+#[derive(Debug)]
+pub struct InOrder<T> {
+    gate: Gate<T>,
+    state: InOrderState,
+    lossy_until: Option<Instant>,
+    paused_until: Option<Instant>,
+    /// The round trip of the whole path, if it is known.
+    whole: Option<Duration>,
+    wanted: Option<Protect>,
+    unfilled: Vec<u64>,
+}
+
+impl<T> InOrder<T> {
+    /// For a flow that begins now. `is_lossy` says whether the near segment lost datagrams of
+    /// another flow lately: then the first loss of this one is hidden, too.
+    #[must_use]
+    pub fn new(is_lossy: bool, now: Instant) -> Self {
+        Self {
+            gate: Gate::new(Hold::default()),
+            state: InOrderState::Idle,
+            lossy_until: is_lossy.then(|| now + LOSSY),
+            paused_until: None,
+            whole: None,
+            wanted: None,
+            unfilled: Vec::new(),
+        }
+    }
+
+    /// Sets the round-trip time of the whole path, once it is known.
+    pub fn set_whole(&mut self, whole: Duration) {
+        self.whole = Some(whole);
+    }
+
+    /// What the gate does now.
+    #[must_use]
+    pub fn state(&self) -> InOrderState {
+        self.state
+    }
+
+    /// What became of datagrams so far.
+    #[must_use]
+    pub fn counters(&self) -> GateCounters {
+        self.gate.counters()
+    }
+
+    /// How many datagrams wait now.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.gate.waiting()
+    }
+
+    /// Whether the near segment lost a datagram lately.
+    #[must_use]
+    pub fn is_lossy(&self, now: Instant) -> bool {
+        self.lossy_until.is_some_and(|until| now < until)
+    }
+
+    /// A datagram of the reverse flow arrived. `identifier` is that of a copy of it. Without one it
+    /// is in no list, so it is delivered at once.
+    pub fn on_arrival(
+        &mut self,
+        payload: &[u8],
+        identifier: Option<u32>,
+        datagram: T,
+        sender: &mut Sender,
+        now: Instant,
+    ) {
+        sender.on_arrival(payload);
+        sender.on_received(payload.len(), now);
+        let Some(identifier) = identifier else {
+            self.gate.pass(datagram);
+            return;
+        };
+        sender.on_progress(identifier, now);
+        if let Some(gap) = self.gate.on_arrival(identifier, datagram, now) {
+            sender.on_late(gap, now);
+        }
+        self.follow(sender, now);
+    }
+
+    /// A copy arrived. Returns it if nothing lacks it.
+    pub fn on_copy(
+        &mut self,
+        identifier: u32,
+        datagram: T,
+        sender: &mut Sender,
+        now: Instant,
+    ) -> Option<T> {
+        let unwanted = self.gate.on_copy(identifier, datagram, now);
+        self.follow(sender, now);
+        unwanted
+    }
+
+    /// Takes a list that the sender's latest input held.
+    pub fn on_input(&mut self, sender: &mut Sender, now: Instant) {
+        self.plan(sender, now);
+        if let Some(list) = sender.take_list() {
+            // A contradiction shows a forged list, or that the proxy counts anew.
+            if self.gate.on_list(list.first, list.identifiers().iter().copied(), now).is_err() {
+                self.gate.open(now);
+            }
+        }
+        self.follow(sender, now);
+    }
+
+    /// Serves the timer.
+    pub fn on_timeout(&mut self, sender: &mut Sender, now: Instant) {
+        self.plan(sender, now);
+        self.gate.on_timeout(now);
+        self.follow(sender, now);
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.gate.poll_timeout()
+    }
+
+    /// The next datagram to deliver.
+    pub fn poll_delivery(&mut self) -> Option<Delivery<T>> {
+        self.gate.poll_delivery()
+    }
+
+    /// Delivers all that waits, because the help ends.
+    pub fn open(&mut self, sender: &mut Sender, now: Instant) {
+        self.gate.set_hold(Hold::default(), now);
+        self.gate.open(now);
+        self.follow(sender, now);
+    }
+
+    /// Decides what to hold, and what to ask of the proxy.
+    fn plan(&mut self, sender: &mut Sender, now: Instant) {
+        if sender.keeper_queue_grows() {
+            self.paused_until = Some(now + PAUSE);
+        }
+        let near = sender.keeper_rtt();
+        let is_near = |near: Duration| self.whole.is_none_or(|whole| NEAR_PART * near <= whole);
+        let (state, wanted, hold) = match near {
+            Some(near) if is_near(near) => {
+                let part = (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST);
+                let gap = HOLD_RTTS * near + HOLD_MORE;
+                let most = self.whole.map_or(gap, |whole| (whole / HOLD_PART).max(LEAST_HOLD));
+                let hold = Hold { gap: gap.min(most), list: 2 * part + near / 2 + LIST_MORE };
+                let often = Protect::lists(EVERY, WINDOW, part);
+                let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
+                if self.paused_until.is_some_and(|until| now < until) {
+                    (InOrderState::Congested, Some(rarely), Hold::default())
+                } else if self.is_lossy(now) {
+                    (InOrderState::Ordering, Some(often), hold)
+                } else {
+                    (InOrderState::Watching, Some(rarely), Hold::default())
+                }
+            }
+            Some(_) | None => (InOrderState::Idle, None, Hold::default()),
+        };
+        if state != self.state || wanted != self.wanted {
+            self.gate.set_hold(hold, now);
+        }
+        (self.state, self.wanted) = (state, wanted);
+        sender.protect(wanted, now);
+    }
+
+    /// Requests new gaps, and gives up those that nobody fills.
+    fn follow(&mut self, sender: &mut Sender, now: Instant) {
+        while let Some(gap) = self.gate.poll_gap() {
+            self.begin(gap, sender, now);
+        }
+        sender.drain_unfilled(&mut self.unfilled);
+        while let Some(gap) = self.unfilled.pop() {
+            self.gate.give_up(gap, now);
+        }
+        while let Some(gap) = self.gate.poll_closed() {
+            sender.close_gap(gap);
+        }
+    }
+
+    fn begin(&mut self, gap: ListedGap, sender: &mut Sender, now: Instant) {
+        let ListedGap { number, datagrams, after, last } = gap;
+        let congestion = sender.on_missing(number, datagrams.into(), now);
+        sender.on_fate(number, Fate::Lost(datagrams));
+        if congestion {
+            self.gate.give_up(number, now);
+            return;
+        }
+        let is_first = !self.is_lossy(now);
+        self.lossy_until = Some(now + LOSSY);
+        if is_first {
+            self.plan(sender, now);
+        }
+        let waits = self.state == InOrderState::Ordering && !is_first;
+        if !waits || !sender.request_listed(number, after, last, now) {
+            self.gate.give_up(number, now);
+        }
+    }
+}

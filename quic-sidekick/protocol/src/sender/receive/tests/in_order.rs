@@ -1,0 +1,161 @@
+//! The gate between a proxy and a receiver that minds order.
+
+use super::*;
+use crate::{GateCounters, InOrder, InOrderState};
+
+/// A receiver, what it got, and when its datagrams passed the proxy.
+struct Ordered {
+    download: Download,
+    order: InOrder<u32>,
+    delivered: Vec<(u32, Instant)>,
+    held: Vec<Duration>,
+}
+
+impl Ordered {
+    fn new(seed: u64, loss_percent: u32, is_lossy: bool) -> Self {
+        let mut download = Download::new(keeping(), seed, loss_percent);
+        download.requests = false;
+        download.run(2000 * MS);
+        assert!(download.sender.is_kept(), "seed {seed}");
+        let order = InOrder::new(is_lossy, download.now);
+        Self { download, order, delivered: Vec::new(), held: Vec::new() }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(delivery) = self.order.poll_delivery() {
+            self.delivered.push((delivery.datagram, self.download.now));
+            self.held.push(delivery.waited);
+        }
+        self.download.drain();
+    }
+
+    fn handle(&mut self, event: Event) {
+        let Self { download, order, .. } = self;
+        let now = download.now;
+        match event {
+            Event::Arrive(bytes) => {
+                let id = number(&bytes);
+                order.on_arrival(&bytes, Some(id), id, &mut download.sender, now);
+            }
+            Event::ToSender(bytes) => {
+                let port = PROXY.parse().unwrap();
+                if let Ok(Some(copy)) = download.sender.handle_input(port, &bytes, now) {
+                    let id = number(copy.bytes(&bytes));
+                    order.on_copy(id, id, &mut download.sender, now);
+                }
+                order.on_input(&mut download.sender, now);
+            }
+            event => download.handle_event(event),
+        }
+    }
+
+    /// Passes one datagram each `interval`.
+    fn stream(&mut self, first: u32, count: u32, interval: Duration) {
+        self.download.stream(first, count, interval, &[]);
+        let until = self.download.now + interval * count + 200 * MS;
+        loop {
+            let Self { download, order, .. } = self;
+            let event = download.events.peek().map(|Reverse((at, ..))| *at);
+            let timers = [download.sender.poll_timeout(), download.proxy.poll_timeout()];
+            let timers = timers.into_iter().chain([event, order.poll_timeout()]).flatten();
+            let Some(next) = timers.min().filter(|at| *at <= until) else { break };
+            download.now = download.now.max(next);
+            let now = download.now;
+            if event.is_some_and(|at| at <= now)
+                && let Some(Reverse((_, _, event))) = download.events.pop()
+            {
+                self.handle(event);
+            }
+            let Self { download, order, .. } = self;
+            download.sender.on_timeout(now);
+            download.proxy.on_timeout(now);
+            order.on_timeout(&mut download.sender, now);
+            self.deliver();
+        }
+        self.download.now = until;
+    }
+
+    /// How many datagrams came behind a later one.
+    fn overtaken(&self) -> usize {
+        let mut highest = 0;
+        let behind = |(id, _): &&(u32, Instant)| {
+            let is_behind = *id < highest;
+            highest = highest.max(*id);
+            is_behind
+        };
+        self.delivered.iter().filter(behind).count()
+    }
+}
+
+#[test]
+fn losses_arrive_in_order() {
+    for (loss_percent, most_behind, least) in [(1, 0, 2000), (4, 2, 1999), (10, 10, 1985)] {
+        let (mut missing, mut in_order) = (0, 0);
+        for seed in 0..10 {
+            let mut ordered = Ordered::new(seed, loss_percent, true);
+            ordered.stream(0, 2000, MS);
+            let behind = ordered.overtaken();
+            assert!(behind <= most_behind, "seed {seed}, {loss_percent} %: {behind} overtaken");
+            assert!(ordered.delivered.len() >= least, "seed {seed}: {}", ordered.delivered.len());
+            assert_eq!(ordered.order.state(), InOrderState::Ordering);
+            ordered.held.sort_unstable();
+            let [p50, p99] = [50, 99].map(|part| ordered.held[part * ordered.held.len() / 100]);
+            assert!(p50 <= MS && p99 <= 17 * MS, "seed {seed}: {p50:?}, {p99:?}");
+            let counters = ordered.order.counters();
+            // A copy for each, and another for those that were lost as well.
+            let repeats = ordered.download.proxy.stats().repeats_sent;
+            assert!(repeats <= counters.missing * 5 / 4 + 20, "seed {seed}: {repeats}");
+            missing += counters.missing;
+            in_order += counters.in_order;
+        }
+        assert!(in_order >= missing * 99 / 100, "{in_order} of {missing} at {loss_percent} %");
+    }
+}
+
+/// The gate of a link that loses nothing delays nothing, and lists are rare.
+#[test]
+fn without_losses_nothing_waits() {
+    for is_lossy in [false, true] {
+        let mut ordered = Ordered::new(1, 0, is_lossy);
+        ordered.stream(0, 20_000, MS);
+        assert_eq!((ordered.delivered.len(), ordered.overtaken()), (20_000, 0));
+        let late = ordered.held[ordered.held.len() / 2..].iter().max();
+        assert_eq!(late, Some(&Duration::ZERO), "the link was lossy ten seconds ago");
+        assert_eq!(ordered.order.state(), InOrderState::Watching);
+        let stats = ordered.download.proxy.stats();
+        // Each list has a header of UDP and IP, too.
+        let lists = stats.parity_bytes + 28 * stats.parity_sent;
+        assert!(is_lossy || 200 * lists <= stats.kept_bytes, "{lists} of {}", stats.kept_bytes);
+    }
+}
+
+/// The first loss comes too late to be hidden, and the next ones do not.
+#[test]
+fn the_first_loss_closes_the_gate() {
+    let mut ordered = Ordered::new(1, 0, false);
+    ordered.stream(0, 500, MS);
+    assert_eq!(ordered.order.state(), InOrderState::Watching);
+    ordered.download.loss_percent = 4;
+    ordered.stream(500, 2000, MS);
+    assert_eq!(ordered.order.state(), InOrderState::Ordering);
+    let GateCounters { missing, in_order, .. } = ordered.order.counters();
+    assert!(in_order + 5 >= missing && missing > 50, "{in_order} of {missing}");
+}
+
+#[test]
+fn nothing_waits_for_a_queue_or_a_distant_proxy() {
+    let mut far = Ordered::new(1, 4, true);
+    far.order.set_whole(5 * MS);
+    far.stream(0, 500, MS);
+    assert_eq!(far.order.state(), InOrderState::Idle);
+    let mut queued = Ordered::new(1, 4, true);
+    for queue in 0..40 {
+        queued.download.queue = queue * MS;
+        queued.stream(50 * queue, 50, MS);
+    }
+    assert_eq!(queued.order.state(), InOrderState::Congested);
+    for ordered in [far, queued] {
+        let waited = ordered.held.iter().rev().take(200).max();
+        assert!(waited <= Some(&MS), "{waited:?}");
+    }
+}
