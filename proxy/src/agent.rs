@@ -10,7 +10,8 @@
 //! it when a capture shows it on the wire. Its place among the other packets is set there.
 //!
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
-//! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
+//! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`. In `queue`, packets wait
+//! for those before them; no agent uses it yet.
 //!
 //! `program`, `cli` and `status` are for the operator, like those of the proxy. So is `journal`,
 //! which logs what happens to a flow. `claims` decides whether a proxy is believed.
@@ -33,6 +34,7 @@ mod looks;
 mod named;
 mod outbox;
 pub(crate) mod program;
+pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
