@@ -84,7 +84,7 @@ pub mod agent {
 
 /// Packets that wait in a queue of netfilter until the agent lets them pass.
 pub mod queue {
-    pub use crate::agent::queue::{Queue, QueueCounters, QueueError};
+    pub use crate::agent::queue::{Program, Queue, QueueCounters, QueueError, Rules, RulesError};
 }
 
 /// Frames into which the kernel merged several datagrams.

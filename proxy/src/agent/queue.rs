@@ -1,6 +1,6 @@
 //! Packets on their way to this host, which wait until this program lets them pass.
 //!
-//! A rule of the firewall passes arriving packets to a queue of the kernel, which sends
+//! A rule of the firewall ([`Rules`]) passes arriving packets to a queue of the kernel, which sends
 //! a copy of each to this program and keeps the packet until the verdict. The verdict delivers it:
 //! the packet is in the socket of its receiver, or on its way to the next host, when the system
 //! call returns. So is a packet that was written to the agent's TUN device. Their order is
@@ -15,6 +15,7 @@
 //! The kernel takes each message only from a process with CAP_NET_ADMIN, verdicts too.
 
 mod message;
+mod rules;
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,6 +29,7 @@ use nix::sys::socket::{
 use thiserror::Error;
 
 use message::{Message, Request, VERDICT_LEN, messages};
+pub use rules::{Program, Rules, RulesError};
 
 /// Most packets of a read.
 const BATCH: usize = 32;
