@@ -40,5 +40,5 @@ pub(crate) mod report;
 mod round_trip;
 pub(crate) mod status;
 mod terms;
-mod tun;
+pub(crate) mod tun;
 mod under_way;
