@@ -10,7 +10,8 @@
 //! its place among the other packets is set.
 //!
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
-//! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`.
+//! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`. In `queue`, packets
+//! wait for those before them.
 //!
 //! `program`, `cli` and `status` are for the operator, like those of the proxy, and so is
 //! `journal`, which logs what happens to a flow. `claims` decides whether a proxy is believed.
@@ -33,10 +34,11 @@ mod looks;
 mod named;
 mod outbox;
 pub(crate) mod program;
+pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
 pub(crate) mod status;
 mod terms;
-mod tun;
+pub(crate) mod tun;
 mod under_way;

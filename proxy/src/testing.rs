@@ -82,6 +82,12 @@ pub mod agent {
     pub use crate::agent::status::AgentStatus;
 }
 
+/// Packets that wait in a queue of netfilter until the agent lets them pass.
+pub mod queue {
+    pub use crate::agent::queue::{Program, Queue, QueueCounters, QueueError, Rules, RulesError};
+    pub use crate::agent::tun::Tun;
+}
+
 /// Frames into which the kernel merged several datagrams.
 pub mod offload {
     pub use crate::offload::*;

@@ -3,6 +3,7 @@
 //! A packet that the agent writes to it has the addresses of its flow. The host sees it arrive on
 //! another interface. For sockets, firewalls and address translation it belongs to the same flow.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
@@ -47,9 +48,15 @@ fn no_device(name: &str, cause: &io::Error) -> Error {
 }
 
 /// A TUN device. It disappears with the agent.
-pub(super) struct Tun {
+pub struct Tun {
     device: SyncDevice,
     pub(super) name: String,
+}
+
+impl fmt::Debug for Tun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tun").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Tun {
@@ -67,7 +74,11 @@ impl Tun {
         }
     }
 
-    fn open(name: &str) -> Result<Self> {
+    /// Creates the device called `name`.
+    ///
+    /// # Errors
+    /// Why it is impossible, for the operator.
+    pub fn open(name: &str) -> Result<Self> {
         // The route to the sources of its packets leads through another interface. So the kernel's
         // reverse path filter (rp_filter) drops them (RFC 3704, section 2), unless it is off, or
         // loose on an interface with an address. The setting of all interfaces and that of the
@@ -93,7 +104,7 @@ impl Tun {
     ///
     /// # Errors
     /// When the system does not accept the packet.
-    pub(super) fn send(&self, packet: &[u8]) -> io::Result<()> {
+    pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         self.device.send(packet).map(|_| ())
     }
 }

@@ -18,5 +18,6 @@ mod observe;
 mod oddities;
 mod port;
 mod privileges;
+mod queue;
 mod session;
 mod start;
