@@ -16,8 +16,7 @@ counters! {
         counted <- counted: always "counted", "sidekick_packets_counted_total",
             "Datagrams added to sums.";
         ignored <- ignored: "ignored", "sidekick_packets_ignored_total",
-            "Datagrams of a session's flow that do not count, such as QUIC handshake packets. \
-             For a wire format without sessions: all datagrams that do not count.";
+            "Datagrams of a session's flow that do not count, such as QUIC handshake packets.";
         quacks <- quacks_sent: always "quACKs", "sidekick_quacks_sent_total",
             "quACKs sent.";
         bytes <- bytes_sent: always "bytes sent", "sidekick_sent_bytes_total",
