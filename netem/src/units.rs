@@ -27,7 +27,6 @@ impl BitRate {
         (bits > 0).then_some(Self(bits))
     }
 
-    /// Bits a second.
     pub(crate) fn bits_per_second(self) -> u64 {
         self.0
     }

@@ -12,7 +12,7 @@
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
 //! missing ones. The copies reach this host by `outbox`, `daemon` and `tun`.
 //!
-//! `program`, `cli` and `status` are for the operator, like those of the proxy. So is `journal`,
+//! `cli` and `status` are for the operator, like those of the proxy. So is `journal`,
 //! which logs what happens to a flow. `claims` decides whether a proxy is believed.
 
 mod arriving;
@@ -32,7 +32,6 @@ mod kind;
 mod looks;
 mod named;
 mod outbox;
-pub(crate) mod program;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
@@ -40,3 +39,26 @@ pub(crate) mod status;
 mod terms;
 mod tun;
 mod under_way;
+
+use crate::monitor::subject::AGENT;
+use crate::program::{print_check, start};
+use anyhow::Result;
+use cli::{Command, read, read_file};
+use config::AgentConfig;
+use std::process::ExitCode;
+
+/// Runs the agent's program with the arguments of this process.
+pub fn main() -> ExitCode {
+    start(AGENT, read, |config: &AgentConfig| config.log.level(), daemon::run, execute)
+}
+
+/// Executes a command that does not run an agent.
+fn execute(command: Command) -> Result<()> {
+    match command {
+        Command::Check { file } => {
+            let (config, remarks) = read_file(&file)?;
+            print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
+        }
+        Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
+    }
+}

@@ -50,7 +50,6 @@ struct ClientReport {
     repeats: Option<Repeats>,
 }
 
-/// The report of the client on quinn.
 #[derive(Debug, Deserialize)]
 struct QuinnReport {
     bytes: u64,

@@ -19,7 +19,6 @@ pub(super) struct Setting<T> {
     pub(super) key: &'static str,
     /// The values that it accepts, in words.
     pub(super) takes: &'static str,
-    /// What it means.
     pub(super) meaning: &'static str,
     /// Parses and stores a value. Returns `None` and stores nothing if the value is invalid.
     pub(super) store: fn(&mut T, &str) -> Option<()>,
@@ -158,7 +157,6 @@ pub(super) const RATE: Values<Option<BitRate>> = Values {
     takes: "Mbit/s from 0.001 to 100000, or unlimited",
     read: |value| or_word(value, "unlimited", mbit),
 };
-/// A switch.
 pub(super) const SWITCH: Values<bool> = Values {
     takes: "on or off",
     read: |value| match value {

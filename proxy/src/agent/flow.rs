@@ -49,7 +49,6 @@ const LONG: u8 = 0xc0;
 /// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
 const UNCOUNTED: usize = 8;
 
-/// A flow that is helped.
 #[derive(Debug)]
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,

@@ -182,7 +182,6 @@ fn row(flow: &FlowReport) -> Vec<String> {
     ]
 }
 
-/// Reads the status of an agent.
 pub(crate) struct AgentStatusReader<F> {
     report: F,
     start: Start,

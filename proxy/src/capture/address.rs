@@ -138,7 +138,6 @@ fn v6(end: End) -> Vec<sock_filter> {
     program
 }
 
-/// The word of an address.
 pub(super) fn word(address: IpAddr) -> u32 {
     match address.to_canonical() {
         IpAddr::V4(ip) => ip.into(),

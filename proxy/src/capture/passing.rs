@@ -22,7 +22,6 @@ use crate::packet::Link;
 /// A capture of the packets in one direction.
 #[derive(Debug)]
 pub(crate) struct PassingCapture {
-    /// The capture.
     pub(crate) capture: Capture,
     vnet_header: bool,
     link: Link,

@@ -49,7 +49,6 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The frame with this index.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Frame<'a>> {
         self.frames.get(..self.len)?.get(index)
