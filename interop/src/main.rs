@@ -10,7 +10,7 @@
 //! | `files.rs` | the certificates and files that all tries share |
 //! | `name_server.rs` | a name server with one record, for the server |
 //! | `served.rs` | one download from our own server, which is helped |
-//! | `matrix.rs`, `pool.rs` | all tries, several at a time |
+//! | `matrix.rs`, `progress.rs` | all tries, several at a time |
 //! | `table.rs`, `table/` | the results, as Markdown |
 
 mod case;
@@ -20,7 +20,7 @@ mod files;
 mod matrix;
 mod name_server;
 mod peer;
-mod pool;
+mod progress;
 mod served;
 mod table;
 

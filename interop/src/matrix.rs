@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
+use sidekick_netem::pool::each;
 
 use crate::FAILED;
 use crate::case::{Case, SENDERS, Sender};
@@ -11,7 +12,7 @@ use crate::cell::{Cell, Outcome};
 use crate::cli::Cli;
 use crate::files::Files;
 use crate::peer::Peer;
-use crate::pool::{self, Progress};
+use crate::progress::Progress;
 use crate::served::{Served, ServedResult};
 
 /// The loss of downloads from our own server, in percent, unless the user names others.
@@ -29,7 +30,6 @@ pub(crate) struct Tried {
     pub(crate) outcome: Outcome,
 }
 
-/// The results of all tries.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) tries: Vec<Tried>,
@@ -124,14 +124,16 @@ impl<'a> Matrix<'a> {
             progress.show(what, &outcome);
             outcome
         };
-        let tries = pool::each(&self.cells, cli.jobs, |cell| {
+        let try_cell = |cell: &Cell<'_>| {
             let run = |own: &Path| cell.run(&files, caches, own);
             tried(cell, attempt(cell.title(), &run))
-        });
-        let served = pool::each(&self.served, cli.jobs, |served| {
+        };
+        let tries = each(cli.jobs.into(), &self.cells, try_cell, |_, _| ());
+        let try_served = |served: &Served| {
             let run = |own: &Path| served.run(&files, own);
             served.with(attempt(served.title(), &run))
-        });
+        };
+        let served = each(cli.jobs.into(), &self.served, try_served, |_, _| ());
         progress.finish();
         Ok(Results { tries, served })
     }

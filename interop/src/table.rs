@@ -1,17 +1,15 @@
 //! The results of all tries, as Markdown.
 
 mod cells;
-mod downloads;
 
 use std::fmt::Write as _;
 
-use cells::{Notes, capital, find, losses, passed, rate, ratio, reason};
-
-use crate::case::{Case, PLAIN, SENDERS};
+use crate::case::{AUTO, Case, PLAIN, RECEIVE, SENDERS};
 use crate::cell::{Measured, Outcome};
 use crate::matrix::{Results, Tried};
 use crate::peer::Peer;
 use crate::served::{Place, ServedResult};
+use cells::{Notes, capital, find, losses, passed, rate, ratio, reason};
 
 /// The tables, with a reason for every cell that did not pass.
 pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &str) -> String {
@@ -34,7 +32,7 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
     );
     late(&mut text, peers, results);
     uploads(&mut text, peers, tried, &mut notes);
-    downloads::downloads(&mut text, peers, tried, &mut notes);
+    downloads(&mut text, peers, tried, &mut notes);
     cases(&mut text, peers, tried, &mut notes);
     served(&mut text, &results.served, &mut notes);
     if !notes.0.is_empty() {
@@ -185,6 +183,57 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
 fn early(outcome: &Outcome) -> String {
     let helped = passed(outcome).filter(|measured| measured.assisted);
     helped.map(|measured| format!(" ({})", measured.packets.lost_early)).unwrap_or_default()
+}
+
+/// What the columns of the tables count.
+const COLUMNS: &str = "\
+The last three columns are of the download with `receive`. *Lost near* counts packets towards the
+client that the near segment lost, also packets that the proxy sent. A *gap* is a run of missing
+packet numbers. A copy closes none if its packet arrives after all, or if the copy is too late.
+";
+
+/// Goodput by peer without and with help, and what copies repaired; a table for each loss rate.
+fn downloads(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) {
+    for (index, loss) in losses(tried, Case::Download).into_iter().enumerate() {
+        let title = capital(Case::Download.about());
+        let (auto, help) = (AUTO.name, RECEIVE.name);
+        let columns = if index == 0 { format!("{COLUMNS}\n") } else { String::new() };
+        let _ = writeln!(
+            text,
+            "## {title}, {loss} % near loss: Mbit/s\n\n{columns}\
+             | peer | its controller | without help | {auto} | {help} | {help} : without help | lost near \
+             | gaps repaired | copies received |\n|{}",
+            "---|".repeat(9)
+        );
+        for peer in peers {
+            let [plain, auto, helped] = [PLAIN, AUTO, RECEIVE]
+                .map(|sender| find(tried, peer, Case::Download, sender.name, loss));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} | {} |",
+                peer.title(),
+                peer.controller().unwrap_or("-"),
+                rate(plain, notes),
+                rate(auto, notes),
+                rate(helped, notes),
+                ratio(helped, plain),
+                repaired(helped),
+            );
+        }
+        text.push('\n');
+    }
+}
+
+/// Packets that the near segment lost, gaps that copies closed, and copies.
+fn repaired(outcome: Option<&Outcome>) -> String {
+    let Some(measured) = outcome.and_then(passed) else { return "- | - | -".to_owned() };
+    let repeats = measured.repeats.unwrap_or_default();
+    let copies = if measured.copies_kept {
+        repeats.repeats_received.to_string()
+    } else {
+        "none kept".to_owned()
+    };
+    format!("{} | {} | {copies}", measured.near_lost_down, repeats.repaired_near)
 }
 
 #[cfg(test)]

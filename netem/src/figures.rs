@@ -1,7 +1,7 @@
 //! `sidekick-lab figures`: runs every experiment, draws its results, and writes one page.
 //!
 //! - `job`: the runs; `quantity`: the figures from their records; `model`: what the page
-//!   shows, which determines the runs; `sender` and `palette`: the senders and their colours;
+//!   shows, which determines the runs; `sender`: the senders and their colours;
 //! - `experiments`: the experiments; `reference`: what others published; `agreement`:
 //!   backends side by side;
 //! - `plan`: the list of all runs and its shards; `store`: shard files;
@@ -17,12 +17,10 @@ pub mod experiments;
 pub mod job;
 pub mod model;
 pub mod page;
-pub(crate) mod palette;
 pub mod plan;
 pub mod quantity;
 pub mod reference;
 pub(crate) mod sender;
-pub(crate) mod sheet;
 pub(crate) mod store;
 
 use plan::Plan;

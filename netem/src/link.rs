@@ -15,42 +15,36 @@
 //! seed and n, so two runs with one seed lose the same packets in the same order. Every other
 //! impairment draws from its own stream: jitter does not change which packets are lost.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use rand_chacha::rand_core::Rng;
-
 mod codel;
 mod config;
-mod counters;
-mod fifo;
 mod frame;
 mod jitter;
 mod loss;
-mod outage;
 mod policer;
 mod queue;
-mod random_streams;
 mod red;
 mod trace;
 mod transmitter;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
 pub use codel::CoDelConfig;
-pub use config::{Discipline, LinkConfig};
-pub use counters::{LinkCounters, Verdict};
+pub use config::{Discipline, LinkConfig, Outage, Outages};
+use frame::ETHERNET_HEADER;
 pub(crate) use frame::flip_a_bit;
 pub use frame::{Ecn, EthernetFrame, Frame};
 pub use jitter::{Jitter, JitterShape};
 pub use loss::LossModel;
-pub use outage::{Outage, Outages};
-pub use red::RedParameters;
-pub use trace::{Trace, TraceError};
-
-use frame::ETHERNET_HEADER;
 use loss::LossState;
 use policer::Policer;
 use queue::{Line, Queue};
-use random_streams::RandomStreams;
+pub use red::RedParameters;
+pub use trace::{Trace, TraceError};
 use transmitter::Transmitter;
 
 /// Packets that have begun to leave, sorted by arrival and then by their order.
@@ -230,3 +224,127 @@ impl<P: Frame> Link<P> {
 
 #[cfg(test)]
 mod tests;
+
+/// The outcome of a push. CoDel drops packets that were accepted before: see
+/// [`LinkCounters::lost_aqm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The link accepted the packet.
+    Accepted,
+    /// Lost at random.
+    LostAtRandom,
+    /// Lost in an outage.
+    LostInOutage,
+    /// Larger than the MTU.
+    TooLarge,
+    /// Dropped by the policer.
+    Policed,
+    /// Dropped by RED.
+    DroppedEarly,
+    /// The queue was full.
+    QueueFull,
+}
+
+/// Counts of one direction of a link. Bytes count whole frames.
+///
+/// `packets + duplicated` always equals `delivered + lost()` plus the packets in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkCounters {
+    /// Packets that reached the link.
+    pub packets: u64,
+    /// Packets that left at the other end, with damaged and duplicate ones.
+    pub delivered: u64,
+    /// Bytes of the delivered packets.
+    pub delivered_bytes: u64,
+    /// Packets lost at random.
+    pub lost_random: u64,
+    /// Packets dropped by a full queue.
+    pub lost_queue: u64,
+    /// Packets that RED or CoDel dropped before the queue was full.
+    pub lost_aqm: u64,
+    /// Packets that exceeded the rate of the policer.
+    pub lost_policer: u64,
+    /// Packets lost in an outage.
+    pub lost_outage: u64,
+    /// Packets lost because they were larger than the MTU.
+    pub lost_mtu: u64,
+    /// Packets that the link duplicated.
+    pub duplicated: u64,
+    /// Packets that were damaged. The checksum at the receiver drops them.
+    pub corrupted: u64,
+    /// Packets that skipped the delay.
+    pub reordered: u64,
+    /// Packets that RED or CoDel marked.
+    pub marked: u64,
+}
+
+impl LinkCounters {
+    /// Packets that the link dropped, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.lost_random + self.congested() + self.lost_outage + self.lost_mtu
+    }
+
+    /// Packets that the link dropped because too many came: by a full queue, RED, CoDel or the
+    /// policer.
+    pub fn congested(&self) -> u64 {
+        self.lost_queue + self.lost_aqm + self.lost_policer
+    }
+}
+
+/// Each impairment draws from the link's stream plus a multiple of this number. A link's own stream
+/// must be below it.
+const CAUSES_APART: u64 = 1 << 32;
+
+/// The random numbers of a link.
+#[derive(Debug)]
+struct RandomStreams {
+    loss: ChaCha8Rng,
+    loss_state: ChaCha8Rng,
+    jitter: ChaCha8Rng,
+    reorder: ChaCha8Rng,
+    duplicate: ChaCha8Rng,
+    corrupt: ChaCha8Rng,
+    red: ChaCha8Rng,
+}
+
+/// The random numbers for one packet that reaches the link.
+#[derive(Clone, Copy, Debug)]
+struct Draws {
+    loss: u64,
+    loss_state: u64,
+    duplicate: u64,
+    corrupt: u64,
+    corrupt_place: u64,
+}
+
+impl RandomStreams {
+    fn new(seed: u64, stream: u64) -> Self {
+        let cause = |number: u64| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(stream.wrapping_add(number * CAUSES_APART));
+            random
+        };
+        Self {
+            loss: cause(0),
+            loss_state: cause(1),
+            jitter: cause(2),
+            reorder: cause(3),
+            duplicate: cause(4),
+            corrupt: cause(5),
+            red: cause(6),
+        }
+    }
+
+    /// Draws all numbers for the next packet, also those of impairments that are off. So the draws
+    /// of the n-th packet depend only on n.
+    fn draw(&mut self) -> Draws {
+        Draws {
+            loss: self.loss.next_u64(),
+            loss_state: self.loss_state.next_u64(),
+            duplicate: self.duplicate.next_u64(),
+            corrupt: self.corrupt.next_u64(),
+            corrupt_place: self.corrupt.next_u64(),
+        }
+    }
+}

@@ -52,7 +52,18 @@ pub fn in_lanes<J: Sync, T: Send, E: Send>(
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Does all runs of `jobs` by `runner`, as [`in_lanes`]. A run that fails or panics affects no
+/// Like [`in_lanes`], for work that cannot fail.
+pub fn each<J: Sync, T: Send>(
+    lanes: usize,
+    jobs: &[J],
+    work: impl Fn(&J) -> T + Sync,
+    done: impl FnMut(&J, &T),
+) -> Vec<T> {
+    let Ok(all): Result<_, Infallible> = in_lanes(lanes, jobs, |job| Ok(work(job)), done);
+    all
+}
+
+/// Does all runs of `jobs` by `runner`, as [`each`]. A run that fails or panics affects no
 /// other.
 pub fn run_all(
     jobs: &[&Job],
@@ -63,11 +74,9 @@ pub fn run_all(
     let run = |job: &&Job| {
         // Only the outcome of a run outlives it.
         let outcome = catch_unwind(AssertUnwindSafe(|| runner(job)));
-        Ok(outcome.unwrap_or_else(|panic| Err(format!("the lab has a fault: {}", words(&*panic)))))
+        outcome.unwrap_or_else(|panic| Err(format!("the lab has a fault: {}", words(&*panic))))
     };
-    let Ok(all): Result<_, Infallible> =
-        in_lanes(threads, jobs, run, |job, outcome| done(job, outcome));
-    all
+    each(threads, jobs, run, |job, outcome| done(job, outcome))
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {

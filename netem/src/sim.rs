@@ -13,11 +13,10 @@
 //! and the same capture files on every machine. The simulation models neither the time of
 //! processors nor the work of kernels.
 
-use std::io;
 use std::panic::resume_unwind;
 use std::path::Path as FilePath;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use sha2::{Digest, Sha256};
 use virtual_time::{NotInForce, World};
@@ -41,7 +40,6 @@ mod proxy;
 mod quic;
 mod server;
 mod split;
-mod styles;
 mod tls;
 mod transfer;
 mod tunnel;
@@ -49,9 +47,8 @@ mod wire;
 
 use chain::{Node, Side, Stuck, drive};
 use faults::{Nat, Schedule};
-use proxy::Proxy;
+use proxy::{Proxy, Tally};
 use split::SplitProxy;
-use styles::Tally;
 use tunnel::TunnelEnd;
 use wire::Wire;
 

@@ -12,9 +12,8 @@ use serde::Serialize;
 use crate::figures::draw::{self, DrawError};
 use crate::figures::job::{Case, Job, Outcome};
 use crate::figures::model::{Axis, Curve, Plot};
-use crate::figures::palette::{BLUE, Colour};
 use crate::figures::quantity::Results;
-use crate::figures::sender::{AUTO, BBR2, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
+use crate::figures::sender::{AUTO, BBR2, BLUE, Colour, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
 use crate::report;
 
 pub(crate) mod congested;

@@ -9,41 +9,28 @@
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]
 mod figures;
-#[path = "../tests/common/long_frames.rs"]
-mod long_frames;
-#[path = "../tests/common/random.rs"]
-mod random;
+#[path = "../tests/common/frames.rs"]
+mod frames;
 
 use figures::Figures;
-use long_frames::LongFrames;
+use frames::LongFrames;
 use sidekick_proxy::testing::BATCH;
 use sidekick_proxy::testing::agent::AgentReplay;
 use sidekick_proxy::testing::packet::{self, Link};
 use std::hint::black_box;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const PACKETS: usize = 90_000;
 const TURNS: usize = 7;
 const INTERVAL: Duration = Duration::from_micros(11);
 
-fn main() -> ExitCode {
-    match measure() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the figures cannot be kept: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 fn now() -> Instant {
     Instant::now()
 }
 
-fn measure() -> std::io::Result<()> {
-    let mut figures = Figures::begin()?;
+fn main() {
+    let mut figures = Figures::begin();
     for (name, lost) in [
         ("agent/packet", None),
         ("agent/packet/1-percent", Some(100)),
@@ -85,5 +72,5 @@ fn measure() -> std::io::Result<()> {
         assert_eq!(totals.resent > 0, lost.is_some(), "{totals:?}");
         figures.add(name, "ns", (best, baseline), best / baseline);
     }
-    figures.write()
+    figures.write();
 }

@@ -26,7 +26,6 @@ use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use figures::Figures;
@@ -92,25 +91,18 @@ const LOADS: [Load; 3] = [
     },
 ];
 
-fn main() -> ExitCode {
+fn main() {
     let number = std::env::args().skip(1).find_map(|argument| argument.parse::<usize>().ok());
     if let Some(number) = number {
         let load = &LOADS[0];
         let mut ours = Keeper::new(load);
         ours.keep(&frames(load), number);
         println!("kept {}", ours.observer.stats().kept);
-        return ExitCode::SUCCESS;
+        return;
     }
-    match Figures::begin().and_then(|mut figures| {
-        LOADS.iter().for_each(|load| measure(load, &mut figures));
-        figures.write()
-    }) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the figures cannot be kept: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let mut figures = Figures::begin();
+    LOADS.iter().for_each(|load| measure(load, &mut figures));
+    figures.write();
 }
 
 fn measure(load: &Load, figures: &mut Figures) {

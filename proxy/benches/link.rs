@@ -38,10 +38,8 @@ use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::num::NonZeroU16;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-const INSIDE: &str = "SIDEKICK_BENCH_INSIDE";
 /// Packets that wait for a stopped receiver.
 const HELD: u32 = 4_000;
 /// MiB of these packets in the proxy's ring, and in the loop's queue.
@@ -66,21 +64,14 @@ const TERMS: Terms = Terms {
 const PAYLOAD: usize = 1200;
 const HEADERS: usize = 14 + 20 + 8;
 
-fn main() -> ExitCode {
-    if std::env::var_os(INSIDE).is_none() {
-        let status = Command::new("unshare")
-            .args(["--net", "--mount-proc", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
-            .arg(std::env::current_exe().unwrap())
-            .env(INSIDE, "1")
-            .status()
-            .expect("unshare(1) of util-linux");
-        return if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+fn main() {
+    if !common::is_in_namespace() {
+        return;
     }
-    run("ip link set lo up");
     run("ip link add near0 type veth peer name far0");
     run("ip link set near0 up");
     run("ip link set far0 up");
-    let mut figures = Figures::begin().unwrap();
+    let mut figures = Figures::begin();
     let (ours, base) = (proxy_of_held(), loop_of_held());
     figures.add("proxy/link", "packets/s", (1e9 / ours, 1e9 / base), base / ours);
     let (ring, pnet) = (latency("ring"), latency("pnet"));
@@ -106,8 +97,7 @@ fn main() -> ExitCode {
     let (_, counted, dropped) = with_proxy(2 * HELD, 8, true);
     println!("of {} packets for 4096 places {counted} counted, {dropped} dropped", 2 * HELD);
     assert_eq!(counted + dropped, 2 * HELD, "drops that the metrics do not have");
-    figures.write().unwrap();
-    ExitCode::SUCCESS
+    figures.write();
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

@@ -13,8 +13,8 @@
 //! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`. In `queue`, packets
 //! wait for those before them.
 //!
-//! `program`, `cli` and `status` are for the operator, like those of the proxy, and so is
-//! `journal`, which logs what happens to a flow. `claims` decides whether a proxy is believed.
+//! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which logs
+//! what happens to a flow. `claims` decides whether a proxy is believed.
 
 mod arriving;
 mod candidate;
@@ -33,7 +33,6 @@ mod kind;
 mod looks;
 mod named;
 mod outbox;
-pub(crate) mod program;
 pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod report;
@@ -42,3 +41,26 @@ pub(crate) mod status;
 mod terms;
 pub(crate) mod tun;
 mod under_way;
+
+use crate::monitor::subject::AGENT;
+use crate::program::{print_check, start};
+use anyhow::Result;
+use cli::{Command, read, read_file};
+use config::AgentConfig;
+use std::process::ExitCode;
+
+/// Runs the agent's program with the arguments of this process.
+pub fn main() -> ExitCode {
+    start(AGENT, read, |config: &AgentConfig| config.log.level(), daemon::run, execute)
+}
+
+/// Executes a command that does not run an agent.
+fn execute(command: Command) -> Result<()> {
+    match command {
+        Command::Check { file } => {
+            let (config, remarks) = read_file(&file)?;
+            print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
+        }
+        Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
+    }
+}

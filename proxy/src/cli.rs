@@ -1,7 +1,6 @@
 //! The proxy's command line.
 
 pub(crate) mod file;
-mod replay;
 pub(crate) mod shared;
 pub(crate) mod values;
 
@@ -14,8 +13,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::addresses;
 use crate::config::Config;
 use crate::monitor::status::Status;
+use crate::replay::report::ReplayOptions;
 use file::{FileError, Parsed, options_of, with_file};
-use replay::ReplayOptions;
 use shared::{Action, StatusOptions, absent_interfaces, distinct, error};
 
 /// Fixed, because clap's own repeats every given flag in an error.

@@ -1,8 +1,5 @@
 //! Runs a proxy: opens everything, starts the threads, and waits for the end.
 
-mod missing;
-mod rings;
-
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,24 +10,21 @@ use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
 use crate::addresses::NetworkMonitor;
+use crate::capture::settings::{self, Backend};
 use crate::capture::{self, Capture, CaptureError, SpareCapture};
 use crate::config::Config;
 use crate::key;
-use crate::life::{Life, Order, Reread, Settings};
-use crate::monitor::listener;
-use crate::monitor::server;
+use crate::life::{Life, Order, Progress, Reread, Settings};
 use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
 use crate::monitor::subject::ProgramStatus;
+use crate::monitor::{listener, server};
 use crate::pool::{WorkerPool, sum};
 use crate::port::{Port, PortError};
-use crate::progress::Progress;
 use crate::raw_socket::RawSocket;
 use crate::runtime::clock;
 use crate::summary::Summary;
 use crate::terminal::interface_names;
 use crate::worker::{Sockets, WorkerEvent};
-use missing::MissingInterfaces;
-use rings::StuckRings;
 
 /// How often the daemon reads the machine's interfaces and addresses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -274,14 +268,81 @@ fn warn_of_copies(config: &Config) {
     }
 }
 
+/// The numbers of these interfaces. The cause that stopped one ring would stop the next, too.
+#[derive(Default)]
+struct StuckRings(Vec<u32>);
+
+impl StuckRings {
+    /// Notes whether a ring got stuck on an interface.
+    fn note(&mut self, interface: u32, stuck: bool) {
+        if stuck && !self.0.contains(&interface) {
+            self.0.push(interface);
+        }
+    }
+
+    /// How to capture on an interface: without a ring where one got stuck, unless the operator
+    /// wants one in any case.
+    fn adapt(&self, settings: settings::Settings, interface: u32) -> settings::Settings {
+        let backend = match settings.backend {
+            Backend::Auto if self.0.contains(&interface) => Backend::Pnet,
+            chosen => chosen,
+        };
+        settings::Settings { backend, ..settings }
+    }
+}
+
+/// The interfaces without captures, by number.
+#[derive(Default)]
+struct MissingInterfaces(Vec<u32>);
+
+impl MissingInterfaces {
+    /// Adds an interface. Returns false if it was missing before.
+    fn add(&mut self, number: u32) -> bool {
+        let new = !self.0.contains(&number);
+        if new {
+            self.0.push(number);
+        }
+        new
+    }
+
+    /// Starts captures on the interfaces that exist again.
+    fn reopen(&mut self, config: &Config, rings: &StuckRings, pool: &WorkerPool) {
+        self.0.retain(|number| {
+            let name = config.numbered_interfaces().find(|(other, _)| other == number);
+            let Some((_, name)) = name else { return false };
+            match capture::open(name, rings.adapt(config.capture(), *number)) {
+                Ok(captures) => {
+                    warn!("{name} is back");
+                    pool.capture(*number, captures);
+                    false
+                }
+                Err(_) => true,
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn the_narrowest_interface_limits_datagrams() {
         // The MTU of the loopback interface is 65536 by default.
         assert!(longest_datagram(["lo"].into_iter()) < usize::MAX);
         assert_eq!(longest_datagram(["no such interface"].into_iter()), usize::MAX);
+    }
+
+    #[test]
+    fn a_ring_that_got_stuck_is_not_tried_again() {
+        let mut rings = StuckRings::default();
+        rings.note(1, true);
+        rings.note(2, false);
+        for (backend, then) in [(Backend::Auto, Backend::Pnet), (Backend::Ring, Backend::Ring)] {
+            let settings = settings::Settings { backend, ..Config::default().capture() };
+            assert_eq!(rings.adapt(settings, 1).backend, then);
+            assert_eq!(rings.adapt(settings, 2).backend, backend);
+        }
     }
 }

@@ -1,17 +1,18 @@
 //! A program's life, from its first check to its last line.
 
 use std::fmt::Display;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::Signal;
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use serde::Serialize;
-use tracing::error;
+use tracing::{error, info, warn};
 
-use crate::privileges;
-use crate::reload::{changes, warn_unapplied};
-use crate::runtime::spawn;
-use crate::signals::Signals;
+use crate::runtime::{clock, spawn};
 use crate::terminal::{notify_manager, print_line};
 
 /// The settings of a program that runs until a signal ends it.
@@ -70,7 +71,7 @@ impl<'a, C: Settings> Life<'a, C> {
     /// # Errors
     /// The privileges cannot be given up, or the thread cannot start.
     pub(crate) fn watch(&mut self, send: impl Fn(Order) -> bool + Send + 'static) -> Result<()> {
-        privileges::confine()?;
+        confine()?;
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let reloads = self.reread.is_some();
         spawn("signals".to_owned(), move || {
@@ -124,6 +125,146 @@ impl<'a, C: Settings> Life<'a, C> {
     }
 }
 
+/// The lines of `new` that are not in `old`, each as `key = value`, or `key` if it is absent now.
+fn changed_lines(old: &str, new: &str) -> Vec<String> {
+    let key = |line: &str| line.split_once(" = ").map_or(String::new(), |(key, _)| key.to_owned());
+    let changed = new.lines().filter(|line| !old.lines().any(|other| other == *line));
+    let absent = old.lines().map(key).filter(|gone| !new.lines().any(|line| key(line) == *gone));
+    changed.map(str::to_owned).chain(absent).collect()
+}
+
+fn key(line: &str) -> &str {
+    line.split_once(" = ").map_or(line, |(key, _)| key)
+}
+
+/// The changes of a reload from the settings `old` to `new` in the running program, for the
+/// operator. The keys `at_restart` take effect only at a restart.
+pub(crate) fn changes(old: &str, new: &str, at_restart: &[&str]) -> String {
+    let mut lines = changed_lines(old, new);
+    lines.retain(|line| !at_restart.contains(&key(line)));
+    // A line without a value stands for a key that the new file lacks.
+    lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
+    if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
+}
+
+/// Logs which of the new settings differ from those of the start, and require a restart.
+pub(crate) fn warn_unapplied(started: &str, new: &str, at_restart: &[&str]) {
+    let lines = changed_lines(started, new);
+    let keys: Vec<_> =
+        lines.iter().map(|line| key(line)).filter(|key| at_restart.contains(key)).collect();
+    if !keys.is_empty() {
+        warn!("a restart is required to change {}", keys.join(", "));
+    }
+}
+
+/// How often a program logs its progress.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The state of the progress log of a program with these totals.
+pub(crate) struct Progress<T> {
+    logged: Instant,
+    last: T,
+}
+
+impl<T: Default> Default for Progress<T> {
+    fn default() -> Self {
+        Self { logged: clock(), last: T::default() }
+    }
+}
+
+impl<T: Display + PartialEq> Progress<T> {
+    /// Whether the totals are due at `now`. If so, the next ones are due after the interval.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = now.saturating_duration_since(self.logged) >= INTERVAL;
+        if is_due {
+            self.logged = now;
+        }
+        is_due
+    }
+
+    /// Logs the totals, and how many sessions or flows are open now, if the totals have changed.
+    /// Returns the totals before.
+    pub(crate) fn log(&mut self, totals: T, open: usize) -> T {
+        if totals != self.last {
+            info!("{totals}, open now {open}");
+        }
+        std::mem::replace(&mut self.last, totals)
+    }
+}
+
+/// The signals that end the daemon, or make it reread its configuration. All threads that start
+/// later block them.
+#[derive(Debug)]
+pub(crate) struct Signals(SigSet);
+
+impl Signals {
+    /// Blocks the signals in this thread. Call this before any other thread starts.
+    ///
+    /// # Errors
+    /// When the system does not allow it.
+    pub(crate) fn block() -> Result<Self, Errno> {
+        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+        set.thread_block()?;
+        Ok(Self(set))
+    }
+
+    /// Waits for signals, and passes each to `handle` until that returns false.
+    pub(crate) fn each(&self, mut handle: impl FnMut(Signal) -> bool) {
+        loop {
+            match self.0.wait() {
+                Ok(signal) if !handle(signal) => return,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The capability that stays: the proxy reopens an interface that comes back.
+const KEPT: Capability = Capability::CAP_NET_RAW;
+
+/// Gives up all capabilities but CAP_NET_RAW, and all ways to gain others. Call this when
+/// everything is open, and before any other thread starts: each thread has capabilities of its own,
+/// and inherits those of its creator.
+///
+/// # Errors
+/// When the system does not allow it.
+pub(crate) fn confine() -> Result<()> {
+    prctl::set_no_new_privs().context("cannot forbid new privileges")?;
+    drop_all_but_kept().context("cannot give up capabilities")
+}
+
+fn drop_all_but_kept() -> Result<()> {
+    let kept = CapsHashSet::from([KEPT]);
+    let beyond = |set: &CapsHashSet| set.iter().any(|capability| *capability != KEPT);
+    caps::clear(None, CapSet::Ambient)?;
+    // This set bounds the capabilities that an execve could gain. The change requires CAP_SETPCAP,
+    // and so comes first.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
+        for capability in caps::read(None, CapSet::Bounding)? {
+            if capability != KEPT {
+                caps::drop(None, CapSet::Bounding, capability)?;
+            }
+        }
+    }
+    // Effective first: it must be a subset of permitted.
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        let held = caps::read(None, set)?;
+        if beyond(&held) {
+            caps::set(None, set, &held.intersection(&kept).copied().collect())?;
+        }
+    }
+    let inheritable = caps::read(None, CapSet::Inheritable)?;
+    if let Err(error) = caps::clear(None, CapSet::Inheritable)
+        && beyond(&inheritable)
+    {
+        // CAP_NET_RAW may stay in this set, since the process keeps it anyway. A service manager
+        // that grants only this capability may forbid capset(2), too.
+        return Err(error.into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +281,35 @@ mod tests {
         }
         check(&Config { key: Some("key".into()), ..Config::default() });
         check(&AgentConfig::default());
+    }
+
+    #[test]
+    fn a_reload_names_what_it_changes() {
+        let old = Config { interfaces: vec!["eth0".to_owned()], ..Config::default() };
+        let changes = |old: &Config, new: &Config| {
+            changes(&old.to_toml(), &new.to_toml(), &["threads", "listen"])
+        };
+        assert_eq!(changes(&old, &old), "no setting changed");
+        let announce = vec!["192.0.2.1:5252".parse().unwrap()];
+        let new = Config { max_sessions: 7, threads: 2, announce, ..old.clone() };
+        assert_eq!(changes(&old, &new), "max-sessions = 7, announce = [\"192.0.2.1:5252\"]");
+        assert_eq!(changes(&new, &old), "max-sessions = 1024, announce left out");
+    }
+
+    #[test]
+    fn totals_are_due_once_in_an_interval() {
+        let now = clock();
+        let mut progress = Progress { logged: now, last: 3 };
+        for (at, is_due) in [
+            (now, false),
+            (now + INTERVAL / 2, false),
+            (now + INTERVAL, true),
+            (now + INTERVAL, false),
+            (now + INTERVAL * 3 / 2, false),
+            (now + INTERVAL * 2, true),
+        ] {
+            assert_eq!(progress.is_due(at), is_due, "{:?}", at - now);
+        }
+        assert_eq!((progress.log(5, 0), progress.log(5, 1), progress.last), (3, 5, 5));
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::cli::shared::Action;
 use crate::cli::{Command, read, read_file};
 use crate::config::{Config, LogLevel};
+use crate::life::Settings;
 use crate::monitor::subject::PROXY;
 use crate::monitor::text::harmless;
 use crate::replay::report;
@@ -19,7 +20,7 @@ use crate::{daemon, key};
 
 /// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
-    start(PROXY, read, |config| config.log.level(), Config::memory_shortage, daemon::run, execute)
+    start(PROXY, read, |config: &Config| config.log.level(), daemon::run, execute)
 }
 
 /// Executes a command that does not run a proxy.
@@ -30,7 +31,7 @@ fn execute(command: Command) -> Result<()> {
             let key = config.key.as_deref().map_or(Ok(()), key::check);
             print_check(PROXY, &file, &remarks, &config.to_toml(), config.check()).and(key)
         }
-        Command::Replay(options) => report::run(&options.settings()),
+        Command::Replay(options) => report::run(&options),
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }
 }
@@ -39,13 +40,12 @@ fn execute(command: Command) -> Result<()> {
 ///
 /// `read` reads a command line. `level` is how much to log by its settings, and `run` runs a daemon
 /// with them until a signal ends it. If some of them come from a file, `run` also gets a function
-/// that reads them again. That function refuses settings for which `shortage` returns a sentence,
-/// because the machine has too little memory for them. `execute` does anything else.
-pub(crate) fn start<C, D>(
+/// that reads them again. That function refuses settings for which the machine has too little
+/// memory. `execute` does anything else.
+pub(crate) fn start<C: Settings, D>(
     name: &str,
     read: impl Fn(ArgsOs) -> Result<Action<C, D>, clap::Error>,
     level: impl Fn(&C) -> LogLevel,
-    shortage: impl Fn(&C) -> Option<String>,
     run: impl FnOnce(&C, Option<&dyn Fn() -> Result<C>>) -> Result<()>,
     execute: impl FnOnce(D) -> Result<()>,
 ) -> ExitCode {
@@ -55,7 +55,7 @@ pub(crate) fn start<C, D>(
             let set_level = start_log(level(&config));
             let reread = || match read(args_os()) {
                 Ok(Action::Run { config, .. }) => {
-                    if let Some(sentence) = shortage(&config) {
+                    if let Some(sentence) = config.memory_shortage() {
                         bail!("{sentence}");
                     }
                     set_level(level(&config))?;

@@ -19,13 +19,12 @@
 mod control;
 mod copies;
 mod outbox;
-mod port_reader;
 
-use std::fmt;
-use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -36,16 +35,14 @@ use tracing::debug;
 use crate::addresses::HostNetwork;
 use crate::capture::{Batch, Capture, CaptureError, Captured, Counters, Frames};
 use crate::config::MAX_INTERFACES;
+use crate::port::{Port, Receiver};
 use crate::runtime::clock;
 use crate::summary::Summary;
-
-pub(crate) use control::CopiesHeld;
-pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
+pub(crate) use control::{CaptureReport, Command, CopiesHeld, Inbox, WorkerHandle};
 pub use control::{Report, WorkerEvent};
 use copies::{CopySource, CopyState};
 use outbox::Outbox;
 pub use outbox::Sockets;
-use port_reader::PortReader;
 
 /// Most frames that the worker reads from a capture in one turn of its loop.
 const FRAMES_PER_TURN: usize = 256;
@@ -67,7 +64,6 @@ struct Ready {
     inbox: bool,
     /// Messages at the port.
     port: bool,
-    /// An error of a capture.
     capture_error: bool,
 }
 
@@ -391,4 +387,50 @@ fn read_batch(
     let read = datagrams.frames_read();
     capture.release();
     Ok(read)
+}
+
+/// Most messages that one read returns.
+const MESSAGES: usize = 32;
+/// Bytes of a receive buffer: more than any message, so a message that fills it is too long.
+const RECEIVE_LEN: usize = 2048;
+
+/// Reads messages at the proxy's port.
+struct PortReader<'a> {
+    receiver: Receiver<'a>,
+    messages: Vec<Received>,
+}
+
+#[derive(Clone)]
+struct Received {
+    from: Peer,
+    len: usize,
+    buffer: [u8; RECEIVE_LEN],
+}
+
+impl<'a> PortReader<'a> {
+    fn new(port: &'a Port) -> Self {
+        let unspecified = SocketAddr::from(([0; 4], 0));
+        let empty = Received { from: unspecified.into(), len: 0, buffer: [0; RECEIVE_LEN] };
+        Self { receiver: port.receiver(), messages: vec![empty; MESSAGES] }
+    }
+
+    /// Reads messages that wait, at most 32, and returns how many. Never blocks.
+    fn read(&mut self) -> io::Result<usize> {
+        for (index, message) in self.messages.iter_mut().enumerate() {
+            let Some(arrival) = self.receiver.receive(&mut message.buffer)? else {
+                return Ok(index);
+            };
+            message.from = Peer { address: arrival.from, local_ip: arrival.local_ip };
+            message.len = arrival.len;
+        }
+        Ok(MESSAGES)
+    }
+
+    /// The sender and the bytes of the first `count` messages of the last read.
+    fn messages(&self, count: usize) -> impl Iterator<Item = (Peer, &[u8])> {
+        self.messages
+            .iter()
+            .take(count)
+            .filter_map(|message| Some((message.from, message.buffer.get(..message.len)?)))
+    }
 }

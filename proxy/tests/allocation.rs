@@ -6,14 +6,9 @@
 mod allocator;
 #[path = "common/frames.rs"]
 mod frames;
-#[path = "common/long_frames.rs"]
-mod long_frames;
-#[path = "common/random.rs"]
-mod random;
 
 use allocator::requests_during;
-use frames::Frames;
-use long_frames::LongFrames;
+use frames::{Frames, LongFrames};
 use sidekick_protocol::Terms;
 use sidekick_proxy::testing::agent::AgentReplay;
 use sidekick_proxy::testing::packet::{self, Link};

@@ -41,21 +41,18 @@
 //! - *Controller.* Set another one by [`Tune::controller`]. Then the other choices go with it.
 //! - *Streams.* The protocol decides how many streams the peer may open. `Tune` leaves that alone.
 
-mod choice;
-mod cipher;
 mod context;
 mod rules;
 #[cfg(feature = "tokio-quiche")]
 mod tokio;
 
-pub use choice::Choice;
-pub use cipher::Cipher;
-pub use context::{Help, Network, ParseNetworkError, Role, Traffic};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use quiche::BufFactory;
 
 use crate::Mode;
-use choice::Chosen;
-use quiche::BufFactory;
-use std::time::{Duration, Instant};
+pub use context::{Cipher, Help, Network, ParseNetworkError, Role, Traffic};
 
 /// Until when the next packet must wait, if it must. Ask before each `Connection::send`, and send
 /// its result at once: quiche's BBR2 takes the time of that call as the time on the wire, so a loop
@@ -299,9 +296,79 @@ impl Tuned {
 
     /// Every choice with its reason.
     pub fn choices(&self) -> impl Iterator<Item = Choice> + use<> {
-        choice::list(self).into_iter()
+        list(self).into_iter()
     }
 }
 
 #[cfg(test)]
 mod tests;
+
+/// The reason for a choice of the application itself.
+const OWN: &str = "the application decided so";
+
+/// A value, and why it was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chosen<T> {
+    value: T,
+    reason: &'static str,
+}
+
+impl<T> Chosen<T> {
+    fn new(value: T, reason: &'static str) -> Self {
+        Self { value, reason }
+    }
+
+    /// The application's own decision, or else what `choose` returns.
+    fn own_or(own: Option<T>, choose: impl FnOnce() -> Self) -> Self {
+        own.map_or_else(choose, |value| Self::new(value, OWN))
+    }
+}
+
+/// One choice: a setting, its value with the unit, and the reason. `Display` writes them as a
+/// sentence without its full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The setting.
+    pub setting: &'static str,
+    /// Its value, with the unit.
+    pub value: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.setting, self.value, self.reason)
+    }
+}
+
+/// Every choice, in the order of the documentation.
+fn list(tuned: &Tuned) -> [Choice; 10] {
+    let bound = if tuned.discover_mtu { "up to " } else { "" };
+    [
+        choice("UDP payload", tuned.payload, |bytes| format!("{bound}{bytes} bytes")),
+        choice("cipher", tuned.cipher, |cipher| cipher.to_string()),
+        choice("ACK delay", tuned.ack_delay, milliseconds),
+        choice("controller", tuned.controller, str::to_owned),
+        choice("pacing", tuned.pacing, |on| if on { "on" } else { "off" }.to_owned()),
+        choice("initial window", tuned.initial_window, |packets| format!("{packets} packets")),
+        choice("initial RTT", tuned.initial_rtt, milliseconds),
+        choice("stream window", tuned.stream_window, |bytes| format!("{bytes} bytes")),
+        choice(
+            "connection window",
+            Chosen::new(tuned.connection_window(), "half as much again as a stream's"),
+            |bytes| format!("{bytes} bytes"),
+        ),
+        choice("Sidekick", tuned.mode, |mode| {
+            mode.map_or_else(|| "off".to_owned(), |mode| mode.to_string())
+        }),
+    ]
+}
+
+fn choice<T>(setting: &'static str, chosen: Chosen<T>, value: impl Fn(T) -> String) -> Choice {
+    Choice { setting, value: value(chosen.value), reason: chosen.reason }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}

@@ -110,14 +110,8 @@ fn upload_as(
     let mut time = 0;
     let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
     let (proxy_addr, adjacent) = (address("192.0.2.254:5252"), address("192.0.2.1:5000"));
-    let (mut client_config, mut server_config) = configs(controller);
-    let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
-    let mut client =
-        quiche::connect(Some("example.org"), &id(1), client_addr, server_addr, &mut client_config)
-            .unwrap();
+    let (mut client, mut server) = client_and_server(controller);
     prepare(&mut client);
-    let mut server =
-        quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
 
     let config = match proxy {
         Proxy::Found => Config::discover(mode),
@@ -264,14 +258,14 @@ fn losses_before_the_proxy_are_found_before_the_receiver_reports_them() {
     }
 }
 
-/// The connection works with any controller. Its status names one that does not suit the mode.
 /// A client's and a server's connection before the handshake.
-fn client_and_server() -> (quiche::Connection, quiche::Connection) {
+fn client_and_server(controller: &str) -> (quiche::Connection, quiche::Connection) {
     let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
     let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
-    let (mut client_config, mut server_config) = configs("cubic");
+    let (mut client_config, mut server_config) = configs(controller);
+    let name = Some("example.org");
     let client =
-        quiche::connect(None, &id(1), client_addr, server_addr, &mut client_config).unwrap();
+        quiche::connect(name, &id(1), client_addr, server_addr, &mut client_config).unwrap();
     let server =
         quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
     (client, server)
@@ -281,7 +275,7 @@ fn client_and_server() -> (quiche::Connection, quiche::Connection) {
 #[test]
 fn only_a_client_receives_help() {
     let _world = World::enter(1).unwrap();
-    let (mut client, mut server) = client_and_server();
+    let (mut client, mut server) = client_and_server("cubic");
     for (conn, state) in [(&mut client, ReceiveState::NotKept), (&mut server, ReceiveState::Off)] {
         let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
         sidekick.attach(conn);
@@ -296,18 +290,22 @@ fn pass(from: &mut quiche::Connection, to: &mut quiche::Connection) {
     }
 }
 
+fn shake_hands(client: &mut quiche::Connection, server: &mut quiche::Connection) {
+    while !(client.is_established() && server.is_established()) {
+        pass(client, server);
+        pass(server, client);
+    }
+}
+
 /// The rest of the window has room for the frame that closes the connection, and not for a packet
 /// of data. The peer must not wait for its idle timeout.
 #[test]
 fn a_full_window_of_whole_packets_keeps_no_close_back() {
     let closes = |before: usize| {
         let _world = World::enter(1).unwrap();
-        let (mut client, mut server) = client_and_server();
+        let (mut client, mut server) = client_and_server("cubic");
         client.sidekick_whole_packets(true);
-        while !(client.is_established() && server.is_established()) {
-            pass(&mut client, &mut server);
-            pass(&mut server, &mut client);
-        }
+        shake_hands(&mut client, &mut server);
         let mut datagram = [0; 1350];
         for len in [before, 100_000] {
             client.stream_send(0, &vec![7; len], false).unwrap();
@@ -332,13 +330,10 @@ fn a_connection_logs_no_packets_once_help_has_ended() {
         [None, Some(Sidekick::stop), Some(Sidekick::abandon)];
     for end in ends {
         let _world = World::enter(1).unwrap();
-        let (mut client, mut server) = client_and_server();
+        let (mut client, mut server) = client_and_server("cubic");
         let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
         sidekick.attach(&mut client);
-        while !(client.is_established() && server.is_established()) {
-            pass(&mut client, &mut server);
-            pass(&mut server, &mut client);
-        }
+        shake_hands(&mut client, &mut server);
         if let Some(end) = end {
             end(&mut sidekick);
         }
@@ -355,6 +350,7 @@ fn a_connection_logs_no_packets_once_help_has_ended() {
     }
 }
 
+/// The connection works with any controller. Its status names one that does not suit the mode.
 #[test]
 fn a_controller_that_does_not_suit_the_mode_is_named() {
     for (mode, controller, expected) in [
@@ -366,10 +362,7 @@ fn a_controller_that_does_not_suit_the_mode_is_named() {
         (Mode::Auto, "bbr2_gcongestion", None),
         (Mode::Reinject, "cubic", None),
     ] {
-        let (mut config, _) = configs(controller);
-        let (local, peer) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
-        let id = quiche::ConnectionId::from_vec(vec![1; 16]);
-        let mut conn = quiche::connect(None, &id, local, peer, &mut config).unwrap();
+        let (mut conn, _) = client_and_server(controller);
         let mut sidekick = Sidekick::new(Config::discover(mode));
         sidekick.attach(&mut conn);
         assert_eq!(sidekick.status().other_controller, expected, "{mode} over {controller}");

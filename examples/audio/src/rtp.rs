@@ -49,7 +49,6 @@ pub fn content(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(packet.payload_offset()..)?.get(..packet.payload_len())
 }
 
-/// The packet with this header and content.
 pub(crate) fn packet(header: &Header, content: &[u8]) -> Vec<u8> {
     build(header, &[content])
 }

@@ -12,7 +12,7 @@ use h3_server::identity;
 use serde::Serialize;
 use url::Url;
 
-use crate::client::event::LONGEST_MESSAGE;
+use crate::client::LONGEST_MESSAGE;
 use crate::client::source::Source;
 use crate::limits::Limits;
 use crate::name::TopicName;

@@ -1,7 +1,6 @@
 //! The clients: a publisher and a subscriber, over HTTP/3 or MQTT.
 
 mod connection;
-pub(crate) mod event;
 mod patience;
 mod printer;
 pub(crate) mod publish;
@@ -14,12 +13,13 @@ use std::time::SystemTime;
 use h3_client::report::{self, Common, Measured};
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::cli::{Client, Protocol};
-use crate::name::PublisherName;
+use crate::name::{PublisherName, Secret};
+use crate::topic::Message;
 use connection::Connection;
-use event::Role;
 use patience::Patience;
 
 /// The present time, in microseconds since 1970.
@@ -160,5 +160,57 @@ impl Latencies {
         let [p50, p99, max] = [at(0.5), at(0.99), self.0.max() as f64 / 1e3];
         let words = format!("{p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms at most");
         (Some(Percentiles { p50, p99, max }), words)
+    }
+}
+
+/// The longest message that a client accepts or sends, in bytes. Brokers allow fewer by default.
+pub(crate) const LONGEST_MESSAGE: usize = 16 << 20;
+
+/// A position in a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the next message; `None` to begin with the last value.
+    pub(crate) from: Option<u64>,
+    /// The life of the broker to which the number belongs.
+    pub(crate) instance: Option<u64>,
+}
+
+/// The role of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// A publisher whose name belongs to this secret.
+    Publisher(Secret),
+    /// A subscriber that begins at this position.
+    Subscriber(Place),
+}
+
+/// An event of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The broker accepted the subscriber, which begins at this position.
+    Began(Place),
+    /// The broker has all messages up to this number of the publisher's.
+    Acknowledged(u64),
+    /// A message. Other MQTT brokers do not number messages.
+    Message(Message),
+    /// The broker no longer has this many messages.
+    Missed(u64),
+}
+
+/// Why a client ends a connection.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{reason}")]
+pub(crate) struct Refused {
+    pub(crate) reason: String,
+    /// Whether the broker has reached a limit. It may not have detected yet that this client's
+    /// former connection is lost. Otherwise a new connection would fail, too: the broker refuses,
+    /// or speaks another protocol, or this program cannot read its input or write its output.
+    pub(crate) busy: bool,
+}
+
+/// A refusal of every connection.
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        Self { reason, busy: false }
     }
 }

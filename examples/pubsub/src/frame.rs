@@ -32,7 +32,6 @@ const REFUSAL_CHARACTERS: usize = LONGEST_REFUSAL / 4;
 /// The greatest variable-length integer.
 const GREATEST: u64 = (1 << 62) - 1;
 
-/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A message. To the broker it has the publisher's own number, and from the broker that of the

@@ -81,7 +81,6 @@ pub(crate) mod tests {
         limits: Limits,
     }
 
-    /// The limits of these options.
     pub(crate) fn limits(options: &[&str]) -> Limits {
         Only::parse_from(["broker"].iter().chain(options)).limits
     }

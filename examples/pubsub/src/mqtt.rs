@@ -77,7 +77,6 @@ pub(crate) fn write(packet: &impl MqttPacket, out: &mut BytesMut) {
     }
 }
 
-/// A message as a packet.
 pub(crate) fn packet(topic: &TopicName, message: &Message, qos: QoS) -> PublishPacket {
     PublishPacket::new(topic.as_str(), message.payload.clone(), qos)
         .with_user_property(SEQUENCE.to_owned(), message.sequence.to_string())

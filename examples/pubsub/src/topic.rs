@@ -66,7 +66,6 @@ pub(crate) enum Item {
     Missed(u64),
 }
 
-/// A topic.
 #[derive(Debug)]
 pub(crate) struct Topic {
     limits: Limits,

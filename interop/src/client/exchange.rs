@@ -10,7 +10,7 @@ use quiche::h3::{self, NameValue as _};
 use serde::Deserialize;
 
 use crate::cli::Task;
-use crate::endpoint::digest::Digest;
+use crate::endpoint::Digest;
 
 /// The size of a read of the file, in bytes.
 const CHUNK: usize = 64 * 1024;

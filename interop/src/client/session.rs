@@ -13,10 +13,8 @@ use quic_sidekick::{Driver, Status};
 use quiche::{Connection, PathEvent, QlogLevel, h3};
 
 use crate::cli::Cli;
-use crate::endpoint::outbox::Outbox;
-use crate::endpoint::random::{connection_id, reset_token};
 use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
-use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
+use crate::endpoint::{IDLE_TIMEOUT, Outbox, WINDOW, connection_id, reset_token};
 use crate::exchange::Exchange;
 
 /// The longest wait for a connection ID for another path.

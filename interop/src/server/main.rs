@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use quic_sidekick::Mode;
 
-use server::cli::Options;
+use server::Options;
 
 /// An HTTP/3 server on quiche with the hook. It answers PUT and POST with the body's length and
 /// hash, and GET with a file
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let own = cli.sidekick.and_then(Mode::congestion_control);
     cli.options.cc = cli.options.cc.or(own.map(str::to_owned));
     let (mode, proxy) = (cli.sidekick, cli.proxy);
-    let helper: server::help::Helper<'_> = &|conn| match mode {
+    let helper: server::Helper<'_> = &|conn| match mode {
         Some(mode) => sidekicked::Sidekicked::attach(conn, mode, proxy),
         None => Ok(None),
     };

@@ -8,14 +8,10 @@ use std::os::fd::AsFd as _;
 use anyhow::Context as _;
 use quiche::{Connection, ConnectionId};
 
-use super::cli::Options;
-use super::help::{Help, Helper};
-use super::report::Report;
 use super::service::Service;
-use crate::endpoint::outbox::Outbox;
-use crate::endpoint::random::{connection_id, reset_token};
+use super::{Help, Helper, Options, Report};
 use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
-use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
+use crate::endpoint::{IDLE_TIMEOUT, Outbox, WINDOW, connection_id, reset_token};
 
 /// The most simultaneous connections.
 const MOST_CONNECTIONS: usize = 256;

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use quiche::Connection;
 use quiche::h3::{self, NameValue as _};
 
-use crate::endpoint::digest::Digest;
+use crate::endpoint::Digest;
 
 /// H3_MESSAGE_ERROR (RFC 9114, section 8.1).
 const MESSAGE_ERROR: u64 = 0x10e;

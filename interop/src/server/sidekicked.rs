@@ -9,7 +9,7 @@ use quic_sidekick::{Assistance, Config, Driver, Mode};
 use quiche::Connection;
 
 use crate::endpoint::sockets::now;
-use crate::server::help::{Help, Helped};
+use crate::server::{Help, Helped};
 
 /// A connection's help, with its own adjacent socket.
 pub(crate) struct Sidekicked {

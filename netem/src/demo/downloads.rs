@@ -1,8 +1,7 @@
 //! The tables of downloads from an unmodified server, by a client without help and by one with it.
 
 use super::{COPIES, GOODPUT, HASH, LOST_NEAR, PACKETS, Plan, Row, TIME, goodput, ratio};
-use crate::figures::palette::{GREY, VERMILION};
-use crate::figures::sender::Sender;
+use crate::figures::sender::{GREY, Sender, VERMILION};
 use crate::record::Repeats;
 use crate::report::Column;
 

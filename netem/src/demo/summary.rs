@@ -5,7 +5,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Comparison, Row};
 use crate::figures::draw::{Area, DrawError, Drawing, svg};
-use crate::figures::palette::{BLUE, Colour, GREY, INK};
+use crate::figures::sender::{BLUE, Colour, GREY, INK};
 
 /// All lengths are in units of the drawing.
 const WIDTH: u32 = 960;

@@ -10,8 +10,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::model::{Cells, Curve, HeatMap, Plot};
-use super::palette::{ABOVE, BELOW, CELL_INK, Colour, EVEN, GRID, INK};
 use super::quantity::{Results, Summary};
+use super::sender::{ABOVE, BELOW, CELL_INK, Colour, EVEN, GRID, INK};
 
 mod scale;
 

@@ -1,4 +1,4 @@
-//! The experiments, one in each file.
+//! The experiments: those of a paper, or one, in each file.
 
 use super::job::Case;
 use super::model::{Axis, Curve, Experiment};
@@ -7,20 +7,17 @@ use super::sender::Sender;
 use crate::record::RunRecord;
 use crate::words;
 
-mod ack_reduction;
 mod audio;
 mod backends;
 mod download;
-mod fairness;
 mod first_byte;
 mod heat;
 mod packrat;
 mod parity;
-mod quack_bytes;
 mod sec_quic;
+mod sidekick;
 mod smaq;
 mod upload;
-mod window;
 
 /// How many runs an experiment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +52,10 @@ pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
         satellite,
         parity::experiment(scope),
         audio::experiment(scope),
-        ack_reduction::experiment(scope),
-        fairness::experiment(scope),
-        window::experiment(scope),
-        quack_bytes::experiment(scope),
+        sidekick::ack_reduction(scope),
+        sidekick::fairness(scope),
+        sidekick::congestion_window(scope),
+        sidekick::quack_bytes(scope),
         heat::experiment(scope),
         smaq::experiment(scope),
         sec_quic::experiment(scope),

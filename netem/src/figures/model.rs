@@ -4,8 +4,8 @@
 
 use super::agreement::Agreement;
 use super::job::Case;
-use super::palette::Colour;
 use super::quantity::{Quantity, Results, Summary};
+use super::sender::Colour;
 use crate::record::RunRecord;
 
 /// An experiment: a question, and the parts that answer it.

@@ -1,6 +1,6 @@
 //! Models of random loss.
 
-use super::random_streams::Draws;
+use super::Draws;
 use crate::units::Percent;
 
 /// How losses depend on each other. The model defines the meaning of [`super::LinkConfig::loss`].
@@ -54,7 +54,7 @@ impl LossState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random_streams::RandomStreams;
+    use super::super::RandomStreams;
     use super::*;
 
     const COUNT: usize = 400_000;

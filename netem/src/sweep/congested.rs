@@ -11,8 +11,8 @@ use super::{Sweep, distribution, plot_of, run_more};
 use crate::figures::draw::DrawError;
 use crate::figures::job::{Case, Job, Outcome};
 use crate::figures::model::Axis;
-use crate::figures::palette::{BLUE, Colour, ORANGE, VERMILION};
 use crate::figures::quantity::Results;
+use crate::figures::sender::{BLUE, Colour, ORANGE, VERMILION};
 use crate::record::RunRecord;
 use crate::report;
 

@@ -71,7 +71,6 @@ impl Draws {
 }
 
 impl Topology {
-    /// Topology `number` of `seed`.
     pub(crate) fn draw(seed: u64, number: u64) -> Self {
         let mut draws = Draws::new(seed, number);
         let [near_ms, far_ms] = [(); 2].map(|()| draws.by_logarithm(DELAY_MS));

@@ -250,36 +250,24 @@ fn there_is_a_proxy_if_the_scenario_has_one() {
     );
 }
 
-/// Ends a command by a signal, beside a peer, a proxy and an agent.
-fn a_command_ends_without_a_trace(before: &str, signal: Signal, code: Option<i32>) {
-    let client = format!("{before}\n{STAY}");
-    let scripts = [("sidekick-proxy", PROXY), ("sidekick-agent", PROXY), ("client", &client)];
-    let programs = Programs::new(&scripts);
-    let here = programs.directory.path().display();
-    let (client, peer) = (format!("{here}/client"), format!("read -r never < {here}/stay"));
-    let helped = ["--set", "sidekick.mode=auto", "--agent", "--peer", &peer];
-    let arguments = [&["exec", "upload-paper"], &helped[..], &["--", &client]].concat();
-    ends_without_a_trace(&programs, &arguments, 4, signal, code);
-}
-
+/// A command is ended beside a peer, a proxy and an agent. The lab kills one that ignores a signal.
 #[test]
-fn nothing_is_left_after_sigint() {
-    a_command_ends_without_a_trace("", Signal::INT, Some(130));
-}
-
-#[test]
-fn nothing_is_left_after_sigterm() {
-    a_command_ends_without_a_trace("", Signal::TERM, Some(143));
-}
-
-#[test]
-fn nothing_is_left_after_sigkill() {
-    a_command_ends_without_a_trace("", Signal::KILL, None);
-}
-
-#[test]
-fn a_command_that_ignores_a_signal_is_killed() {
-    a_command_ends_without_a_trace("trap '' INT", Signal::INT, Some(137));
+fn nothing_is_left_after_a_signal() {
+    for (before, signal, code) in [
+        ("", Signal::INT, Some(130)),
+        ("", Signal::TERM, Some(143)),
+        ("", Signal::KILL, None),
+        ("trap '' INT", Signal::INT, Some(137)),
+    ] {
+        let client = format!("{before}\n{STAY}");
+        let scripts = [("sidekick-proxy", PROXY), ("sidekick-agent", PROXY), ("client", &client)];
+        let programs = Programs::new(&scripts);
+        let here = programs.directory.path().display();
+        let (client, peer) = (format!("{here}/client"), format!("read -r never < {here}/stay"));
+        let helped = ["--set", "sidekick.mode=auto", "--agent", "--peer", &peer];
+        let arguments = [&["exec", "upload-paper"], &helped[..], &["--", &client]].concat();
+        ends_without_a_trace(&programs, &arguments, 4, signal, code);
+    }
 }
 
 #[test]

@@ -14,16 +14,14 @@ use sidekick_netem::path::{Backend, Path};
 use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::{SourceFile, sha256};
-use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+use sidekick_netem::topology::{PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
+use crate::support::enclosed::in_enclosure;
 use crate::support::example_in_c::build;
-use crate::support::in_enclosure::in_enclosure;
+use crate::support::transfers::{NAME, Proxy, server};
 
 /// The longest wait. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The server's name in its certificate, beside its address.
-const NAME: &str = "upload.example";
 
 /// Forges errors on one host until its drop.
 struct Forger(Child, BufReader<ChildStdout>);
@@ -71,24 +69,16 @@ fn forged_errors_end_no_upload() {
             Programs::find(Some(beside)).unwrap(),
             Programs::find(Some(directory.path())).unwrap(),
         );
-        let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
-        std::fs::create_dir(&store).unwrap();
-        let [store_text, ca, host] =
-            [store.display().to_string(), ca.display().to_string(), RECEIVER.to_string()];
         let start = |programs, name, arguments: &[&str], host| {
             let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
             Program::start(programs, name, &arguments, host, directory.path()).unwrap()
         };
-        let server = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
-        let names = ["--self-signed", NAME, "--self-signed", &host];
-        let arguments = ["--dir", &store_text, "--listen", &server, "--write-ca", &ca];
-        let arguments = [&arguments[..], &names].concat();
-        let mut serving = start(&ours, "h3-upload-server", &arguments, &hosts.receiver);
-        let known = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
-        let arguments = ["--interface", NEAR, "--listen", &known, "--json"];
-        let mut proxy = start(&ours, "sidekick-proxy", &arguments, &hosts.proxy);
-        serving.wait_until_ready().unwrap();
-        proxy.wait_until_ready().unwrap();
+        let (mut serving, ca) = server(&ours, hosts, directory.path());
+        let mut proxy = Proxy::start(&ours, hosts, directory.path());
+        let store = directory.path().join("store");
+        let [server, known] = [(RECEIVER, SERVER_PORT), (PROXY_NEAR, PROXY_PORT)]
+            .map(|at| SocketAddr::from(at).to_string());
+        let host = RECEIVER.to_string();
         let file = SourceFile::generate(&directory.path().join("file"), 1_000_000, 7).unwrap();
         let (text, port) = (file.path.display().to_string(), SERVER_PORT.to_string());
 
@@ -151,7 +141,7 @@ fn forged_errors_end_no_upload() {
             start(&ours, "h3-upload", &line, &hosts.sender).wait(PATIENCE).unwrap().unwrap();
         assert!(ended.status.success(), "{}", ended.last_words);
         assert!(forger.stop() > 1);
-        assert_eq!(proxy.ended().unwrap(), None, "the proxy still runs");
+        assert_eq!(proxy.0.ended().unwrap(), None, "the proxy still runs");
         assert_eq!(serving.ended().unwrap(), None, "the server still runs");
     });
 }

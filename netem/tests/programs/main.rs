@@ -10,14 +10,13 @@
 //! | `agent.rs` | the agent beside unmodified programs |
 //! | `audio.rs` | calls |
 //! | `c_interface.rs` | the example in C |
-//! | `download.rs` | downloads |
 //! | `exec.rs` | `sidekick-lab exec` with commands of the tests |
 //! | `figures_page.rs` | the page of `sidekick-lab figures` in a browser |
 //! | `forged_errors.rs` | forged ICMP errors for every socket |
 //! | `lab.rs` | `sidekick-lab` with scripts in place of programs |
 //! | `path.rs` | the emulated path and the model of its links |
 //! | `restarts.rs` | a proxy that is restarted during uploads |
-//! | `upload.rs` | uploads |
+//! | `upload.rs` | uploads, and a download |
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -25,7 +24,6 @@
 mod support {
     pub(crate) mod enclosed;
     pub(crate) mod example_in_c;
-    pub(crate) mod in_enclosure;
     pub(crate) mod runs;
     pub(crate) mod scripts;
     pub(crate) mod survivors;
@@ -36,7 +34,6 @@ mod support {
 mod agent;
 mod audio;
 mod c_interface;
-mod download;
 mod exec;
 mod figures_page;
 mod forged_errors;

@@ -11,7 +11,7 @@ use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario};
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
 
-use crate::support::in_enclosure::in_enclosure;
+use crate::support::enclosed::in_enclosure;
 use crate::support::survivors::survivors;
 
 /// Datagrams that are sent before the receiver reads the survivors. They fit the buffer of every

@@ -11,7 +11,7 @@ use sidekick_netem::path::{Backend, Path};
 use sidekick_netem::programs::Programs;
 use sidekick_netem::scenario::{FlowKind, Scenario};
 
-use crate::support::in_enclosure::in_enclosure;
+use crate::support::enclosed::in_enclosure;
 use crate::support::transfers::{Proxy, Upload, now, server, until};
 
 /// Packets of each upload that a proxy counts before it is killed. At 10 Mbit/s, they take half a

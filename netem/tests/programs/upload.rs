@@ -1,5 +1,4 @@
-//! The real programs on the emulated path: how a sender uses a proxy, and how it uploads without
-//! one.
+//! Transfers by the real programs on the emulated path, with and without a proxy.
 
 use serde_json::Value;
 
@@ -54,13 +53,6 @@ fn every_mode_finds_losses_early() {
 }
 
 #[test]
-fn without_sidekick_no_proxy_helps() {
-    let record = upload(&["flow.bytes=500000", "sidekick.mode=off", "flow.cc=bbr2"]);
-    assert_eq!(assistance(&record), (false, "off"));
-    assert_eq!(number(&record, "/packets/lost_early"), 0);
-}
-
-#[test]
 fn without_a_proxy_the_upload_completes_unassisted() {
     for proxy in ["sidekick.proxy=absent", "sidekick.proxy=wrong-address"] {
         let record =
@@ -88,4 +80,16 @@ fn a_proxy_that_dies_is_noticed_and_the_upload_completes() {
     let unassisted = "unassisted: the proxy ended the session, or stopped answering";
     assert_eq!(assistance(&record), (false, unassisted));
     assert!(number(&record, "/quacks/received") > 0, "it was there at first");
+}
+
+/// The server (quinn) is unmodified.
+#[test]
+fn a_proxy_repeats_what_a_download_loses() {
+    let settings = ["flow.bytes=4000000", "near.loss_percent=4", "sidekick.mode=receive"];
+    let record = runs::record("download-paper", &settings);
+    assert_eq!(record["assisted"].as_bool(), Some(true), "{record}");
+    let [lost, repaired, repeats] = ["/packets/lost_near", "/repaired_near", "/repeats_received"]
+        .map(|pointer| number(&record, pointer));
+    // Several packets may be lost in one gap, and the proxy's messages may be lost as well.
+    assert!(repaired >= lost / 3 && repaired <= repeats, "{record}");
 }

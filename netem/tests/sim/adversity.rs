@@ -4,7 +4,7 @@
 use sidekick_netem::record::RunRecord;
 
 use crate::support::adversity::{Draws, Groups, Mixture};
-use crate::support::many;
+use crate::support::jobs::many;
 use crate::support::seeds::{few_or_all, seeds};
 
 const FEW_SEEDS: u64 = 120;
@@ -45,7 +45,7 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
     let seeds = seeds(FEW_SEEDS, ALL_SEEDS);
     // Of a few seeds, chance decides the ratio of a smaller group, which then has no bound.
     let enough = few_or_all(10, 1);
-    let runs = many::run((0..seeds).collect(), |&seed| {
+    let runs = many((0..seeds).collect(), |&seed| {
         let mixture = mixture(seed);
         (upload(&mixture, true, seed), upload(&mixture, false, seed))
     });

@@ -116,7 +116,6 @@ fn header(width: usize, names: &[&str]) -> String {
     format!("{:width$}", "de-jitter, ms") + &names.collect::<String>()
 }
 
-/// A published percentile.
 fn published(series: &str, percentile: f64) -> f64 {
     let figures = reference::audio(series);
     figures.into_iter().find(|(at, _)| *at == percentile).unwrap().1

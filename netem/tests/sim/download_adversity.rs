@@ -7,7 +7,7 @@
 use sidekick_netem::record::RunRecord;
 
 use crate::support::adversity::{Draws, Group, Groups, Mixture};
-use crate::support::many;
+use crate::support::jobs::many;
 use crate::support::seeds::seeds;
 
 const FEW_SEEDS: u64 = 40;
@@ -64,7 +64,7 @@ struct Migrations {
 #[test]
 fn downloads_arrive_and_lose_nothing_by_their_help() {
     let seeds = seeds(FEW_SEEDS, ALL_SEEDS);
-    let runs = many::run((0..seeds).collect(), |&seed| {
+    let runs = many((0..seeds).collect(), |&seed| {
         let mixture = mixture(seed);
         (download(&mixture, "receive", seed), download(&mixture, "off", seed))
     });

@@ -7,7 +7,7 @@ use sidekick_netem::record::{FaultCounts, RunRecord};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim::{self, SimError};
 
-use crate::support::many;
+use crate::support::jobs::many;
 use crate::support::seeds::some;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
@@ -56,7 +56,7 @@ fn median(records: &[RunRecord]) -> f64 {
 fn undisturbed() -> &'static (Vec<RunRecord>, [f64; 3]) {
     static UNDISTURBED: OnceLock<(Vec<RunRecord>, [f64; 3])> = OnceLock::new();
     UNDISTURBED.get_or_init(|| {
-        let all = |mode, cc| many::run(SEEDS.collect(), |&seed| upload(mode, cc, "none", seed));
+        let all = |mode, cc| many(SEEDS.collect(), |&seed| upload(mode, cc, "none", seed));
         (all("off", "cubic"), MODES.map(|(mode, cc)| median(&all(mode, cc))))
     })
 }
@@ -78,7 +78,7 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
     let rows: Vec<_> = some(4, rows).collect();
     let cells = rows.iter().flat_map(|row| (0..MODES.len()).map(move |number| (row.0, number)));
     // The two of a cell are the faulty uploads, and the goodput to compare with.
-    let mut cells = many::run(cells.collect(), |&(events, number)| {
+    let mut cells = many(cells.collect(), |&(events, number)| {
         let (mode, cc) = MODES[number];
         let compared = match with {
             With::Undisturbed => undisturbed().1[number],
@@ -251,7 +251,7 @@ fn outages_and_changes_of_the_path_cost_no_more_than_with_plain_quic() {
 fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     let unseen = "unassisted: the proxy answers, but does not see this connection's packets";
     let runs = MODES.into_iter().flat_map(|modes| SEEDS.map(move |seed| (modes, seed)));
-    many::run(runs.collect(), |&((mode, cc), seed)| {
+    many(runs.collect(), |&((mode, cc), seed)| {
         let mut scenario = scenario(mode, cc, "nat-rebinding at 1500");
         scenario.apply(&["near.loss_percent=0"]).unwrap();
         let record =
@@ -273,7 +273,7 @@ fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
     let mut ended = [0, 0];
     let senders = MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)]);
     let runs: Vec<_> = senders.flat_map(|sender| SEEDS.map(move |seed| (sender, seed))).collect();
-    let ends = many::run(runs.clone(), |&((_, mode, cc), seed)| {
+    let ends = many(runs.clone(), |&((_, mode, cc), seed)| {
         run(&scenario(mode, cc, "nat-rebinding at 1500"), seed)
     });
     for (((sidekick, mode, _), seed), end) in runs.into_iter().zip(ends) {
@@ -332,7 +332,7 @@ fn any_combination_arrives_or_fails_with_a_reason_and_a_seed_repeats_it() {
     let (mut state, mut arrived) = (1, 0);
     let runs: Vec<_> = (1..=20).map(|seed| (seed, random_events(&mut state))).collect();
     let mode_of = |seed: u64| MODES[usize::try_from(seed).unwrap() % 3];
-    let ends = many::run(runs.clone(), |(seed, events)| {
+    let ends = many(runs.clone(), |(seed, events)| {
         let (mode, cc) = mode_of(*seed);
         let mut scenario = scenario(mode, cc, events);
         scenario.apply(&["flow.bytes=2097152"]).unwrap();

@@ -31,7 +31,6 @@
 mod support {
     pub(crate) mod adversity;
     pub(crate) mod jobs;
-    pub(crate) mod many;
     pub(crate) mod seeds;
     #[macro_use]
     pub(crate) mod table;

@@ -11,7 +11,7 @@ use sidekick_netem::figures::model::{Curve, Part, Plot, Points};
 use sidekick_netem::figures::quantity::Quantity;
 use sidekick_netem::sim;
 
-use crate::support::many;
+use crate::support::jobs::many;
 use crate::support::table::Table;
 
 const NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
@@ -91,7 +91,7 @@ fn at(curve: &Curve, x: f64) -> Option<f64> {
         _ => {
             let quantity = quantity_at(curve, x)?;
             let jobs: Vec<_> = quantity.cases().flat_map(|case| case.jobs()).collect();
-            let outcomes = many::run(jobs.iter().collect(), |job| run(job));
+            let outcomes = many(jobs.iter().collect(), |job| run(job));
             Some(quantity.summary(&jobs.into_iter().zip(outcomes).collect())?.median)
         }
     }

@@ -61,7 +61,6 @@ impl Satellites {
         }
     }
 
-    /// The runs of a row and a column.
     fn runs(&self, row: usize, column: usize, more: &[&str]) -> Vec<RunRecord> {
         let (_, scenario) = ORBITS[row / self.senders.len()];
         let (_, sender) = self.senders[row % self.senders.len()];

@@ -10,7 +10,6 @@
 #[path = "../support"]
 mod support {
     pub(crate) mod enclosed;
-    pub(crate) mod in_enclosure;
     pub(crate) mod runs;
     pub(crate) mod transfers;
     pub(crate) mod unmodified;
@@ -26,7 +25,7 @@ use sidekick_netem::programs::Programs;
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::source::SourceFile;
 
-use support::in_enclosure::in_enclosure;
+use support::enclosed::in_enclosure;
 use support::runs::{number, record};
 use support::transfers::{Proxy, Upload, server};
 use support::unmodified;

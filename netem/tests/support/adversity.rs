@@ -31,7 +31,6 @@ impl Draws {
         self.0.next_u32() % most
     }
 
-    /// One of `things`.
     pub(crate) fn one<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.index(things.len())]
     }

@@ -28,3 +28,16 @@ pub(crate) fn enclosed(test: &str, work: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{out}\n{error}");
     println!("{out}");
 }
+
+/// Runs `work`, which is a closure of a test, in its own enclosure.
+#[allow(dead_code, reason = "each program of tests uses its own part of this")]
+pub(crate) fn in_enclosure<Work: FnOnce()>(work: Work) {
+    // The type of a closure has the path of the function around it. If it had another, no test
+    // would run in the enclosure, and `enclosed` would fail.
+    let path = std::any::type_name::<Work>();
+    let test = path
+        .split_once("::")
+        .and_then(|(_, in_program)| in_program.strip_suffix("::{{closure}}"))
+        .unwrap_or_else(|| panic!("{path} is no closure of a test"));
+    enclosed(test, work);
+}

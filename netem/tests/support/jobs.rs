@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use sidekick_netem::pool::each;
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::{median, percentile};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim;
-
-use super::many;
 
 /// One run of a scenario with some settings.
 #[derive(Clone, Debug)]
@@ -29,7 +28,7 @@ fn run(job: &Job) -> RunRecord {
 
 /// Runs all of them, and returns the records in the order of the jobs.
 pub(crate) fn run_all(jobs: &[Job]) -> Vec<RunRecord> {
-    many::run(jobs.iter().collect(), |job| run(job))
+    many(jobs.iter().collect(), |job| run(job))
 }
 
 /// Runs the first `seeds` seeds of a scenario with these lists of settings.
@@ -51,4 +50,11 @@ pub(crate) fn goodput(records: &[RunRecord]) -> f64 {
 pub(crate) fn times(records: &[RunRecord]) -> (f64, f64) {
     let at = |percent| percentile(records.iter().map(|record| record.time_s * 1e3), percent);
     (at(50).unwrap(), at(99).unwrap())
+}
+
+/// Calls `work` on each of `items`, with as many threads as processors. Returns the results in the
+/// order of the items.
+pub(crate) fn many<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    each(threads, &items, work, |_, _| ())
 }

@@ -34,6 +34,9 @@ pub(crate) fn until(what: &str, program: &mut Program, mut so: impl FnMut() -> b
     }
 }
 
+/// The server's name in its certificate, beside its address.
+pub(crate) const NAME: &str = "upload.example";
+
 /// Starts a server. Its store is the folder `store`, which this makes. Returns it with the path of
 /// its CA certificate.
 pub(crate) fn server(
@@ -45,9 +48,10 @@ pub(crate) fn server(
     std::fs::create_dir(&store).unwrap();
     let (store, host) = (store.display().to_string(), RECEIVER.to_string());
     let listen = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
-    let arguments =
-        ["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca];
-    let arguments = arguments.map(str::to_owned);
+    let arguments = ["--dir", &store, "--listen", &listen, "--write-ca", &ca];
+    let names = ["--self-signed", NAME, "--self-signed", &host];
+    let arguments = [arguments.as_slice(), &names].concat().into_iter().map(str::to_owned);
+    let arguments: Vec<_> = arguments.collect();
     let mut server =
         Program::start(programs, "h3-upload-server", &arguments, &hosts.receiver, directory)
             .unwrap();
@@ -56,7 +60,7 @@ pub(crate) fn server(
 }
 
 /// A proxy. Its drop kills it.
-pub(crate) struct Proxy(Program);
+pub(crate) struct Proxy(pub(crate) Program);
 
 impl Proxy {
     pub(crate) fn start(programs: &Programs, hosts: &Topology, directory: &FilePath) -> Self {

@@ -186,7 +186,6 @@ impl Captures {
         self.interfaces.iter().map(Interface::report).collect()
     }
 
-    /// The name of the interface with this number.
     pub(super) fn name(&self, number: u32) -> String {
         let interface = self.interfaces.iter().find(|it| it.number == number);
         interface.map_or_else(String::new, |it| it.name.clone())

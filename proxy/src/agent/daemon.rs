@@ -27,12 +27,11 @@ use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
 use crate::config::MAX_INTERFACES;
 use crate::key;
-use crate::life::{Life, Order, Reread, Settings};
+use crate::life::{Life, Order, Progress, Reread, Settings};
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
 use crate::port::{self, Port};
-use crate::progress::Progress;
 use crate::runtime::clock;
 use crate::terminal::interface_names;
 

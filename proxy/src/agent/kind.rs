@@ -11,15 +11,12 @@ pub(super) enum Kind {
     Quic,
     /// RTP or SRTP (RFC 3550, section 5.1).
     Rtp,
-    /// `WireGuard`.
     WireGuard,
     /// SRT (draft-sharabayko-srt).
     Srt,
     /// RIST: GRE with a type of its own (VSF TR-06-2).
     Rist,
-    /// mosh.
     Mosh,
-    /// `OpenVPN`.
     OpenVpn,
     /// Another protocol that encrypts its packets.
     Encrypted,

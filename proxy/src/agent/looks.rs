@@ -95,11 +95,11 @@ impl Alike {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::flows::tests::random;
+    use crate::agent::flows::tests::frames;
 
     fn random(seed: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        random::fill(&mut bytes, seed);
+        frames::fill(&mut bytes, seed);
         bytes
     }
 

@@ -48,7 +48,6 @@ pub(crate) struct CopyCapture {
 /// Which packets of an interface travel towards clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Those that leave.
     Leaving,
     /// Those that leave, and those to other machines.
     LeavingOrForeign,

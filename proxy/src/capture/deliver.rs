@@ -7,7 +7,7 @@ use std::slice::Chunks;
 use sidekick_protocol::{Flow, Payload, Seen};
 use tracing::warn;
 
-use super::counters::Counters;
+use super::Counters;
 use super::settings::Direction;
 use super::source::{BATCH, Frames};
 use crate::offload::{self, Merging};

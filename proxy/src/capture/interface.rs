@@ -1,15 +1,14 @@
 //! An open capture.
 
-use std::fmt;
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::{fmt, mem};
 
 use nix::errno::Errno;
 use nix::net::if_::if_indextoname;
 use pnet_datalink::NetworkInterface;
 use tracing::warn;
 
-use super::counters::Counters;
+use super::Counters;
 use super::deliver::{Datagrams, Whole, count_unsplit, each_whole};
 use super::error::CaptureError;
 use super::settings::Direction;
@@ -31,7 +30,6 @@ struct Interface {
     link: Link,
     direction: Direction,
     counters: Counters,
-    /// The interface is down.
     down: bool,
     /// Another capture on the interface logs when it goes down, and when it is up again.
     silent: bool,

@@ -24,7 +24,6 @@ pub enum Backend {
 pub enum Direction {
     /// Those that leave, behind the interface's queueing discipline.
     Leaving,
-    /// Those that arrive.
     Arriving,
 }
 

@@ -76,7 +76,6 @@ impl CopyState {
         self.unused.extend(spare.map(|spare| spare as Unused));
     }
 
-    /// Begins to capture with a spare capture.
     fn begin(&mut self, source: &mut CopySource, spare: SpareCapture, clients: &Clients) {
         let begun = CopyCapture::begin(spare).and_then(|capture| {
             capture.select(clients)?;

@@ -29,7 +29,6 @@ fn families(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The proxy.
 fn proxy() -> Packaged {
     Packaged {
         alerts: include_str!("../../packaging/alerts.yml"),

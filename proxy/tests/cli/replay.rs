@@ -5,8 +5,6 @@
 
 #[path = "../common/frames.rs"]
 mod frames;
-#[path = "../common/random.rs"]
-mod random;
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -49,6 +49,24 @@ pub fn run(line: &str) {
     assert!(status.success(), "{line}: {status}");
 }
 
+/// Whether a benchmark runs in a network namespace of its own, where loopback is up. If not, this
+/// runs the benchmark again in one, under unshare(1), and expects it to succeed.
+pub fn is_in_namespace() -> bool {
+    const INSIDE: &str = "SIDEKICK_BENCH_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        run("ip link set lo up");
+        return true;
+    }
+    let status = Command::new("unshare")
+        .args(["--net", "--mount-proc", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .env(INSIDE, "1")
+        .status()
+        .expect("unshare(1) of util-linux");
+    assert!(status.success(), "{status}");
+    false
+}
+
 /// Waits until a daemon has noticed that its first interface is up, or that it is down, and until
 /// the status at this address says so.
 pub fn await_interface(daemon: &Daemon, metrics: &str, up: bool) {
@@ -267,15 +285,20 @@ fn hear<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> Datagram<'a> {
     Datagram::parse(&buffer[..len]).unwrap()
 }
 
+/// A HELLO of this handshake message.
+fn hello_with(flow: Flow, cookie: Cookie, handshake: &[u8]) -> Vec<u8> {
+    let (session, pattern) = (NUMBER, Pattern::Unpinned);
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let hello = Hello { session, flow, cookie, pattern, handshake };
+    let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
+    buffer[..len].to_vec()
+}
+
 /// A HELLO without a cookie, to which the proxy answers with one.
 pub fn hello(source_port: u16, destination: SocketAddr) -> Vec<u8> {
     let flow = Flow { source: ([0; 4], source_port).into(), destination };
     let (_, handshake) = Initiator::begin(None, NUMBER, &flow, &Terms::default(), [9; 32]).unwrap();
-    let (session, cookie, pattern) = (NUMBER, Cookie::NONE, Pattern::Unpinned);
-    let mut buffer = [0; MAX_DATAGRAM_LEN];
-    let hello = Hello { session, flow, cookie, pattern, handshake: handshake.bytes() };
-    let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
-    buffer[..len].to_vec()
+    hello_with(flow, Cookie::NONE, handshake.bytes())
 }
 
 /// Requests a session by two HELLOs. The second has the cookie from the answer to the first.
@@ -297,10 +320,7 @@ fn ask(
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let mut cookie = Cookie::NONE;
     loop {
-        let (session, pattern) = (NUMBER, Pattern::Unpinned);
-        let hello = Hello { session, flow, cookie, pattern, handshake: handshake.bytes() };
-        let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
-        socket.send(&buffer[..len]).unwrap();
+        socket.send(&hello_with(flow, cookie, handshake.bytes())).unwrap();
         match hear(socket, &mut buffer) {
             Datagram::Retry { cookie: given, .. } if cookie == Cookie::NONE => cookie = given,
             Datagram::Accept { handshake, .. } => {
@@ -524,6 +544,14 @@ pub fn exchange(address: &str, request: &[u8]) -> (u16, String, String) {
     let status =
         head.strip_prefix("HTTP/1.1 ").unwrap().split(' ').next().unwrap().parse().unwrap();
     (status, head.to_owned(), body.to_owned())
+}
+
+/// Checks counts of a summary.
+#[track_caller]
+pub fn assert_counts<const N: usize>(summary: &Value, counts: [(&str, u64); N]) {
+    for (name, count) in counts {
+        assert_eq!(summary[name], count, "{name} in {summary}");
+    }
 }
 
 /// The value of a series in a page of metrics. The name includes the labels.

@@ -2,18 +2,21 @@
 
 use std::process::{Command, ExitStatus, Stdio};
 
-/// A command that runs the daemon with these arguments.
-pub fn proxy(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"));
+/// A command that runs a program with these arguments.
+fn command(program: &str, arguments: &str) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
+/// A command that runs the proxy with these arguments.
+pub fn proxy(arguments: &str) -> Command {
+    command(env!("CARGO_BIN_EXE_sidekick-proxy"), arguments)
+}
+
 /// A command that runs the agent with these arguments.
 pub fn agent(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-agent"));
-    command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
-    command
+    command(env!("CARGO_BIN_EXE_sidekick-agent"), arguments)
 }
 
 /// Runs a command to its end. Returns its exit status, stdout and stderr.

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::download::{Addresses, Client, V4, V6, name, near, now, numbered, router};
-use crate::common::link::{bind, connected, send};
 use crate::common::{
     Daemon, Peer, every_packets, get, in_namespace, number, run, status, status_until, until,
 };
@@ -117,25 +116,6 @@ fn parity_rebuilds_lost_datagrams_byte_for_byte() {
         // Their lists and their repair symbols have datagrams of their own.
         assert!(protected(1440, "--parity auto") >= 90);
         assert_eq!(protected(1200, "--parity off"), 0);
-    });
-}
-
-#[test]
-fn a_proxy_without_copies_grants_none() {
-    in_namespace(|| {
-        let daemon = Daemon::start("-i lo --json --keep 0");
-        let (control, destination) = (
-            connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
-            "127.0.0.1:9".parse().unwrap(),
-        );
-        let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
-        assert_eq!(peer.keep(300), 0);
-        send(&bind("127.0.0.1:9"), "127.0.0.1:4000".parse().unwrap(), 0..5);
-        peer.request_all(1);
-        // The poll's answer is the next message: there is none to the request.
-        assert_eq!(peer.poll(2).count, 0);
-        let summary = daemon.stop().summary();
-        assert_eq!((&summary["kept"], &summary["repeats"]), (&0.into(), &0.into()), "{summary}");
     });
 }
 

@@ -4,8 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/random.rs"]
-mod random;
+#[path = "../common/frames.rs"]
+mod frames;
 
 mod agent;
 mod agent_arriving;

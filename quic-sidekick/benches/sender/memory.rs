@@ -35,11 +35,11 @@ use help::{Direction, Fault, Link, ProxyOutput};
 
 #[allow(clippy::cast_precision_loss, reason = "a few megabytes")]
 fn main() {
-    let mut figures = Figures::begin().unwrap();
+    let mut figures = Figures::begin();
     for (rate, link) in held::LINKS {
         let ours = held::with_help(link, Fault::None) as f64;
         let stock = held::by_stock_quiche(link) as f64;
         figures.add(&format!("sender/memory/{rate}-mbit"), "bytes", (ours, stock), stock / ours);
     }
-    figures.write().unwrap();
+    figures.write();
 }

@@ -31,7 +31,7 @@ impl Allowance {
 
     /// Adds half of `bytes`, which the caller sent for the first time.
     pub fn earn(&mut self, bytes: usize) {
-        self.refund(bytes / 2);
+        self.add(bytes / 2);
     }
 
     /// Spends `bytes` to send them again. Returns false, and spends nothing, if fewer are left.
@@ -43,6 +43,14 @@ impl Allowance {
 
     /// Returns `bytes` to the budget that the caller spent but did not send.
     pub fn refund(&mut self, bytes: usize) {
+        self.add(bytes);
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    pub(crate) fn add(&mut self, bytes: usize) {
         self.left = self.left.saturating_add(bytes).min(self.most);
     }
 }

@@ -1,7 +1,7 @@
 //! Cookies: a sender proves its address, and the proxy keeps no state for it (SPEC.md, section
 //! 6.2).
 
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::wire::Cookie;
 use blake2::Blake2sMac;
 use blake2::digest::consts::U16;

@@ -2,6 +2,7 @@
 //! same rule.
 
 use crate::wire::discovery::{Answer, Marker};
+use std::net::SocketAddr;
 
 /// The number of leading bytes of a UDP payload that are enough to identify any datagram by an
 /// offset.
@@ -162,6 +163,35 @@ impl Identification {
         };
         passes && payload.head.len() < end && end <= payload.len
     }
+}
+
+/// The two endpoints of a UDP flow, in the direction of its packets, as the proxy sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The packets' source.
+    pub source: SocketAddr,
+    /// Their destination.
+    pub destination: SocketAddr,
+}
+
+impl Flow {
+    /// The flow as it is on the wire: with IPv4 addresses in place of IPv4-mapped IPv6 ones, and
+    /// without scope and flow label.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        Self { source: canonical(self.source), destination: canonical(self.destination) }
+    }
+
+    /// The flow of the packets in the other direction.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
+}
+
+/// The address without scope and flow label, and as IPv4 if it is IPv4-mapped.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]

@@ -4,26 +4,26 @@
 //! [`crate::Sender`] and [`crate::Observer`] use this module internally. The feature `testing`
 //! makes it public, for the tests of programs that speak the protocol.
 
+mod aead;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use thiserror::Error;
+
 use crate::clock::Numbers;
-use crate::flow::Flow;
-use crate::prologue;
+use crate::identify::Flow;
 use crate::terms::Terms;
 use crate::wire::{
     Accept, BufferTooShort, Datagram, KEY_LEN, MAX_MESSAGE_LEN, Message, ParseError, Pattern,
     SessionNumber, TAG_LEN, hello_payload, parse_hello_payload,
 };
-use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
-use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
-use snow::{Builder, HandshakeState};
-use std::fmt;
-use std::str::FromStr;
-use thiserror::Error;
-
-mod aead;
-mod replay;
 use aead::{Aead, SessionCipher};
-use replay::Window;
 
 /// A proxy's static public key, which a sender can pin. Its text is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -202,7 +202,7 @@ impl Initiator {
         terms: &Terms,
         seed: [u8; 32],
     ) -> Result<(Self, HandshakeMessage), HandshakeError> {
-        let prologue = prologue::of(session, flow);
+        let prologue = prologue(session, flow);
         let mut builder = builder(pattern(pinned), seed)?.prologue(&prologue)?;
         if let Some(key) = pinned {
             builder = builder.remote_public_key(&key.0)?;
@@ -262,7 +262,7 @@ impl Responder {
         seed: [u8; 32],
         message: &[u8],
     ) -> Result<(Self, Terms), HandshakeError> {
-        let prologue = prologue::of(session, flow);
+        let prologue = prologue(session, flow);
         let builder = builder(pattern, seed)?.prologue(&prologue)?.local_private_key(&key.0)?;
         let mut state = builder.build_responder()?;
         let mut payload = [0; MAX_HANDSHAKE];
@@ -403,3 +403,68 @@ impl Seal {
 
 #[cfg(test)]
 mod tests;
+
+/// The newest sequence number received, and which of the 64 up to it were received.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    newest: u32,
+    /// Bit i stands for `newest - i`. If it is 0, no number was received.
+    seen: u64,
+}
+
+impl Window {
+    /// Whether `number` was not received, and is within the window or newer.
+    pub(crate) fn is_new(&self, number: u32) -> bool {
+        match self.newest.checked_sub(number) {
+            _ if self.seen == 0 => true,
+            None => true,
+            Some(age) => age < u64::BITS && self.seen >> age & 1 == 0,
+        }
+    }
+
+    /// Records a number that [`Self::is_new`].
+    pub(crate) fn record(&mut self, number: u32) {
+        if self.seen == 0 || number > self.newest {
+            let ahead = number - self.newest;
+            self.seen = if ahead < u64::BITS { self.seen << ahead } else { 0 } | 1;
+            self.newest = number;
+            return;
+        }
+        let age = self.newest - number;
+        if age < u64::BITS {
+            self.seen |= 1 << age;
+        }
+    }
+}
+
+/// The name of the protocol and its version.
+const NAME: &[u8; 11] = b"Sidekick v1";
+/// An address and a port.
+const END_LEN: usize = 18;
+/// Bytes of the prologue.
+const PROLOGUE_LEN: usize = NAME.len() + 4 + 2 * END_LEN;
+
+/// The Noise prologue (SPEC.md, section 4.4): the fields of a HELLO outside its handshake message.
+/// The handshake fails if an attacker alters them.
+pub(crate) fn prologue(session: SessionNumber, flow: &Flow) -> [u8; PROLOGUE_LEN] {
+    let mut prologue = [0; PROLOGUE_LEN];
+    let parts = [
+        NAME.as_slice(),
+        &session.0.to_be_bytes(),
+        &ip(flow.source),
+        &flow.source.port().to_be_bytes(),
+        &ip(flow.destination),
+        &flow.destination.port().to_be_bytes(),
+    ];
+    let bytes = parts.iter().copied().flatten();
+    prologue.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    prologue
+}
+
+/// The address, an IPv4 one as IPv4-mapped IPv6.
+fn ip(address: SocketAddr) -> [u8; 16] {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}

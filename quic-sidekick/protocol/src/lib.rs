@@ -50,7 +50,6 @@ mod allowance;
 mod clock;
 mod cookie;
 mod errors;
-mod flow;
 mod gate;
 mod identify;
 mod in_order;
@@ -59,12 +58,9 @@ pub mod keys;
 #[cfg(not(feature = "testing"))]
 #[allow(unreachable_pub, reason = "the feature `testing` makes it public")]
 mod keys;
-mod least;
 mod loss_floor;
 pub mod observer;
-mod prologue;
 pub mod sender;
-mod spacing;
 mod store;
 pub mod terms;
 #[cfg(test)]
@@ -80,9 +76,8 @@ mod wire;
 
 pub use allowance::Allowance;
 pub use errors::is_network_error;
-pub use flow::Flow;
 pub use gate::{Delivery, Gate, GateCounters, Hold, ListRejected, ListedGap};
-pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
+pub use identify::{Filter, Flow, HEAD_LEN, Identification, Payload, Position};
 pub use in_order::{InOrder, InOrderState};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use loss_floor::{Handling, Lost, NearLoss};

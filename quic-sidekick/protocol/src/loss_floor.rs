@@ -7,7 +7,7 @@
 
 mod evidence;
 
-use crate::least::Least;
+use crate::clock::Least;
 use evidence::{Count, Evidence, Verdict};
 use std::collections::VecDeque;
 use std::fmt;

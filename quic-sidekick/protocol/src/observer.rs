@@ -7,14 +7,11 @@
 
 mod addresses;
 mod answers;
-mod budget;
 mod capture;
 mod clients;
 mod config;
 mod copies;
 mod deadlines;
-mod duplicates;
-mod error;
 mod flow_counter;
 mod input;
 mod keeping;
@@ -39,8 +36,7 @@ pub use addresses::Addresses;
 use answers::Answered;
 use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-pub use error::{HandleError, RefusalCause};
-pub use input::{Observed, Peer, Seen};
+pub use input::{HandleError, Observed, Peer, RefusalCause, Seen};
 use limiter::Limiter;
 pub use session::SessionStatus;
 pub use shard::Shard;
@@ -238,7 +234,7 @@ impl Observer {
         })?;
         session.last_heard = now;
         session.local_ip = from.local_ip;
-        session.counter.budget.earn(sealed.len);
+        session.counter.budget.add(sealed.len);
         self.table.confirm(index);
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),

@@ -3,7 +3,6 @@
 
 mod config;
 mod effects;
-mod error;
 mod established;
 mod fetcher;
 mod handshaking;
@@ -20,8 +19,7 @@ mod session;
 mod status;
 
 use crate::clock::{Numbers, earlier};
-use crate::flow::{Flow, canonical};
-use crate::identify::Payload;
+use crate::identify::{Flow, Payload, canonical};
 use crate::keys::PublicKey;
 use crate::loss_floor::{LossFloor, Lost};
 use crate::terms::Terms;
@@ -30,7 +28,6 @@ use crate::wire::discovery::{Answer, HANDLE_LEN, Marker};
 use crate::wire::{Datagram, ParseError, Part, REPEAT_HEADER_LEN};
 pub use config::SenderConfig;
 use effects::Effects;
-pub use error::HandleError;
 use handshaking::Origin;
 use introduction::Introductions;
 pub use last_quack::{LastQuack, QuackOutcome};
@@ -41,7 +38,7 @@ use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};
 use session::ProxySession;
 use status::Distrust;
-pub use status::{Assistance, Reason, SenderStats};
+pub use status::{Assistance, HandleError, Reason, SenderStats};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -3,11 +3,10 @@
 mod factor;
 mod multiplicity;
 
-use crate::error::{DecodeError, MoreReceivedThanSent};
+use crate::error::{DecodeError, MAX_THRESHOLD, MoreReceivedThanSent};
 use crate::fate::{Fate, Found, Identities};
-use crate::identifier::Identifier;
+use crate::field::Identifier;
 use crate::sums::PowerSumsOf;
-use crate::threshold::MAX_THRESHOLD;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
 use factor::Factoring;

@@ -1,8 +1,8 @@
 //! Errors of sums and of the decoder.
 
-use crate::identifier::Identifier;
-use crate::threshold::ThresholdError;
-use core::{error::Error, fmt};
+use crate::field::Identifier;
+use core::error::Error;
+use core::fmt;
 
 /// Numbers that cannot be power sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,3 +127,27 @@ impl fmt::Display for DecodeError {
 }
 
 impl Error for DecodeError {}
+
+/// The largest threshold: the most sums, and so the most missing packets, of one quACK.
+pub const MAX_THRESHOLD: usize = 255;
+
+/// A threshold outside 1 to [`MAX_THRESHOLD`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThresholdError {
+    /// The requested threshold.
+    pub threshold: usize,
+}
+
+impl ThresholdError {
+    pub(crate) fn check(threshold: usize) -> Result<(), Self> {
+        if (1..=MAX_THRESHOLD).contains(&threshold) { Ok(()) } else { Err(Self { threshold }) }
+    }
+}
+
+impl fmt::Display for ThresholdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a quACK has 1 to {MAX_THRESHOLD} power sums, not {}", self.threshold)
+    }
+}
+
+impl Error for ThresholdError {}

@@ -1,7 +1,7 @@
 //! The fates of packets, and the workspace in which the decoder finds them.
 
+use crate::error::MAX_THRESHOLD;
 use crate::field::Field;
-use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
 /// The fate of one packet of the log, as a quACK shows it.

@@ -4,7 +4,9 @@
 //! each of the three primes, so a multiplication with that number folds the high half of a product
 //! onto the low half, without a division.
 
-use crate::threshold::MAX_THRESHOLD;
+use crate::batch::Batch;
+use crate::error::MAX_THRESHOLD;
+use core::hash::Hash;
 use core::{fmt, ops};
 
 /// The arithmetic of an identifier's field. The trait is not nameable outside the crate, which
@@ -263,3 +265,33 @@ impl Field for u64 {
 
 #[cfg(test)]
 mod tests;
+
+/// An opaque packet's identifier: bits of its ciphertext. `u16`, `u32` and `u64` implement this
+/// trait, and no other type can.
+pub trait Identifier:
+    Batch + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
+{
+    /// The largest prime of this width, and the modulus of all sums. Identifiers not below it equal
+    /// 0 and the few values after it.
+    const MODULUS: Self;
+    /// The number of bits of an identifier and of a sum: 16, 32 or 64.
+    const BITS: u32;
+}
+
+/// 2¹⁶ − 15
+impl Identifier for u16 {
+    const MODULUS: Self = Self::PRIME;
+    const BITS: u32 = Self::BITS;
+}
+
+/// 2³² − 5
+impl Identifier for u32 {
+    const MODULUS: Self = Self::PRIME;
+    const BITS: u32 = Self::BITS;
+}
+
+/// 2⁶⁴ − 59
+impl Identifier for u64 {
+    const MODULUS: Self = Self::PRIME;
+    const BITS: u32 = Self::BITS;
+}

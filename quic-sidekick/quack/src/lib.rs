@@ -111,18 +111,15 @@ mod decode;
 mod error;
 mod fate;
 mod field;
-mod identifier;
 mod sums;
 pub mod textbook;
-mod threshold;
 mod vector;
 
 pub use decode::{Decoder, DecoderOf};
-pub use error::{DecodeError, MoreReceivedThanSent, PartsError};
+pub use error::{DecodeError, MAX_THRESHOLD, MoreReceivedThanSent, PartsError, ThresholdError};
 pub use fate::Fate;
-pub use identifier::Identifier;
+pub use field::Identifier;
 pub use sums::{PowerSums, PowerSumsOf};
-pub use threshold::{MAX_THRESHOLD, ThresholdError};
 pub use vector::InstructionSet;
 
 /// The prime 2³² − 5, the modulus of sums of 32-bit identifiers.

@@ -1,15 +1,13 @@
 //! Power sums: the proxy's state for a flow, the contents of a quACK, and the sender's state over
 //! its log.
 
-use crate::error::{MoreReceivedThanSent, PartsError};
-use crate::identifier::Identifier;
-use crate::threshold::ThresholdError;
+use crate::error::{MoreReceivedThanSent, PartsError, ThresholdError};
+use crate::field::Identifier;
 use crate::vector::InstructionSet;
 use crate::vector::narrow::WIDEST;
 use alloc::{vec, vec::Vec};
-use core::fmt;
 use core::hash::{Hash, Hasher};
-use core::mem;
+use core::{fmt, mem};
 
 /// The number of packets that are buffered. A batch of them costs a fifth of single insertions,
 /// because a buffered packet touches two cache lines instead of all sums. A larger buffer would

@@ -22,7 +22,7 @@
 //! assert_eq!(missing, [0]);
 //! ```
 
-use crate::identifier::Identifier;
+use crate::field::Identifier;
 use alloc::vec::Vec;
 
 /// `a + b`

@@ -1,7 +1,6 @@
 //! The rules of choice, a function each.
 
-use super::choice::Chosen;
-use super::{Cipher, Help, Network, Role, Traffic, Tune, Tuned};
+use super::{Chosen, Cipher, Help, Network, Role, Traffic, Tune, Tuned};
 use crate::Mode;
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! The real programs on the loopback interface. The tests check what the programs count, and no
 //! times.
 
-use crate::child::send;
-use crate::closed_port::ClosedPort;
+use crate::child::{ClosedPort, send};
 use crate::{Receiver, ear, likeness, said, sender, silence, talker_report};
 use audio::report::Ending;
 use audio::session::Description;

@@ -6,8 +6,6 @@ mod calls;
 #[path = "../../../h3-upload/tests/end_to_end/child.rs"]
 #[allow(dead_code, reason = "the tests of h3-upload use the rest")]
 mod child;
-#[path = "../../../h3-upload/tests/end_to_end/closed_port.rs"]
-mod closed_port;
 mod ffmpeg;
 mod forged_errors;
 #[path = "../../../../proxy/tests/common/namespace.rs"]

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use crate::Service;
 use crate::digests::{self, SMALL, Version};
 use crate::name::file_name;
-use crate::refusal::Refusal;
+use crate::request::Refusal;
 use crate::store::Store;
 
 /// Bytes that are read and sent at a time. A client must take as many within the stall timeout.

@@ -16,7 +16,6 @@ mod digests;
 mod download;
 mod limits;
 mod name;
-mod refusal;
 mod request;
 mod store;
 #[path = "../text.rs"]

@@ -1,6 +1,7 @@
 //! The programs that a test started. The tests of `pubsub` and `audio` use this, too.
 
 use std::io::{BufRead as _, BufReader, Read};
+use std::net::UdpSocket;
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -70,4 +71,20 @@ pub(crate) fn memory(child: &Child, line: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
     value.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A port of this machine that is closed until this value is dropped.
+pub(crate) struct ClosedPort {
+    pub(crate) number: u16,
+    _socket: UdpSocket,
+}
+
+impl ClosedPort {
+    /// The port has a socket that is connected to the discard port. So the system refuses everyone
+    /// else's datagrams, and no other test can take the port.
+    pub(crate) fn new() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect("127.0.0.1:9").unwrap();
+        Self { number: socket.local_addr().unwrap().port(), _socket: socket }
+    }
 }

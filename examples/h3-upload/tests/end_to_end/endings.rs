@@ -8,6 +8,7 @@ use tempfile::tempdir;
 
 use crate::child::send;
 use crate::programs::{Server, assert_complains, bytes, file};
+use crate::raw::{DATA, connect, frame, put};
 
 /// Starts an upload that does not end: it reads from a pipe that stays open in the returned child.
 fn unfinished(server: &mut Server) -> Child {
@@ -77,4 +78,34 @@ fn the_server_stores_the_file_of_a_client_that_leaves_at_once() {
     assert_eq!(server.stored(), ["a", "b", "c"]);
     send(&server.child, Signal::SIGTERM);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+fn parts(server: &Server) -> Vec<String> {
+    server.stored().into_iter().filter(|name| name.ends_with(".part")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_servers_unfinished_files_are_removed_and_a_running_ones_are_not() {
+    let mut killed = Server::start(&[]);
+    std::fs::write(killed.dir().join(".h3-upload-notes"), "somebody's own").unwrap();
+    let client = connect(killed.port, &killed.ca()).await.unwrap();
+    let begun = client.send(&[put("/x", None), frame(DATA, b"abc")].concat()).await;
+    killed.wait_for("receiving");
+    assert_eq!(parts(&killed).len(), 1);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert_eq!(parts(&killed).len(), 1);
+    drop(begun);
+
+    let mut running = Server::beside(&killed);
+    assert_eq!(running.stored(), [".h3-upload-notes"]);
+    let client = connect(running.port, &running.ca()).await.unwrap();
+    let (mut send, mut receive) =
+        client.send(&[put("/y", None), frame(DATA, b"abc")].concat()).await;
+    running.wait_for("receiving");
+    let second = Server::beside(&running);
+    assert_eq!(parts(&second).len(), 1);
+    send.finish().unwrap();
+    assert!(crate::raw::body(&mut receive).await.contains("sha256"));
+    assert_eq!(second.stored(), [".h3-upload-notes", "y"]);
 }

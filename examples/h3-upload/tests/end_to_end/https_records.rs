@@ -9,7 +9,7 @@ use hickory_resolver::proto::rr::{Record, RecordType};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::closed_port::ClosedPort;
+use crate::child::ClosedPort;
 use crate::name_server::{NameServer, Reply, alias, alpn, cname, here, hint, port, service};
 use crate::programs::{Server, assert_complains, client, file};
 

@@ -4,14 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod child;
-mod closed_port;
 mod endings;
 mod first_flight;
 mod hostile;
 mod hostile_downloads;
 mod hostile_servers;
 mod https_records;
-mod leftovers;
 mod limits;
 mod memory;
 mod name_server;

@@ -26,9 +26,8 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 use url::form_urlencoded;
 
-use super::PATIENCE;
-use super::refusal::Refusal;
 use super::topics::{Broker, Publisher, Subscriber};
+use super::{PATIENCE, Refusal};
 use crate::frame::{self, Frame};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::{Item, Message};

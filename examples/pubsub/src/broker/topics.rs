@@ -10,7 +10,7 @@ use h3_server::quota::{Client, Place, Quota};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::refusal::{Refusal, TooManyTopics};
+use super::{Refusal, TooManyTopics};
 use crate::limits::Limits;
 use crate::name::{PublisherName, TopicName};
 use crate::topic::publishers::{JoinError, NumberError, Owner};
@@ -201,7 +201,6 @@ pub(crate) mod tests {
     use crate::limits::tests::limits;
     use h3_server::quota::Full;
 
-    /// A broker with these options.
     pub(crate) fn broker(options: &[&str]) -> Broker {
         Broker::new(limits(options)).unwrap()
     }

@@ -12,9 +12,8 @@ use h3_client::report::Measured;
 use h3_client::words::sentence;
 use tokio::sync::mpsc;
 
-use super::Stopped;
-use super::event::{Event, LONGEST_MESSAGE, Place, Refused, Role};
 use super::stream::OneStream;
+use super::{Event, LONGEST_MESSAGE, Place, Refused, Role, Stopped};
 use crate::broker::http::{FIRST, INSTANCE, SECRET};
 use crate::cli::{Client, Protocol};
 use crate::frame::{self, Frame};

@@ -7,7 +7,7 @@ use h3_client::now;
 use h3_client::words::say;
 use tokio::time::sleep;
 
-use super::event::Refused;
+use super::Refused;
 use crate::cli::PROGRAM;
 
 /// The pause before the first new attempt, and the longest.

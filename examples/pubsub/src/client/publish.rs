@@ -9,10 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::Connection;
-use super::event::{Event, Refused, Role};
 use super::patience::Patience;
 use super::source::{Next, Source};
-use super::{Latencies, Percentiles, Stopped, Task, messages, run as run_task, show, wall_clock};
+use super::{
+    Event, Latencies, Percentiles, Refused, Role, Stopped, Task, messages, run as run_task, show,
+    wall_clock,
+};
 use crate::cli::{Client, PROGRAM};
 use crate::name::Secret;
 use crate::outbox::Outbox;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::event::LONGEST_MESSAGE;
+use super::LONGEST_MESSAGE;
 
 /// Lines that are read ahead.
 const AHEAD: usize = 16;

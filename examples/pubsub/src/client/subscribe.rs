@@ -8,10 +8,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::event::{Event, Place, Refused, Role};
 use super::patience::Patience;
 use super::printer::{Line, Printer};
-use super::{Latencies, Percentiles, Task, messages, run as run_task, show, unless, wall_clock};
+use super::{
+    Event, Latencies, Percentiles, Place, Refused, Role, Task, messages, run as run_task, show,
+    unless, wall_clock,
+};
 use crate::cli::{Client, PROGRAM};
 use crate::topic::Message;
 

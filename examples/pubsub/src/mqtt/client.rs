@@ -14,14 +14,13 @@ use mqtt5_protocol::{
 };
 
 use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
-use crate::client::event::{Event, LONGEST_MESSAGE, Place, Refused, Role};
+use crate::client::{Event, LONGEST_MESSAGE, Place, Refused, Role};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::Message;
 
 /// The identifier of the only packet SUBSCRIBE.
 const SUBSCRIPTION: u16 = 1;
 
-/// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The received part of a packet.

@@ -29,7 +29,7 @@ use mqtt5_protocol::packet::unsubscribe::UnsubscribePacket;
 use mqtt5_protocol::{MqttError, Packet, QoS, ReasonCode};
 
 use super::{ADDED, FIRST, FROM, INSTANCE, MISSED, SEQUENCE, TIME, next, number, packet, write};
-use crate::broker::refusal::Refusal;
+use crate::broker::Refusal;
 use crate::broker::topics::{Broker, Publisher, Subscriber};
 use crate::name::{PublisherName, TopicName};
 use crate::topic::publishers::Owner;
@@ -71,7 +71,6 @@ struct Subscription {
     missed: u64,
 }
 
-/// A session.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     broker: &'a Broker,

@@ -160,7 +160,6 @@ impl Publishers {
         Ok(())
     }
 
-    /// Notes that a publisher leaves.
     pub(crate) fn leave(&mut self, name: &PublisherName) {
         self.turn += 1;
         if let Some(publisher) = self.table.get_mut(name) {

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::child::send;
-use crate::closed_port::ClosedPort;
+use crate::child::{ClosedPort, send};
 use crate::programs::{Broker, PROTOCOLS, Publisher, Subscriber, assert_complains, client};
 
 fn fails(command: &mut Command, arguments: &[&str], words: &str) {

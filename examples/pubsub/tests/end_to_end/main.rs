@@ -9,8 +9,6 @@ mod assisted_path;
 // The children of the uploader's tests.
 #[path = "../../../h3-upload/tests/end_to_end/child.rs"]
 mod child;
-#[path = "../../../h3-upload/tests/end_to_end/closed_port.rs"]
-mod closed_port;
 mod endings;
 mod hostile;
 // The client of the uploader's tests.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use server::cli::Options;
+use server::Options;
 
 /// An HTTP/3 server on stock quiche. It answers PUT and POST with the body's length and hash, and
 /// GET with a file

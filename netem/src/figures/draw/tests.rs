@@ -4,8 +4,8 @@ use super::*;
 use crate::figures::data;
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Part};
-use crate::figures::palette::{BLUE, GREY};
 use crate::figures::quantity::{Quantity, measures};
+use crate::figures::sender::{BLUE, GREY};
 use crate::record::RunRecord;
 
 fn case(loss: u32) -> Case {

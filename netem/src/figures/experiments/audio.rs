@@ -3,9 +3,9 @@
 use super::{Scope, words};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Scale};
-use crate::figures::palette::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
+use crate::figures::sender::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::record::RunRecord;
 
 /// A sender: its name, its colour, its settings, and its published series.

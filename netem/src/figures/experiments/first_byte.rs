@@ -3,8 +3,8 @@
 use super::Scope;
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Experiment, Part};
-use crate::figures::palette::{BLUE, GREY, ORANGE};
 use crate::figures::quantity::{Quantity, measures};
+use crate::figures::sender::{BLUE, GREY, ORANGE};
 
 /// The near segment's share of the round trip.
 const NEAR_MS: f64 = 1.0;

@@ -4,12 +4,11 @@
 use super::{GOODPUT, Scope};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Experiment, Part};
-use crate::figures::palette::{
-    BLUE, BROWN, Colour, GREEN, GREY, ORANGE, PURPLE, VERMILION, VIOLET,
-};
 use crate::figures::quantity::{Quantity, measures};
 use crate::figures::reference;
-use crate::figures::sender::Sender;
+use crate::figures::sender::{
+    BLUE, BROWN, Colour, GREEN, GREY, ORANGE, PURPLE, Sender, VERMILION, VIOLET,
+};
 
 pub(super) const PLAIN: Sender = Sender::new("no help", GREY, &["sidekick.mode=off"]);
 const SPLIT: Sender = Sender::new("split proxy", GREEN, &["sidekick.mode=off", "flow.split=near"]);

@@ -3,8 +3,8 @@
 use super::{GOODPUT, Scope, words};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Entry, Experiment, Part};
-use crate::figures::palette::{BLUE, BROWN, Colour, GREEN, ORANGE, PURPLE, SKY, VERMILION};
 use crate::figures::quantity::{Quantity, measures};
+use crate::figures::sender::{BLUE, BROWN, Colour, GREEN, ORANGE, PURPLE, SKY, VERMILION};
 
 /// The settings of both endpoints in a group of cells.
 struct Ends {

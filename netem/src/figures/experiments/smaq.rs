@@ -3,9 +3,8 @@
 use super::{Scope, words};
 use crate::figures::job::Case;
 use crate::figures::model::{Entry, Experiment, Part};
-use crate::figures::palette::{BLUE, BROWN, GREEN, OLIVE, PURPLE, SKY, VERMILION, VIOLET};
 use crate::figures::quantity::{Quantity, measures};
-use crate::figures::sender::Sender;
+use crate::figures::sender::{BLUE, BROWN, GREEN, OLIVE, PURPLE, SKY, Sender, VERMILION, VIOLET};
 
 /// The baseline of SMAQ's paper.
 const RENO: Sender = Sender::new("Reno", PURPLE, &["sidekick.mode=off", "flow.cc=reno"]);

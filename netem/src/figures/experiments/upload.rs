@@ -4,11 +4,10 @@
 use super::{GOODPUT, Scope, sender_curve};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Experiment, Part};
-use crate::figures::palette::{Colour, VIOLET};
 use crate::figures::quantity::measures;
 use crate::figures::reference;
 use crate::figures::sender::{
-    ALL, BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, SPLIT, Sender,
+    ALL, BBR2, CUBIC, CUBIC_RFC9438, Colour, PACUBIC, PATH_AWARE_BBR2, SPLIT, Sender, VIOLET,
 };
 
 /// PACUBIC with the quACKs of the published curve: one every 30 ms that identifies at most ten

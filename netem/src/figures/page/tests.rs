@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::figures::model::{Axis, Curve, Entry, Table};
-use crate::figures::palette::BLUE;
 use crate::figures::quantity::{Quantity, measures};
+use crate::figures::sender::BLUE;
 use crate::record::RunRecord;
 
 fn plan() -> Plan {

@@ -44,7 +44,6 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Path `number` of `seed`.
     pub(super) fn draw(seed: u64, number: u64) -> Self {
         // Each path draws all numbers, so a change of one share does not change the draws after it.
         let mut draws = Draws::new(seed, number);

@@ -17,7 +17,7 @@ use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
 use handshake::initial;
 use net::*;
-pub(in crate::agent) use net::{encrypted, random};
+pub(in crate::agent) use net::{encrypted, frames};
 
 #[test]
 fn packets_lost_on_the_near_segment_are_sent_again() {

@@ -29,7 +29,6 @@ enum State<S, T> {
     Closed,
     /// The daemon is opening one. The worker asks again at this time.
     Requested(Instant),
-    /// There is a spare one.
     Spare(S),
     /// It is open, since this time.
     Open(T, Instant),
@@ -111,7 +110,6 @@ impl<S, T> CopySource<S, T> {
         }
     }
 
-    /// Notes that the capture is open.
     pub(super) fn open(&mut self, capture: T, now: Instant) {
         self.state = State::Open(capture, now);
     }

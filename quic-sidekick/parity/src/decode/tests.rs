@@ -3,7 +3,6 @@
 use super::*;
 use crate::Encoder;
 
-/// The datagram of a position.
 fn datagram(position: u32) -> Vec<u8> {
     let mut datagram = vec![0x40; 5 + position as usize % 7];
     datagram.extend(position.to_be_bytes());

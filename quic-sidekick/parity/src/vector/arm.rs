@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::Term;
-use super::kernel::{self, Simd};
+use super::kernel::{self, Simd, padded};
 use crate::field::HALVES;
 #[allow(clippy::wildcard_imports, reason = "a dozen long names")]
 use core::arch::aarch64::*;
@@ -42,14 +42,8 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn load(self, bytes: &[u8]) -> uint8x16_t {
-        let mut padded = [0; 16];
-        let whole = match bytes.first_chunk() {
-            Some(whole) => whole,
-            None => {
-                padded[..bytes.len()].copy_from_slice(bytes);
-                &padded
-            }
-        };
+        let mut room = [0; 16];
+        let whole = padded(bytes, &mut room);
         // SAFETY: `self` proves that the processor has the instruction; it reads the 16 bytes of
         // the array.
         unsafe { vld1q_u8(whole.as_ptr()) }

@@ -23,6 +23,18 @@ pub(super) trait Simd: Copy {
     fn add_product(self, sum: Self::Vector, bytes: Self::Vector, by: Self::Factor) -> Self::Vector;
 }
 
+/// The first `N` bytes. If there are fewer, they are in `room`, which has zeros.
+#[inline(always)]
+pub(super) fn padded<'a, const N: usize>(bytes: &'a [u8], room: &'a mut [u8; N]) -> &'a [u8; N] {
+    match bytes.first_chunk() {
+        Some(whole) => whole,
+        None => {
+            room[..bytes.len()].copy_from_slice(bytes);
+            room
+        }
+    }
+}
+
 /// Adds to `sum` the products, which are as long.
 #[inline(always)]
 pub(super) fn add<S: Simd, const N: usize>(simd: S, sum: &mut [u8], terms: [Term<'_>; N]) {

@@ -11,7 +11,6 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (1..).map(byte).take(length).collect()
 }
 
-/// Byte by byte.
 fn naive(sum: &[u8], terms: &[Term<'_>]) -> Vec<u8> {
     let mut sum = sum.to_vec();
     for term in terms {

@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::Term;
-use super::kernel::{self, Simd};
+use super::kernel::{self, Simd, padded};
 use crate::field::{HALVES, MATRICES};
 #[allow(clippy::wildcard_imports, reason = "a dozen long names")]
 use core::arch::x86_64::*;
@@ -88,14 +88,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load(self, bytes: &[u8]) -> __m256i {
-        let mut padded = [0; 32];
-        let whole = match bytes.first_chunk() {
-            Some(whole) => whole,
-            None => {
-                padded[..bytes.len()].copy_from_slice(bytes);
-                &padded
-            }
-        };
+        let mut room = [0; 32];
+        let whole = padded(bytes, &mut room);
         // SAFETY: `self` proves that the processor has the instruction; it reads the 32 bytes of
         // the array.
         unsafe { _mm256_loadu_si256(whole.as_ptr().cast()) }
@@ -129,30 +123,12 @@ impl Simd for Avx2 {
     }
 }
 
-impl Avx512 {
-    /// The lanes of that many bytes.
-    #[inline(always)]
-    fn lanes(bytes: &[u8]) -> u64 {
-        match bytes.len() {
-            len @ 0..64 => (1 << len) - 1,
-            _ => u64::MAX,
-        }
-    }
-
-    #[inline(always)]
-    fn load(self, bytes: &[u8]) -> __m512i {
-        // SAFETY: `self` proves that the processor has the instruction. It reads the bytes of the
-        // slice only: the mask excludes every other lane, and an excluded lane is not accessed.
-        unsafe { _mm512_maskz_loadu_epi8(Self::lanes(bytes), bytes.as_ptr().cast()) }
-    }
-
-    #[inline(always)]
-    fn store(self, bytes: &mut [u8], vector: __m512i) {
-        // SAFETY: `self` proves that the processor has the instruction. It writes the bytes of the
-        // slice only: the mask excludes every other lane, and an excluded lane is not accessed.
-        unsafe {
-            _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), Self::lanes(bytes), vector);
-        }
+/// The lanes of that many bytes.
+#[inline(always)]
+fn lanes(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        len @ 0..64 => (1 << len) - 1,
+        _ => u64::MAX,
     }
 }
 
@@ -176,12 +152,16 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load(self, bytes: &[u8]) -> __m512i {
-        Self::load(self, bytes)
+        // SAFETY: `self` proves that the processor has the instruction. It reads the bytes of the
+        // slice only: the mask excludes every other lane, and an excluded lane is not accessed.
+        unsafe { _mm512_maskz_loadu_epi8(lanes(bytes), bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn store(self, bytes: &mut [u8], vector: __m512i) {
-        Self::store(self, bytes, vector);
+        // SAFETY: `self` proves that the processor has the instruction. It writes the bytes of the
+        // slice only: the mask excludes every other lane, and an excluded lane is not accessed.
+        unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), lanes(bytes), vector) };
     }
 
     #[inline(always)]

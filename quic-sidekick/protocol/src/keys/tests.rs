@@ -1,5 +1,7 @@
 use super::*;
 use crate::wire::Poll;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const POLL: Message<'_> = Message::Poll(Poll { epoch: 1, token: 2, sums: 3 });
 
@@ -177,4 +179,27 @@ fn the_public_key_is_that_of_x25519() {
     nine[0] = 9;
     let expected = "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079";
     assert_eq!(SecretKey(nine).public().to_string(), expected);
+}
+
+proptest! {
+    /// Compares with a set of all numbers received.
+    #[test]
+    fn a_sequence_number_is_accepted_once(
+        numbers in prop::collection::vec(
+            prop_oneof![0u32..200, u32::MAX - 100..=u32::MAX],
+            1..300,
+        ),
+    ) {
+        let (mut window, mut all) = (Window::default(), BTreeSet::new());
+        for number in numbers {
+            let newest: u32 = all.last().copied().unwrap_or(0);
+            let too_old = newest.saturating_sub(number) >= 64;
+            let new = window.is_new(number);
+            prop_assert_eq!(new, !all.contains(&number) && !too_old);
+            if new {
+                window.record(number);
+                all.insert(number);
+            }
+        }
+    }
 }

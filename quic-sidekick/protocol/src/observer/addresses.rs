@@ -1,7 +1,7 @@
 //! The addresses that a proxy announces, and those that no sender on its path can have (SPEC.md,
 //! section 6.1).
 
-use crate::flow::{Flow, canonical};
+use crate::identify::{Flow, canonical};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The most announced addresses. Further ones are ignored.

@@ -4,8 +4,7 @@ use super::Observer;
 use super::limiter::Limiter;
 use super::transmit::{Outgoing, OutgoingAnswer};
 use crate::cookie::Proof;
-use crate::flow::Flow;
-use crate::identify::Payload;
+use crate::identify::{Flow, Payload};
 use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -83,7 +82,6 @@ impl Observer {
     }
 }
 
-/// Whether a datagram is a marker or an answer.
 pub(super) fn are_ours(datagram: &[u8]) -> bool {
     may_be_ours(Payload::whole(datagram)) && (Marker::is_one(datagram) || Answer::is_one(datagram))
 }

@@ -1,12 +1,10 @@
 //! Counting of captured packets (SPEC.md, section 6.3).
 
-use super::Observer;
-use super::answers;
 use super::flow_counter::Count;
 use super::input::{Observed, Seen};
 use super::table::Key;
-use crate::flow::Flow;
-use crate::identify::Payload;
+use super::{Observer, answers};
+use crate::identify::{Flow, Payload};
 use crate::wire::ParseError;
 use crate::wire::discovery::{Answer, Marker};
 use std::hint::black_box;

@@ -1,8 +1,7 @@
 //! The observer's counter of one flow: the sums of an epoch, and when a quACK is due.
 
-use super::budget::Budget;
-use super::duplicates::Duplicates;
 use super::steady::Watch;
+use crate::allowance::Allowance;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
@@ -15,6 +14,9 @@ const REBIND: Duration = Duration::from_secs(1);
 /// The number of whole quACKs before the first short one of an epoch: enough for the sender to
 /// receive one of them.
 const WHOLE_FIRST: u8 = 8;
+
+/// The largest budget of a session, in bytes.
+const BUDGET: usize = 256 * 1024;
 
 /// A waiting quACK.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +47,9 @@ pub(super) struct FlowCounter {
     /// Identifiers of the epoch's first packet and of the latest.
     first: u32,
     last: u32,
-    /// The bytes that may still be sent to the flow's sender. Each packet adds to it.
-    pub(super) budget: Budget,
+    /// The bytes that may still be sent to the flow's sender (SPEC.md, section 6.7). Each packet
+    /// and each message of the sender adds to it.
+    pub(super) budget: Allowance,
     /// When the latest packet of this epoch was counted.
     pub(super) last_at: Option<Instant>,
     /// When the quACK after a time or a silence falls due; `None` if none does.
@@ -83,7 +86,7 @@ impl FlowCounter {
             unreported: 0,
             first: 0,
             last: 0,
-            budget: Budget::default(),
+            budget: Allowance::new(BUDGET),
             last_at: None,
             quack_due: None,
             duplicates: Duplicates::default(),
@@ -174,7 +177,7 @@ impl FlowCounter {
         if self.last_at.is_none() {
             self.first = identifier;
         }
-        self.budget.seen(len);
+        self.budget.earn(len);
         self.sums.insert(identifier);
         self.last = identifier;
         let before = self.last_at.replace(now);
@@ -312,7 +315,8 @@ impl FlowCounter {
     ) -> Result<Option<Message<'a>>, Withheld> {
         let Some(request) = self.request.take() else { return Ok(None) };
         let age = self.last_at.map_or(0, |at| micros(request.at.saturating_duration_since(at)));
-        let wanted = usize::from(request.sums).min(self.budget.sums());
+        let affordable = self.budget.left().saturating_sub(Quack::sealed_len(0)) / 4;
+        let wanted = usize::from(request.sums).min(affordable);
         let wanted = words.get_mut(..wanted).unwrap_or_default();
         let written = self.sums.write_sums(wanted);
         let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST && !self.unasked;
@@ -359,3 +363,63 @@ pub(super) enum Count {
 /// The quACK exceeds the session's budget.
 #[derive(Debug)]
 pub(super) struct Withheld;
+
+/// Slots of the table. A later identifier replaces an earlier one in the same slot.
+const SLOTS: usize = 256;
+
+/// Identifiers of a session's latest packets, each in the slot of its last bits.
+#[derive(Debug)]
+pub(super) struct Duplicates(Box<[u32; SLOTS]>);
+
+impl Default for Duplicates {
+    fn default() -> Self {
+        let mut duplicates = Self(Box::new([0; SLOTS]));
+        duplicates.clear();
+        duplicates
+    }
+}
+
+fn slot(identifier: u32) -> usize {
+    usize::try_from(identifier).unwrap_or(0) % SLOTS
+}
+
+impl Duplicates {
+    pub(super) fn clear(&mut self) {
+        self.0.fill(0);
+        // An identifier in a slot not its own matches nothing.
+        if let Some(first) = self.0.first_mut() {
+            *first = 1;
+        }
+    }
+
+    /// The contents of the identifier's slot.
+    #[inline]
+    pub(super) fn peek(&self, identifier: u32) -> u32 {
+        self.0.get(slot(identifier)).copied().unwrap_or(0)
+    }
+
+    /// Records an identifier. Returns true if its slot held it already.
+    #[inline]
+    pub(super) fn record(&mut self, identifier: u32) -> bool {
+        let Some(slot) = self.0.get_mut(slot(identifier)) else { return false };
+        std::mem::replace(slot, identifier) == identifier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_identifier_is_detected_until_another_replaces_it() {
+        let mut duplicates = Duplicates::default();
+        let known: Vec<bool> = [0, 7, 0, 256, 7, 0].map(|id| duplicates.record(id)).to_vec();
+        // 0 and 256 share a slot: 256 replaces 0.
+        assert_eq!(known, [false, false, true, false, true, false]);
+        assert!(!duplicates.record(9));
+        assert!(!(1000..2000).any(|id| duplicates.record(id * 256 + 11)));
+        assert!(duplicates.record(9), "recorded many packets ago");
+        duplicates.clear();
+        assert!(!(0..1024).any(|id| duplicates.record(id)));
+    }
+}

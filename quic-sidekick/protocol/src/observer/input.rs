@@ -1,8 +1,9 @@
 //! What an observer is told: captured datagrams, and sources of messages.
 
-use crate::flow::Flow;
-use crate::identify::Payload;
+use crate::identify::{Flow, Payload};
+use crate::wire::{ParseError, Refusal};
 use std::net::{IpAddr, SocketAddr};
+use thiserror::Error;
 
 /// A captured datagram.
 #[derive(Clone, Copy, Debug)]
@@ -42,5 +43,82 @@ pub struct Peer {
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
         Self { address, local_ip: None }
+    }
+}
+
+/// Why a datagram at the proxy's port changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// It is not a message.
+    #[error("malformed: {0}")]
+    Malformed(#[from] ParseError),
+    /// It is a message that only a proxy sends.
+    #[error("a message that only a proxy sends")]
+    NotForProxy,
+    /// There is no such session. The observer answers UNKNOWN SESSION, if it has room.
+    #[error("no such session")]
+    UnknownSession,
+    /// Its cookie is not valid. The observer answers RETRY.
+    #[error("no valid cookie")]
+    Unproven,
+    /// Too many handshakes at once.
+    #[error("too many handshakes at once")]
+    Busy,
+    /// The handshake failed: the sender pins another key, or the message was altered.
+    #[error("the handshake failed: the sender pins another key, or the message was altered")]
+    Handshake,
+    /// It repeats a HELLO whose session is confirmed.
+    #[error("a HELLO that was answered before")]
+    Duplicate,
+    /// The session's sender did not seal it.
+    #[error("not authentic")]
+    Forged,
+    /// It was received before.
+    #[error("a replay")]
+    Replay,
+    /// The session keeps no copies.
+    #[error("no copies are kept")]
+    NotKept,
+    /// The session runs another epoch.
+    #[error("another epoch")]
+    WrongEpoch,
+    /// The observer refuses the session. It answers a HELLO by REFUSE.
+    #[error("refused: {0}")]
+    Refused(#[from] RefusalCause),
+}
+
+/// Why the observer refuses a session. REFUSE itself does not tell a stranger which limit it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// There are [`ObserverConfig::max_sessions`](super::ObserverConfig::max_sessions).
+    #[error("all sessions are in use")]
+    Sessions,
+    /// The flow's source has
+    /// [`ObserverConfig::max_sessions_per_source`](super::ObserverConfig::max_sessions_per_source).
+    #[error("the flow's source has as many sessions as one IPv4 address or IPv6 /64 may have")]
+    SessionsOfSource,
+    /// The terms ask for no quACKs at all, or the flow's addresses are of two IP versions. For
+    /// [`Observer::adopt`](super::Observer::adopt) also: the threshold exceeds the limit.
+    #[error("the terms cannot be granted")]
+    Terms,
+    /// Another sender has the flow, and its proof is stronger, or its session keeps copies. For
+    /// [`Observer::adopt`](super::Observer::adopt): the flow has a session.
+    #[error("another sender has the flow")]
+    Taken,
+    /// The HELLO proves an address, but the flow has another one.
+    #[error("the flow has another source address than the one that is proven")]
+    OtherSource,
+}
+
+impl RefusalCause {
+    /// What REFUSE says.
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Self::Sessions | Self::SessionsOfSource => Refusal::Full,
+            Self::Terms => Refusal::Terms,
+            Self::Taken | Self::OtherSource => Refusal::Taken,
+        }
     }
 }

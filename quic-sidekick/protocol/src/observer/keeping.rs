@@ -7,7 +7,7 @@ use super::parity::{self, SentParity};
 use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
-use crate::spacing::Spacing;
+use crate::clock::Spacing;
 use crate::wire::{MIN_KEPT_LEN, Part, REPEAT_HEADER_LEN};
 use std::time::{Duration, Instant};
 

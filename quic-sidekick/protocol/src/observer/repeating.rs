@@ -1,17 +1,15 @@
 //! Copies of the reverse flow: proof, keeping, repeating, and reports of silence (SPEC.md, section
 //! 6.8).
 
-use super::Observer;
-use super::answers;
 use super::copies::{Found, low};
-use super::error::HandleError;
-use super::input::Seen;
+use super::input::{HandleError, Seen};
 use super::keeping::{Keeping, MAX_AGE, Next};
 use super::table::Key;
 use super::transmit::{Outgoing, OutgoingAnswer};
 use super::waiting::Repeats;
+use super::{Observer, answers};
 use crate::cookie::Proof;
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
 use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Protect, Repeat, Request, SessionNumber};
@@ -122,7 +120,7 @@ impl Observer {
             return false;
         };
         let Some(passed) = keeping.keep(datagram, interface, now, pool) else { return false };
-        counter.budget.seen(datagram.len());
+        counter.budget.earn(datagram.len());
         if passed.deadline {
             self.table.reschedule_at(index);
         }

@@ -2,7 +2,7 @@
 
 use super::flow_counter::{FlowCounter, Withheld};
 use super::keeping::Keeping;
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::keys::Seal;
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};

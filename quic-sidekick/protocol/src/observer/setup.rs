@@ -2,13 +2,12 @@
 
 use super::Observer;
 use super::config::PROOF_TIMEOUT;
-use super::error::{HandleError, RefusalCause};
-use super::input::Peer;
+use super::input::{HandleError, Peer, RefusalCause};
 use super::session::{Agreement, Session};
 use super::table::Key;
 use super::transmit::{Bare, Outgoing};
 use crate::cookie::Proof;
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::keys::{HandshakeError, Responder, Seal};
 use crate::terms::Terms;
 use crate::wire::{Accept, ECHO_LEN, Hello, SessionNumber};

@@ -4,11 +4,10 @@ use super::clients::Clients;
 use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
 use super::keeping::{Keeping, REQUEST_BURST, REQUEST_INTERVAL, REQUESTS_OF_SOURCE};
-use super::limiter::Occupancy;
-use super::limiter::site;
+use super::limiter::{Occupancy, site};
 use super::pool::Pool;
 use super::session::{Agreement, Session};
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::wire::SessionNumber;
 use foldhash::quality::FixedState;
 use std::collections::hash_map::Entry;
@@ -198,8 +197,8 @@ impl Table {
         self.by_flow.get(flow).copied()
     }
 
-    /// The session at this index, if it counts this flow.
     #[inline]
+    /// The session at this index, if it counts this flow.
     pub(super) fn counting(&mut self, index: usize, flow: &Key) -> Option<&mut Session> {
         let slot = self.slots.get_mut(index)?.as_mut()?;
         (slot.flow == *flow && slot.session.confirmed).then_some(&mut slot.session)

@@ -3,7 +3,7 @@
 use super::Observer;
 use super::flow_counter::Withheld;
 use super::input::Peer;
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, Reply};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, Refusal, SessionNumber};

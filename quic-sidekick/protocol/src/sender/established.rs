@@ -6,7 +6,6 @@
 //! fetches copies, and `parity` rebuilds datagrams.
 
 mod keeping;
-mod lone;
 mod parity;
 pub(super) mod probe;
 mod quacks;
@@ -15,21 +14,20 @@ mod steady;
 mod timeouts;
 
 use super::effects::{Bye, Context, Transition};
-use super::error::HandleError;
 use super::history::History;
 use super::reconcile::Reconciler;
 use super::rtt::NearRtt;
-use super::status::{Assistance, Reason};
+use super::status::{Assistance, HandleError, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
 use keeping::Keeping;
-use lone::Lone;
 pub use parity::List;
 use probe::{Backoff, Probe, SILENCE};
 use schedule::Scheduling;
 use std::time::{Duration, Instant};
 use steady::Steadiness;
+use timeouts::Lone;
 
 /// Polls without an authentic answer before the sender accepts that the session is unknown.
 const DOUBT_POLLS: u32 = 3;

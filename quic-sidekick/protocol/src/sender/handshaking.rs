@@ -2,13 +2,12 @@
 
 use super::config::SenderConfig;
 use super::effects::{Context, Transition};
-use super::error::HandleError;
 use super::established::Established;
 use super::history::History;
 use super::rtt::{NearRtt, Sample};
-use super::status::{Assistance, Reason, grants_no_more};
+use super::status::{Assistance, HandleError, Reason, grants_no_more};
 use crate::clock::{Numbers, scale};
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, FIRST_EPOCH, Hello, Refusal, SessionNumber};
 use std::time::{Duration, Instant};

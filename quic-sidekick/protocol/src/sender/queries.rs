@@ -6,7 +6,7 @@ use super::rtt::NearRtt;
 use super::selector::Selection;
 use super::session::ProxySession;
 use super::status::{Assistance, Reason, SenderStats};
-use crate::flow::canonical;
+use crate::identify::canonical;
 use crate::keys::PublicKey;
 use crate::loss_floor::NearLoss;
 use crate::terms::Terms;

@@ -1,6 +1,6 @@
 //! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
-use crate::least::Least;
+use crate::clock::Least;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -14,13 +14,12 @@
 
 use super::config::SenderConfig;
 use super::effects::{Bye, Context, Effects, Transition};
-use super::error::HandleError;
 use super::established::Established;
 use super::handshaking::{Handshaking, Origin, return_after};
 use super::rtt::NearRtt;
-use super::status::{Assistance, Reason, SenderStats};
+use super::status::{Assistance, HandleError, Reason, SenderStats};
 use crate::clock::Numbers;
-use crate::flow::Flow;
+use crate::identify::Flow;
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use crate::wire::Datagram;

@@ -3,7 +3,6 @@
 mod adversity;
 mod discovery;
 mod flood;
-mod lone;
 mod missed;
 mod schedule;
 mod short;

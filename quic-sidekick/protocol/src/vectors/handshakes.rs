@@ -8,12 +8,12 @@ use super::valid::{
     terms_fields, v4, v6, words,
 };
 use crate::clock::Numbers;
-use crate::keys::{Initiator, Responder, Seal};
+use crate::keys::{Initiator, Responder, Seal, prologue};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Protect,
     Range, Ranges, Request, SessionNumber, hello_payload,
 };
-use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
+use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms};
 use serde_json::{Value, json};
 
 struct Case {
@@ -112,7 +112,7 @@ fn handshake(case: &Case, number: u8, with_invalid: bool) -> Value {
     let done = run_handshake(case, &secret, seeds);
     assert_eq!(done.key, secret.public());
 
-    let prologue = prologue::of(SENDER_SESSION, &case.flow);
+    let prologue = prologue(SENDER_SESSION, &case.flow);
     // The ephemeral key is the first output of a seed.
     let [sender_ephemeral, proxy_ephemeral] =
         seeds.map(|seed| SecretKey(Numbers::new(seed).array()));

@@ -1,6 +1,6 @@
 //! Bounds-checked reading and writing of fields in network byte order.
 
-use super::error::{BufferTooShort, ParseError};
+use super::{BufferTooShort, ParseError};
 
 pub(super) struct Reader<'a>(&'a [u8]);
 

@@ -1,12 +1,11 @@
 //! Datagrams between the sender's adjacent socket and the proxy's port (SPEC.md, section 4.2).
 
 use super::cursor::{Reader, Writer};
-use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
-use super::header::{Cookie, KEY_LEN, SessionNumber, TAG_LEN, VERSION};
 use super::message::MAX_MESSAGE_LEN;
 use super::parity::Parity;
-use crate::flow::Flow;
+use super::{BufferTooShort, Cookie, KEY_LEN, ParseError, SessionNumber, TAG_LEN, VERSION};
+use crate::identify::Flow;
 use crate::terms::Terms;
 use std::net::SocketAddr;
 

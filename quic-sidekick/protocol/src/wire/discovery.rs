@@ -5,10 +5,9 @@
 //! application does not intercept.
 
 use super::cursor::{Reader, Writer};
-use super::error::{BufferTooShort, ParseError};
 use super::fields::{read_address, read_flow, write_address, write_flow};
-use super::header::{Cookie, VERSION};
-use crate::flow::Flow;
+use super::{BufferTooShort, Cookie, ParseError, VERSION};
+use crate::identify::Flow;
 use std::net::SocketAddr;
 
 /// The first byte of a marker.

@@ -1,10 +1,9 @@
 //! Fields that several datagrams share: addresses, flows and terms.
 
 use super::cursor::{Reader, Writer};
-use super::error::{BufferTooShort, ParseError};
+use super::{BufferTooShort, ParseError};
 use crate::clock::micros;
-use crate::flow::Flow;
-use crate::identify::{Filter, Identification, Position};
+use crate::identify::{Filter, Flow, Identification, Position};
 use crate::terms::Terms;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;

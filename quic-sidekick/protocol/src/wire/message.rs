@@ -2,12 +2,10 @@
 
 use super::cursor::{Reader, Writer};
 use super::discovery::{HANDLE_LEN, NONCE_LEN};
-use super::error::{BufferTooShort, ParseError};
 use super::fields::nonzero;
-use super::header::{Cookie, SEAL_LEN};
 use super::parity::Protect;
 use super::request::{Ranges, Request};
-use super::words::{MAX_WORDS, Words};
+use super::{BufferTooShort, Cookie, MAX_WORDS, ParseError, SEAL_LEN, Words};
 use crate::clock::micros;
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! PARITY and PROTECT (SPEC.md, sections 4.2 and 4.3).
 
 use super::cursor::{Reader, Writer};
-use super::error::{BufferTooShort, ParseError};
-use super::header::SessionNumber;
-use super::words::Words;
+use super::{BufferTooShort, ParseError, SessionNumber, Words};
 use sidekick_parity::{MAX_DATAGRAM_LEN, MAX_SYMBOL_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The ranges of a request for copies (SPEC.md, section 4.3).
 
 use super::cursor::Writer;
-use super::error::{BufferTooShort, ParseError};
+use super::{BufferTooShort, ParseError};
 
 /// The most ranges of a request.
 pub const MAX_RANGES: usize = 16;

@@ -1,4 +1,7 @@
-//! The results in machine-readable form: `target/bench.json`.
+//! The results in machine-readable form: `target/bench.json`. A benchmark that cannot keep them
+//! fails by panicking.
+
+#![allow(clippy::expect_used, reason = "a benchmark that cannot run reports why")]
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -13,13 +16,13 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// Reads the file, so that an unreadable one is detected before measuring.
-    pub(crate) fn begin() -> io::Result<Self> {
-        let before = match fs::read_to_string(path()) {
-            Ok(text) => serde_json::from_str(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
+    pub(crate) fn begin() -> Self {
+        let text = match fs::read_to_string(path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "[]".to_owned(),
+            text => text.expect("target/bench.json can be read"),
         };
-        Ok(Self { before, measured: Vec::new() })
+        let before = serde_json::from_str(&text).expect("remove target/bench.json");
+        Self { before, measured: Vec::new() }
     }
 
     /// Adds a figure with its baseline. The ratio states how many times better ours is.
@@ -38,11 +41,12 @@ impl Figures {
     }
 
     /// Writes the figures to `target/bench.json`, replacing those with the same names.
-    pub(crate) fn write(self) -> io::Result<()> {
+    pub(crate) fn write(self) {
         let Self { mut before, measured } = self;
         before.retain(|old| !measured.iter().any(|new| new["name"] == old["name"]));
         before.extend(measured);
-        fs::write(path(), serde_json::to_string_pretty(&before)? + "\n")
+        let text = serde_json::to_string_pretty(&before).expect("figures are JSON");
+        fs::write(path(), text + "\n").expect("target/bench.json can be written");
     }
 }
 

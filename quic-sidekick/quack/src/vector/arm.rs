@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
-use super::kernel::{self, Simd};
+use super::kernel::{self, Simd, on_registers};
 use super::narrow::{Narrow, WIDEST};
 use crate::fate::{Fate, Found};
 use alloc::vec::Vec;
@@ -123,25 +123,10 @@ impl Simd for Neon {
         unsafe { vst1q_f64(doubles.as_mut_ptr(), v) }
     }
 
-    #[inline(always)]
-    fn add(self, a: float64x2_t, b: float64x2_t) -> float64x2_t {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { vaddq_f64(a, b) }
-    }
-
-    #[inline(always)]
-    fn sub(self, a: float64x2_t, b: float64x2_t) -> float64x2_t {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { vsubq_f64(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: float64x2_t, b: float64x2_t) -> float64x2_t {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { vmulq_f64(a, b) }
+    on_registers! {
+        add(a, b) = vaddq_f64;
+        sub(a, b) = vsubq_f64;
+        mul(a, b) = vmulq_f64;
     }
 
     #[inline(always)]

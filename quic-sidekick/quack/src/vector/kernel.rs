@@ -26,8 +26,8 @@
 pub(super) mod wide;
 
 use super::narrow::{Narrow, WIDEST};
+use crate::error::MAX_THRESHOLD;
 use crate::fate::{Fate, Found};
-use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
 /// The room for usual thresholds: smaller buffers are faster to clear.
@@ -74,6 +74,19 @@ pub(super) trait Simd: Copy {
     /// A mask of the lanes that are 0, `p` or `-p`; the first lane is the lowest bit.
     fn multiples(self, v: Self::V, p: Self::V) -> u32;
 }
+
+/// Operations of a [`Simd`] that are one instruction each.
+macro_rules! on_registers {
+    ($($name:ident($($operand:ident),*) = $instruction:ident;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($operand: Self::V),*) -> Self::V {
+            // SAFETY: `self` proves that the processor has the instruction, which touches registers
+            // only.
+            unsafe { $instruction($($operand),*) }
+        }
+    )*};
+}
+pub(super) use on_registers;
 
 /// `2^exponent`
 const fn power_of_two(exponent: u32) -> f64 {

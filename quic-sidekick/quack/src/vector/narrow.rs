@@ -19,7 +19,10 @@ pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
     fn from_centred(integer: i64) -> Self;
 
     /// The identifiers in memory, if vectors can be loaded from there.
-    fn words(identifiers: &[Self]) -> Option<&[u32]>;
+    #[inline(always)]
+    fn words(_: &[Self]) -> Option<&[u32]> {
+        None
+    }
 }
 
 impl Narrow for u16 {
@@ -34,11 +37,6 @@ impl Narrow for u16 {
     )]
     fn from_centred(integer: i64) -> Self {
         (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
-    }
-
-    #[inline(always)]
-    fn words(_: &[Self]) -> Option<&[u32]> {
-        None
     }
 }
 

@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
-use super::kernel::{self, Simd};
+use super::kernel::{self, Simd, on_registers};
 use super::narrow::{Narrow, WIDEST};
 use super::portable;
 use crate::fate::{Fate, Found};
@@ -254,39 +254,12 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_pd(doubles.as_mut_ptr(), v) }
     }
 
-    #[inline(always)]
-    fn add(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm512_add_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn sub(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm512_sub_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm512_mul_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn fma(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm512_fmadd_pd(a, b, c) }
-    }
-
-    #[inline(always)]
-    fn fms(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm512_fmsub_pd(a, b, c) }
+    on_registers! {
+        add(a, b) = _mm512_add_pd;
+        sub(a, b) = _mm512_sub_pd;
+        mul(a, b) = _mm512_mul_pd;
+        fma(a, b, c) = _mm512_fmadd_pd;
+        fms(a, b, c) = _mm512_fmsub_pd;
     }
 
     #[inline(always)]
@@ -414,39 +387,12 @@ impl Simd for Avx2 {
         unsafe { _mm256_storeu_pd(doubles.as_mut_ptr(), v) }
     }
 
-    #[inline(always)]
-    fn add(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm256_add_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn sub(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm256_sub_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm256_mul_pd(a, b) }
-    }
-
-    #[inline(always)]
-    fn fma(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm256_fmadd_pd(a, b, c) }
-    }
-
-    #[inline(always)]
-    fn fms(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers
-        // only.
-        unsafe { _mm256_fmsub_pd(a, b, c) }
+    on_registers! {
+        add(a, b) = _mm256_add_pd;
+        sub(a, b) = _mm256_sub_pd;
+        mul(a, b) = _mm256_mul_pd;
+        fma(a, b, c) = _mm256_fmadd_pd;
+        fms(a, b, c) = _mm256_fmsub_pd;
     }
 
     #[inline(always)]

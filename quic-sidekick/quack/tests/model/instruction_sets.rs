@@ -9,64 +9,38 @@ fn any_length() -> impl Strategy<Value = usize> {
     prop_oneof![0..70_usize, 120..140_usize, 0..400_usize]
 }
 
-proptest! {
-    #[test]
-    fn sums_of_16_bits(
-        threshold in 1..=MAX_THRESHOLD,
-        seed: u64,
-        lengths in (any_length(), 0..20_usize),
-    ) {
-        inserting_and_removing::<u16>(threshold, seed, lengths);
-    }
+/// The tests of one width: their names, thresholds, lengths of logs, and numbers of losses.
+macro_rules! of_width {
+    ($width:ty, $sums:ident: $most:expr, $decodes:ident: $threshold:expr, $length:expr, $lost:expr) => {
+        proptest! {
+            #[test]
+            fn $sums(threshold in $most, seed: u64, lengths in (any_length(), 0..20_usize)) {
+                inserting_and_removing::<$width>(threshold, seed, lengths);
+            }
 
-    #[test]
-    fn sums_of_32_bits(
-        threshold in prop_oneof![1..40_usize, 1..=MAX_THRESHOLD],
-        seed: u64,
-        lengths in (any_length(), 0..20_usize),
-    ) {
-        inserting_and_removing::<u32>(threshold, seed, lengths);
-    }
-
-    #[test]
-    fn sums_of_64_bits(
-        threshold in 1..40_usize,
-        seed: u64,
-        lengths in (any_length(), 0..20_usize),
-    ) {
-        inserting_and_removing::<u64>(threshold, seed, lengths);
-    }
-
-    #[test]
-    fn decodes_of_16_bits(
-        threshold in 1..40_usize,
-        seed: u64,
-        length in 0..300_usize,
-        lost in vec(0..300_usize, 0..41),
-    ) {
-        decoding::<u16>(threshold, seed, length, &lost);
-    }
-
-    #[test]
-    fn decodes_of_32_bits(
-        threshold in 1..70_usize,
-        seed: u64,
-        length in any_length(),
-        lost in vec(0..400_usize, 0..61),
-    ) {
-        decoding::<u32>(threshold, seed, length, &lost);
-    }
-
-    #[test]
-    fn decodes_of_64_bits(
-        threshold in 1..30_usize,
-        seed: u64,
-        length in 0..200_usize,
-        lost in vec(0..200_usize, 0..25),
-    ) {
-        decoding::<u64>(threshold, seed, length, &lost);
-    }
+            #[test]
+            fn $decodes(threshold in $threshold, seed: u64, length in $length, lost in $lost) {
+                decoding::<$width>(threshold, seed, length, &lost);
+            }
+        }
+    };
 }
+
+of_width!(
+    u16,
+    sums_of_16_bits: 1..=MAX_THRESHOLD,
+    decodes_of_16_bits: 1..40_usize, 0..300_usize, vec(0..300_usize, 0..41)
+);
+of_width!(
+    u32,
+    sums_of_32_bits: prop_oneof![1..40_usize, 1..=MAX_THRESHOLD],
+    decodes_of_32_bits: 1..70_usize, any_length(), vec(0..400_usize, 0..61)
+);
+of_width!(
+    u64,
+    sums_of_64_bits: 1..40_usize,
+    decodes_of_64_bits: 1..30_usize, 0..200_usize, vec(0..200_usize, 0..25)
+);
 
 /// Long logs with few missing packets, which are found without testing every candidate.
 #[test]

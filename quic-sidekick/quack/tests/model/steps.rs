@@ -158,32 +158,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn steps_of_16_bits(
+    fn steps_of_every_width(
         t in [1..60_usize, 1..60, 1..60],
         s: [prop::sample::Index; 3],
         seed: u64,
         steps in prop::collection::vec(any_step(), 1..20),
     ) {
         follow::<u16>(t, s, seed, &steps)?;
-    }
-
-    #[test]
-    fn steps_of_32_bits(
-        t in [1..60_usize, 1..60, 1..60],
-        s: [prop::sample::Index; 3],
-        seed: u64,
-        steps in prop::collection::vec(any_step(), 1..20),
-    ) {
         follow::<u32>(t, s, seed, &steps)?;
-    }
-
-    #[test]
-    fn steps_of_64_bits(
-        t in [1..60_usize, 1..60, 1..60],
-        s: [prop::sample::Index; 3],
-        seed: u64,
-        steps in prop::collection::vec(any_step(), 1..20),
-    ) {
         follow::<u64>(t, s, seed, &steps)?;
     }
 }

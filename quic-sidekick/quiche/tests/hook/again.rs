@@ -1,26 +1,15 @@
 //! Uploads whose datagrams are sent more than once, over lossy paths in virtual time.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::hooked::transfer::{self, payload, upload, Assist, Outcome, Scenario, Unassisted};
+use crate::early_loss::{assert_delivered, CONTROLLERS, MILLISECOND};
+use crate::hooked::transfer::{self, instant, upload, Assist, Scenario, Unassisted};
 use quiche::sidekick::with_repeated_handshakes;
 use quiche::Connection;
 
 /// The number of datagrams that a client keeps: more than are in flight.
 const KEPT: usize = 700;
-const MILLISECOND: u64 = 1_000_000;
-const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
-
-#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
-fn instant() -> Instant {
-    Instant::now()
-}
-
-#[track_caller]
-fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
-    assert!(outcome.received == payload(scenario.bytes), "the data differ in {scenario:?}");
-}
 
 /// A proxy whose reports trigger packets to be sent again, one near round trip after they were
 /// sent.

@@ -1,14 +1,13 @@
 //! Uploads with early loss, over lossy paths in virtual time.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
-use crate::hooked::transfer::{payload, upload, Assist, Outcome, Scenario, Unassisted};
+use crate::hooked::transfer::{instant, payload, upload, Assist, Outcome, Scenario, Unassisted};
 use quiche::sidekick::{Reaction, SentPacket, HEAD_LEN};
 use quiche::Connection;
 
-const MILLISECOND: u64 = 1_000_000;
-const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+pub(crate) const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
 const REACTIONS: [Reaction; 3] =
     [Reaction::Loss, Reaction::NearLoss { ratio: 1.0 / 6.0 }, Reaction::Neutered];
 
@@ -74,13 +73,8 @@ impl Assist for Proxy {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
-fn instant() -> Instant {
-    Instant::now()
-}
-
 #[track_caller]
-fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
+pub(crate) fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
     assert!(outcome.received == payload(scenario.bytes), "the data differ in {scenario:?}");
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::hooked::transfer::{payload, upload, Assist, Outcome, Scenario};
+use crate::hooked::transfer::{instant, payload, upload, Assist, Outcome, Scenario};
 use quiche::sidekick::Reaction;
 use quiche::{Connection, QlogLevel};
 use serde_json::Value;
@@ -130,11 +130,6 @@ fn again(level: &QlogLevel) -> QlogLevel {
         QlogLevel::Base => QlogLevel::Base,
         QlogLevel::Extra => QlogLevel::Extra,
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
-fn instant() -> Instant {
-    Instant::now()
 }
 
 fn run(controller: &'static str, proxy: &mut Proxy) -> Outcome {

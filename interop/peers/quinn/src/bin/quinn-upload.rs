@@ -61,7 +61,6 @@ struct Report {
     goodput_mbit_s: f64,
     /// The SHA-256 of the file.
     sha256: String,
-    /// Packets sent.
     packets_sent: u64,
     /// Packets that quinn declared lost.
     packets_lost: u64,

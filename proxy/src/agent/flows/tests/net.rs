@@ -1,7 +1,7 @@
 //! A network of an agent and a proxy, in virtual time.
 
-#[path = "../../../../tests/common/random.rs"]
-pub(in crate::agent) mod random;
+#[path = "../../../../tests/common/frames.rs"]
+pub(in crate::agent) mod frames;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
@@ -24,7 +24,7 @@ pub(super) fn flow(port: u16) -> Flow {
 /// A payload that looks encrypted, behind a short header of QUIC.
 pub(in crate::agent) fn encrypted(number: u64) -> Vec<u8> {
     let mut payload = vec![0x40; 200];
-    random::fill(&mut payload[1..], number);
+    frames::fill(&mut payload[1..], number);
     payload
 }
 
@@ -107,7 +107,6 @@ pub(super) struct Net {
     pub(super) answers: u64,
     /// Payloads that this host got, in order.
     pub(super) received: Vec<Vec<u8>>,
-    /// Flows of the programs.
     pub(super) programs: HashSet<Flow>,
 }
 

@@ -1,6 +1,7 @@
 //! The packets that a session counts, and its quACKs about them.
 
 use super::*;
+use crate::allowance::INITIAL_ALLOWANCE;
 
 #[test]
 fn a_quack_holds_the_power_sums_of_the_packets() {
@@ -209,7 +210,7 @@ fn a_session_stays_within_its_budget() {
             while b.next_sent().is_some() {}
         }
         let sent = b.observer.stats().bytes_sent - before;
-        assert!(sent <= seen / 2 + u64::from(budget::GRANT), "{len}: {sent} bytes for {seen}");
+        assert!(sent <= seen / 2 + INITIAL_ALLOWANCE as u64, "{len}: {sent} bytes for {seen}");
         assert_eq!(
             b.observer.stats().quacks_withheld > 0,
             len < 110,

@@ -3,12 +3,10 @@
 
 use super::Established;
 use super::parity::ReceivedParity;
-use crate::clock::{earlier, scale};
+use crate::clock::{Spacing, earlier, scale};
 use crate::sender::effects::Context;
-use crate::sender::error::HandleError;
 use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED, NotAsked};
-use crate::sender::status::SenderStats;
-use crate::spacing::Spacing;
+use crate::sender::status::{HandleError, SenderStats};
 use crate::wire::discovery::{Answer, HANDLE_LEN, NONCE_LEN};
 use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Part, Range, Ranges, Repeat, Request};
 use sidekick_parity::Origin;

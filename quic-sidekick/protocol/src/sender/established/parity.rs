@@ -3,7 +3,7 @@
 
 use super::Established;
 use crate::sender::effects::Context;
-use crate::sender::error::HandleError;
+use crate::sender::status::HandleError;
 use crate::wire::{Parity, Protect};
 use sidekick_parity::{Decoder, ListError, MAX_WINDOW, Origin};
 use std::time::{Duration, Instant};

@@ -3,12 +3,11 @@
 use super::probe::{SILENCE, Sent};
 use super::{Established, is_ahead};
 use crate::sender::effects::{Context, Transition};
-use crate::sender::error::HandleError;
 use crate::sender::history::LossRule;
 use crate::sender::last_quack::Outcome;
 use crate::sender::reconcile::Window;
 use crate::sender::rtt::Sample;
-use crate::sender::status::{Assistance, Reason};
+use crate::sender::status::{Assistance, HandleError, Reason};
 use crate::wire::{FIRST_EPOCH, Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 

@@ -8,8 +8,8 @@ mod tails;
 
 use crate::clock::Numbers;
 use crate::observer::Peer;
-use crate::sender::error::HandleError;
 use crate::sender::session::State;
+use crate::sender::status::HandleError;
 use crate::testing::{PEER, PROXY, key, proxy};
 use crate::transmit::Route;
 use crate::wire::discovery::{Answer, HANDLE_LEN};

@@ -294,6 +294,6 @@ impl<'a> Transfer<'a> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the virtual clock answers")]
-fn instant() -> Instant {
+pub fn instant() -> Instant {
     Instant::now()
 }

@@ -1,37 +1,11 @@
-//! Runs many tries, several at a time, and shows their progress.
+//! The progress of many tries.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cell::Outcome;
-
-/// Calls `work` with each item, `jobs` at a time. Returns the results in the order of the items.
-pub(crate) fn each<T: Sync, R: Send>(
-    items: &[T],
-    jobs: u8,
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let worker = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { return };
-            let result = work(item);
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(worker);
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
 
 /// The progress on standard error: a bar on a terminal, otherwise a line for each try.
 pub(crate) struct Progress {
@@ -81,19 +55,5 @@ impl Progress {
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_items_run_once_and_results_keep_their_order() {
-        let items: Vec<u32> = (0..100).collect();
-        for jobs in [1, 7] {
-            let doubled: Vec<u32> = (0..200).step_by(2).collect();
-            assert_eq!(each(&items, jobs, |item| item * 2), doubled);
-        }
     }
 }
