@@ -13,8 +13,8 @@
 //! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`. In `queue`, packets
 //! wait for those before them.
 //!
-//! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which logs
-//! what happens to a flow. `claims` decides whether a proxy is believed.
+//! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which
+//! logs what happens to a flow. `claims` decides whether a proxy is believed.
 
 mod arriving;
 mod candidate;
@@ -47,6 +47,7 @@ use crate::program::{print_check, start};
 use anyhow::Result;
 use cli::{Command, read, read_file};
 use config::AgentConfig;
+use queue::Rules;
 use std::process::ExitCode;
 
 /// Runs the agent's program with the arguments of this process.
@@ -60,6 +61,11 @@ fn execute(command: Command) -> Result<()> {
         Command::Check { file } => {
             let (config, remarks) = read_file(&file)?;
             print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
+        }
+        Command::Clean { file } => {
+            let file = file.map(|file| read_file(&file)).transpose()?;
+            let config = file.map_or_else(AgentConfig::default, |(config, _)| config);
+            Ok(Rules::remove_left_overs(config.queue)?)
         }
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use caps::Capability;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
@@ -161,7 +162,9 @@ fn serve(config: &Config, mut life: Life<'_, Config>, opened: Opened) -> Result<
     let Opened { captures, sockets, metrics, public_key, observers } = opened;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    life.watch(move |order| on_signal.send(Event::Ordered(order)).is_ok())?;
+    life.watch(&[Capability::CAP_NET_RAW], move |order| {
+        on_signal.send(Event::Ordered(order)).is_ok()
+    })?;
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(observers, sockets, network.known(), &events)?;

@@ -65,13 +65,17 @@ impl<'a, C: Settings> Life<'a, C> {
         Ok(Self { signals: Some(signals), reread, started: config, current: config.clone() })
     }
 
-    /// Gives up privileges, once everything is open, and passes what signals ask to `send` until
-    /// that returns false.
+    /// Gives up all capabilities but `kept`, once everything is open, and passes what signals ask
+    /// to `send` until that returns false.
     ///
     /// # Errors
     /// The privileges cannot be given up, or the thread cannot start.
-    pub(crate) fn watch(&mut self, send: impl Fn(Order) -> bool + Send + 'static) -> Result<()> {
-        confine()?;
+    pub(crate) fn watch(
+        &mut self,
+        kept: &[Capability],
+        send: impl Fn(Order) -> bool + Send + 'static,
+    ) -> Result<()> {
+        confine(kept)?;
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let reloads = self.reread.is_some();
         spawn("signals".to_owned(), move || {
@@ -220,29 +224,29 @@ impl Signals {
     }
 }
 
-/// The capability that stays: the proxy reopens an interface that comes back.
-const KEPT: Capability = Capability::CAP_NET_RAW;
-
-/// Gives up all capabilities but CAP_NET_RAW, and all ways to gain others. Call this when
-/// everything is open, and before any other thread starts: each thread has capabilities of its own,
-/// and inherits those of its creator.
+/// Gives up all capabilities but these, and all ways to gain others. Call this when everything is
+/// open, and before any other thread starts: each thread has capabilities of its own, and inherits
+/// those of its creator. A proxy keeps CAP_NET_RAW, since it reopens an interface that comes back.
 ///
 /// # Errors
 /// When the system does not allow it.
-pub(crate) fn confine() -> Result<()> {
+pub(crate) fn confine(kept: &[Capability]) -> Result<()> {
     prctl::set_no_new_privs().context("cannot forbid new privileges")?;
-    drop_all_but_kept().context("cannot give up capabilities")
+    drop_all_but(&kept.iter().copied().collect()).context("cannot give up capabilities")
 }
 
-fn drop_all_but_kept() -> Result<()> {
-    let kept = CapsHashSet::from([KEPT]);
-    let beyond = |set: &CapsHashSet| set.iter().any(|capability| *capability != KEPT);
-    caps::clear(None, CapSet::Ambient)?;
+fn drop_all_but(kept: &CapsHashSet) -> Result<()> {
+    // A program that removes the agent's rules inherits these.
+    for capability in caps::read(None, CapSet::Ambient)? {
+        if !kept.contains(&capability) || kept.len() == 1 {
+            caps::drop(None, CapSet::Ambient, capability)?;
+        }
+    }
     // This set bounds the capabilities that an execve could gain. The change requires CAP_SETPCAP,
     // and so comes first.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::read(None, CapSet::Bounding)? {
-            if capability != KEPT {
+            if !kept.contains(&capability) {
                 caps::drop(None, CapSet::Bounding, capability)?;
             }
         }
@@ -250,16 +254,17 @@ fn drop_all_but_kept() -> Result<()> {
     // Effective first: it must be a subset of permitted.
     for set in [CapSet::Effective, CapSet::Permitted] {
         let held = caps::read(None, set)?;
-        if beyond(&held) {
-            caps::set(None, set, &held.intersection(&kept).copied().collect())?;
+        if !held.is_subset(kept) {
+            caps::set(None, set, &held.intersection(kept).copied().collect())?;
         }
     }
     let inheritable = caps::read(None, CapSet::Inheritable)?;
-    if let Err(error) = caps::clear(None, CapSet::Inheritable)
-        && beyond(&inheritable)
+    let ambient = caps::read(None, CapSet::Ambient)?;
+    if let Err(error) = caps::set(None, CapSet::Inheritable, &ambient)
+        && !inheritable.is_subset(kept)
     {
-        // CAP_NET_RAW may stay in this set, since the process keeps it anyway. A service manager
-        // that grants only this capability may forbid capset(2), too.
+        // Those that stay may be in this set, since the process keeps them anyway. A service
+        // manager that grants only them may forbid capset(2), too.
         return Err(error.into());
     }
     Ok(())

@@ -36,11 +36,11 @@ Examples:
       sidekick-agent status
 
 Name the interfaces of the lossy link. The agent needs a proxy (sidekick-proxy) at its other end.
-The agent delays and alters no packet. To the destinations of flows it sends copies of packets that
-were lost before the proxy, and of some that were not. It also sends them markers, which search for
-a proxy. To proxies it sends messages. It helps no flow to a multicast or broadcast address. It
-helps DNS, DHCP, NTP, SSDP, multicast DNS, and port 5252, which is that of proxies, only if --only
-names the port.
+The agent alters no packet, and delays none but with --in-order. To the destinations of flows it
+sends copies of packets that were lost before the proxy, and of some that were not. It also sends
+them markers, which search for a proxy. To proxies it sends messages. It helps no flow to a
+multicast or broadcast address. It helps DNS, DHCP, NTP, SSDP, multicast DNS, and port 5252, which
+is that of proxies, only if --only names the port.
 
 A SELECTOR is a destination of flows:
       443                         a port
@@ -50,8 +50,8 @@ A SELECTOR is a destination of flows:
       10.0.0.0/8:443              ports behind an address or a network
       [2001:db8::]/32:5000-5999   the same of IPv6, in brackets
 
-The agent requires CAP_NET_RAW, and CAP_NET_ADMIN until it has created the TUN device: run it as
-root, or grant the capabilities once:
+The agent requires CAP_NET_RAW, and CAP_NET_ADMIN until it has created the TUN device, or all the
+time with --in-order: run it as root, or grant the capabilities once:
       setcap cap_net_raw,cap_net_admin+ep $(command -v sidekick-agent)
 
 On SIGINT or SIGTERM the agent ends its sessions, prints a summary and exits with 0. The flows go on
@@ -88,6 +88,13 @@ pub(super) enum Command {
     Check {
         /// The file
         file: PathBuf,
+    },
+
+    /// Remove the rules of the firewall that a killed agent with --in-order has left. They stop no
+    /// packet
+    Clean {
+        /// The configuration file of that agent, which names its queue
+        file: Option<PathBuf>,
     },
 
     /// Show the status of the agent that runs on this machine: interfaces, totals and flows
@@ -196,7 +203,7 @@ mod tests {
         let whole = with_file(&sample, "").unwrap().to_toml();
         assert_eq!(whole, config(&given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!((keys(&whole), keys(&sample)), (14, 14));
+        assert_eq!((keys(&whole), keys(&sample)), (16, 16));
     }
 
     #[test]
@@ -206,7 +213,7 @@ mod tests {
             "interfaces = [\"a\"]\nproxy = \"192.0.2.1:1\"\nproxy-key = \"{key}\"\n\
              only = [443, \"10.0.0.0/8\"]\nexcept = [\"10.1.0.0/16:1-9\"]\nmin-packets = 2\n\
              max-flows = 3\nmemory = \"4M\"\nidle-timeout = 5\ncapture = \"pnet\"\nbuffer = 6\n\
-             metrics = \"off\"\nlog = \"debug\""
+             metrics = \"off\"\nlog = \"debug\"\nin-order = false\nqueue = 7"
         );
         let file = with_file(&text, "").unwrap();
         assert_eq!(
@@ -226,7 +233,7 @@ mod tests {
         let flags = format!(
             "-i b --proxy 192.0.2.2:2 --proxy-key {other} --only 80,81 --only 82 --except 8.8.8.8 \
              --min-packets 8 --max-flows 9 --memory 1G --idle-timeout 30 --capture auto --buffer 4 \
-             --metrics [::1]:7 -v"
+             --in-order --queue 9 --metrics [::1]:7 -v"
         );
         let both = with_file(&text, &flags).unwrap();
         assert_eq!(both.to_toml(), config(&format!("p {flags}")).unwrap().to_toml());

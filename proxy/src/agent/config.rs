@@ -90,6 +90,16 @@ pub struct AgentConfig {
     #[arg(long, value_name = "IF|off")]
     pub tun: Option<TunName>,
 
+    /// Put what arrives in order: hold the packets behind a lost one until its copy is here, in a
+    /// netfilter queue. For QUIC, OpenVPN, MPEG-TS and other encrypted flows. The agent sets up the
+    /// rules of the firewall that this needs, and keeps CAP_NET_ADMIN
+    #[arg(long)]
+    pub in_order: bool,
+
+    /// Number of that queue. Two agents on a machine need two
+    #[arg(long, value_name = "N", default_value_t = Self::default().queue)]
+    pub queue: u16,
+
     /// Address and UDP port of the proxy of all flows. For flows with another source address than
     /// this host's, the agent must find this proxy on their path [default: search the path of each
     /// flow for a proxy]
@@ -192,6 +202,9 @@ pub enum AgentConfigError {
     /// There are too many interfaces.
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
+    /// Copies reach the host by the TUN device.
+    #[error("in-order needs a TUN device, by which copies arrive: remove tun = \"off\"")]
+    OrderWithoutDevice,
     /// The agent creates the TUN device by itself, and helps nothing that leaves by it.
     #[error(
         "{0} is named both as an interface to help on and as the agent's TUN device, which the \
@@ -205,6 +218,8 @@ impl Default for AgentConfig {
         Self {
             interfaces: Vec::new(),
             tun: None,
+            in_order: false,
+            queue: 5252,
             proxy: None,
             proxy_key: None,
             only: Vec::new(),
@@ -233,6 +248,9 @@ impl AgentConfig {
             number if number > MAX_INTERFACES => Err(AgentConfigError::TooManyInterfaces(number)),
             _ if self.interfaces.contains(&self.tun_name()) => {
                 Err(AgentConfigError::OwnInterface(self.tun_name()))
+            }
+            _ if self.in_order && self.tun == Some(TunName::Off) => {
+                Err(AgentConfigError::OrderWithoutDevice)
             }
             _ => Ok(()),
         }

@@ -11,10 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use caps::Capability;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::SenderConfig;
+use sidekick_protocol::{DEFAULT_PORT, SenderConfig};
 use tracing::{error, warn};
 
 use super::captures::Captures;
@@ -22,6 +23,7 @@ use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};
 use super::outbox::To;
+use super::queue::{Queue, Rules};
 use super::report::{Report, Totals};
 use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
@@ -41,13 +43,17 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Most reads of the queue in one turn, of at most 32 packets each.
+const READS_PER_TURN: usize = 8;
+/// Most packets that wait in the queue. When there are more, they pass at once.
+const QUEUED: u32 = 4096;
 /// Bytes of a receive buffer: more than any message has.
 const RECEIVE_LEN: usize = 2048;
 
 impl Settings for AgentConfig {
     const WHAT: &'static str = "agent";
     const AT_RESTART: &'static [&'static str] =
-        &["interfaces", "tun", "capture", "buffer", "metrics"];
+        &["interfaces", "tun", "in-order", "queue", "capture", "buffer", "metrics"];
 
     fn memory_shortage(&self) -> Option<String> {
         self.memory_shortage()
@@ -109,6 +115,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     warn_of_layers(&config.interfaces);
     let port = open_port()?;
     let tun = Tun::of(config.tun.as_ref())?;
+    let gateway = config.in_order.then(|| Gateway::open(config, tun.as_ref())).flatten();
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
     let (commands, inbox) = channel();
     let (waker, wakes) = UnixStream::pair().context("cannot open a pipe")?;
@@ -116,7 +123,12 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     wakes.set_nonblocking(true).context("cannot open a pipe")?;
     let handle = Handle { commands, waker: Arc::new(waker) };
     let on_signal = handle.clone();
-    life.watch(move |order| on_signal.send(Command::Ordered(order)))?;
+    let kept: &[_] = match gateway {
+        // The kernel takes verdicts from no one else.
+        Some(_) => &[Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN],
+        None => &[Capability::CAP_NET_RAW],
+    };
+    life.watch(kept, move |order| on_signal.send(Command::Ordered(order)))?;
     let limits = limits(config, tun.is_some());
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
@@ -131,6 +143,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         captures,
         port,
         tun,
+        gateway,
         inbox,
         wakes,
         unsent: 0,
@@ -138,8 +151,9 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         progress: Progress::default(),
         started: config,
     };
+    let order = if agent.gateway.is_some() { ", in order" } else { "" };
     let arrives =
-        agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}", tun.name));
+        agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}{order}", tun.name));
     life.ready(&format!(
         "helping what leaves by {}{}",
         interface_names(agent.captures.present()),
@@ -149,6 +163,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     let close = || {
         agent.agent.close(clock());
         agent.send_all();
+        agent.gateway.take().into_iter().for_each(Gateway::close);
         agent.report(0).totals
     };
     life.end(close).and(outcome)
@@ -169,6 +184,49 @@ fn warn_of_layers(interfaces: &[String]) {
     }
 }
 
+/// Where arriving packets wait until those before them are here.
+struct Gateway {
+    queue: Queue,
+    rules: Rules,
+}
+
+impl Gateway {
+    /// Opens it. Without it, the agent helps as it would without in-order.
+    fn open(config: &AgentConfig, tun: Option<&Tun>) -> Option<Self> {
+        if tun.is_none() {
+            warn!("in-order: no TUN device, by which copies would arrive; nothing waits");
+            return None;
+        }
+        let opened =
+            Queue::bind(config.queue, QUEUED).map_err(anyhow::Error::from).and_then(|it| {
+                let rules = Rules::set_up(&config.interfaces, config.queue, DEFAULT_PORT)?;
+                Ok(Self { queue: it, rules })
+            });
+        opened.inspect_err(|error| warn!("in-order: {error:#}; nothing waits")).ok()
+    }
+
+    /// Passes packets that wait to the agent.
+    fn read(&mut self, agent: &mut Agent) -> io::Result<()> {
+        for _ in 0..READS_PER_TURN {
+            let now = clock();
+            if self.queue.read(|id, packet| agent.on_queued(id, packet, now))? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all packets pass, and removes the rules.
+    fn close(mut self) {
+        if let Err(error) = self.queue.pass() {
+            warn!("in-order: cannot let the packets pass: {error}");
+        }
+        if let Err(error) = self.rules.remove() {
+            warn!("in-order: {error}; packets pass, since no program has the queue");
+        }
+    }
+}
+
 /// Why the loop woke up, beside captured frames.
 #[derive(Clone, Copy, Debug)]
 struct Woken {
@@ -186,6 +244,7 @@ struct Loop<'a> {
     port: Port,
     /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
+    gateway: Option<Gateway>,
     inbox: Receiver<Command>,
     wakes: UnixStream,
     unsent: u64,
@@ -207,6 +266,7 @@ impl Loop<'_> {
             // may have arrived.
             self.captures.read_leaving(&mut self.agent);
             self.captures.read_arriving(&mut self.agent);
+            self.read_queue();
             self.send_all();
             if message {
                 // A message may have arrived meanwhile that reports on packets that left before it.
@@ -244,7 +304,7 @@ impl Loop<'_> {
         let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
         // An array, since this runs for every packet when there are few. Unused places hold the
         // descriptor of the waker.
-        let mut fds = [(); 2 + 2 * MAX_INTERFACES]
+        let mut fds = [(); 3 + 2 * MAX_INTERFACES]
             .map(|()| PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN));
         let mut used = 0;
         for (fd, place) in self.descriptors().zip(&mut fds) {
@@ -259,7 +319,7 @@ impl Loop<'_> {
         let events = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
         let message = fds.get(1).is_some_and(|port| !events(port).is_empty());
         // A link that goes down shows this without any frame, until the error is read.
-        let captures = fds.get(2..).unwrap_or_default();
+        let captures = fds.get(3..).unwrap_or_default();
         let failed = captures.iter().any(|capture| events(capture).contains(PollFlags::POLLERR));
         if fds.first().is_some_and(|waker| !events(waker).is_empty()) {
             // The commands follow in any case.
@@ -268,9 +328,21 @@ impl Loop<'_> {
         Ok(Woken { message, failed })
     }
 
-    /// The waker, the port, and the captures.
+    /// The waker, the port, the queue or the waker again, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [self.wakes.as_fd(), self.port.as_fd()].into_iter().chain(self.captures.descriptors())
+        let queue = self.gateway.as_ref().map_or(self.wakes.as_fd(), |it| it.queue.as_fd());
+        let first = [self.wakes.as_fd(), self.port.as_fd(), queue];
+        first.into_iter().chain(self.captures.descriptors())
+    }
+
+    /// Reads packets that wait in the queue.
+    fn read_queue(&mut self) {
+        let Self { gateway, agent, .. } = self;
+        let outcome = gateway.as_mut().map_or(Ok(()), |gateway| gateway.read(agent));
+        if let Err(error) = outcome {
+            warn!("in-order: the queue failed: {error}; nothing waits from now on");
+            self.gateway.take().into_iter().for_each(Gateway::close);
+        }
     }
 
     /// Checks the captures, and what the machine has become.
@@ -320,6 +392,10 @@ impl Loop<'_> {
                 }
                 To::Interface(number) => self.captures.send(number, &buffer),
                 To::Host => self.deliver(&buffer),
+                To::Queued(id) => {
+                    self.gateway.iter_mut().for_each(|gateway| gateway.queue.accept(id));
+                    Ok(())
+                }
             };
             if let Err(cause) = sent {
                 if self.unsent == 0 {
@@ -329,11 +405,22 @@ impl Loop<'_> {
             }
             self.agent.give_back(buffer);
         }
+        self.flush_verdicts();
+    }
+
+    /// Lets packets pass that are due, before anything that follows them.
+    fn flush_verdicts(&mut self) {
+        let outcome = self.gateway.as_mut().map_or(Ok(()), |gateway| gateway.queue.flush());
+        if let Err(error) = outcome {
+            warn!("in-order: a verdict failed: {error}; nothing waits from now on");
+            self.gateway.take().into_iter().for_each(Gateway::close);
+        }
     }
 
     /// Hands a packet to this host. If another program deletes the device or sets it down, it does
     /// not come back. Creating it requires a privilege that the agent has given up.
     fn deliver(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.flush_verdicts();
         let sent = match &self.tun {
             Some(tun) => tun.send(packet),
             None => Err(ErrorKind::NotConnected.into()),
@@ -343,7 +430,7 @@ impl Loop<'_> {
             if let Some(tun) = self.tun.take() {
                 let name = &tun.name;
                 error!("{name}: {cause}; no help for what arrives until the agent restarts");
-                self.agent.stop_delivering();
+                self.agent.stop_delivering(clock());
             }
         }
         sent

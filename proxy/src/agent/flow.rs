@@ -21,8 +21,11 @@ use super::round_trip::RoundTrip;
 use super::terms::{for_flow, frugal_after, terms};
 use super::under_way::UnderWay;
 
+mod order;
 mod repair;
 mod state;
+
+use order::Order;
 
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
 const NEW: Duration = Duration::from_millis(100);
@@ -84,6 +87,8 @@ pub(super) struct HelpedFlow {
     arriving: Classifier,
     /// The arriving packets, if they have numbers.
     reception: Option<Box<Reception>>,
+    /// The arriving packets, if they wait for those before them.
+    pub(super) order: Option<Box<Order>>,
     congested_until: Option<Instant>,
     /// Since when a queue grows before the proxy.
     full_since: Option<Instant>,
@@ -179,6 +184,7 @@ impl HelpedFlow {
             next_tag: 0,
             arriving: candidate.arriving,
             reception: None,
+            order: None,
             congested_until: None,
             full_since: None,
             woke: None,
@@ -249,6 +255,9 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
+        if self.order_copy(copy, now) {
+            return;
+        }
         if self.may_receive(now)
             && let Some(reception) = &mut self.reception
             && reception.on_copy(copy, &mut self.sender, now)
@@ -425,7 +434,9 @@ impl HelpedFlow {
 
     /// Numbers that were missing among what arrived, and copies that were handed to the host.
     pub(super) fn received(&self) -> (u64, u64) {
-        self.reception.as_ref().map_or((0, 0), |of| (of.missed, of.delivered))
+        let order = self.order.as_ref().map(|of| (of.gate().counters().missing, of.delivered));
+        let reception = self.reception.as_ref().map(|of| (of.missed, of.delivered));
+        order.or(reception).unwrap_or_default()
     }
 
     /// Whether the host may take copies. A program that no longer sends may have ended, and nothing
@@ -455,8 +466,20 @@ impl HelpedFlow {
         self.journal.end(why, [self.sent, self.lost, self.resent, missed, delivered]);
     }
 
+    /// When the sender or the gate is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let gate = self.order.as_ref().and_then(|order| order.gate().poll_timeout());
+        self.sender.poll_timeout().into_iter().chain(gate).min()
+    }
+
     /// Stops requesting copies, because the host no longer takes any.
-    pub(super) fn stop_receiving(&mut self) {
+    pub(super) fn stop_receiving(
+        &mut self,
+        outbox: &mut Outbox,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        self.end_order(outbox, totals, now);
         self.reception = None;
         self.sender.want_no_copies();
         self.sender.set_fetching(false);

@@ -27,10 +27,15 @@ use super::kind::Kind;
 use super::named::{Named, on_answer};
 use super::outbox::To;
 use super::report::{FlowReport, Totals};
+use crate::packet::{self, Link};
+
 use common::{Common, KnownProxy};
 
 /// How often idle flows and old copies are dropped.
 const SWEEP: Duration = Duration::from_secs(1);
+/// A flow that begins within this time after others arrived without a loss expects none.
+const CLEAN: Duration = Duration::from_secs(60);
+
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// The proxy to use, or how to find one.
@@ -82,6 +87,8 @@ pub(super) struct Agent {
     known: HashMap<(u32, bool), KnownProxy>,
     /// When an answer arrived along the path of no flow.
     stray: Option<Instant>,
+    /// Until then, a new flow expects no losses of what arrives: others lately had none.
+    clean_until: Option<Instant>,
     /// The machine's addresses, and those of its interfaces' hardware.
     local: HashSet<IpAddr>,
     hardware: HashSet<[u8; 6]>,
@@ -107,6 +114,7 @@ impl Agent {
             named: Named::default(),
             known: HashMap::new(),
             stray: None,
+            clean_until: None,
             local: HashSet::new(),
             hardware: HashSet::new(),
             sweep_at: None,
@@ -243,6 +251,28 @@ impl Agent {
         }
     }
 
+    /// Notes a packet that waits in the queue on its way to this host, from its IP header on. The
+    /// queue does not say by which interface it arrived.
+    pub(super) fn on_queued(&mut self, id: u32, packet: &[u8], now: Instant) {
+        let is_clean = self.clean_until.is_some_and(|until| now < until);
+        if let Ok(datagram) = packet::parse(Link::Ip, packet, packet.len())
+            && let Some(Entry::Helped(helped)) = self.flows.get_mut(&datagram.flow.reversed())
+            && self.limits.delivers
+        {
+            let (interface, link, frame) = (helped.interface(), Link::Ip, packet);
+            let passing = Passing { interface, link, datagram, each: None, frame };
+            if helped.on_queued(id, &passing, is_clean, now) {
+                self.common.settle(helped, now);
+                let is_lossy = helped.order.as_ref().and_then(|order| order.gate().is_lossy(now));
+                if let Some(is_lossy) = is_lossy {
+                    self.clean_until = (!is_lossy).then(|| now + CLEAN);
+                }
+                return;
+            }
+        }
+        self.common.outbox.push_queued(id);
+    }
+
     /// Handles a datagram that arrived at the agent's port.
     pub(super) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) {
         let number = Sender::session_number(message);
@@ -337,11 +367,12 @@ impl Agent {
     }
 
     /// Stops requesting copies, because the host no longer takes any.
-    pub(super) fn stop_delivering(&mut self) {
+    pub(super) fn stop_delivering(&mut self, now: Instant) {
         self.limits.delivers = false;
+        let Common { outbox, totals, .. } = &mut self.common;
         for entry in self.flows.values_mut() {
             if let Entry::Helped(helped) = entry {
-                helped.stop_receiving();
+                helped.stop_receiving(outbox, totals, now);
             }
         }
     }

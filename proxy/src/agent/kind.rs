@@ -32,6 +32,13 @@ const TS_LEN: usize = 188;
 const TS_SYNC: u8 = 0x47;
 
 impl Kind {
+    /// Whether a receiver takes a packet that comes late for a loss, or cannot put it in order.
+    /// Receivers of the other kinds order packets by themselves, and late is worse for them than
+    /// out of order.
+    pub(super) fn minds_order(self) -> bool {
+        matches!(self, Self::Quic | Self::OpenVpn | Self::Encrypted | Self::MpegTs)
+    }
+
     /// The kind of a flow with this packet. For most kinds, one packet does not show it.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {

@@ -29,6 +29,8 @@ pub(crate) enum To {
     },
     /// An IP packet, to this host, as if it had arrived.
     Host,
+    /// A packet of the queue with this number, which waits there: it passes.
+    Queued(u32),
 }
 
 impl fmt::Display for To {
@@ -36,7 +38,7 @@ impl fmt::Display for To {
         match self {
             Self::Interface(_) => f.write_str("the destination of a flow"),
             Self::Proxy { proxy, .. } => write!(f, "the proxy {proxy}"),
-            Self::Host => f.write_str("this host"),
+            Self::Host | Self::Queued(_) => f.write_str("this host"),
         }
     }
 }
@@ -64,6 +66,13 @@ impl Outbox {
     /// be sent.
     pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) -> bool {
         self.push(To::Host, |buffer| template.write_packet(payload, buffer))
+    }
+
+    /// Lets a packet of the queue pass, behind what was added before. There is always room: the
+    /// queue is bounded.
+    pub(super) fn push_queued(&mut self, id: u32) {
+        let buffer = self.spare.pop().unwrap_or_default();
+        self.waiting.push_back((To::Queued(id), buffer));
     }
 
     /// Adds a message to a proxy about a flow from `source` that leaves by `interface`.

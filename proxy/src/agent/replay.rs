@@ -87,7 +87,7 @@ impl AgentReplay {
                         self.proxy.observe(&datagram.flow, 0, datagram.payload(), now);
                     }
                 }
-                To::Host => {}
+                To::Host | To::Queued(_) => {}
             }
             self.agent.give_back(buffer);
         }

@@ -147,7 +147,8 @@ fn check_reads_a_file_and_starts_nothing() {
             ),
         ],
     );
-    let first = "interfaces = [\"wlan0\"]\ntun = \"sidekick0\"\nonly = []\nexcept = []\n";
+    let first = "interfaces = [\"wlan0\"]\ntun = \"sidekick0\"\nin-order = false\nqueue = 5252\n\
+                 only = []\nexcept = []\n";
     checks(
         agent,
         ("sidekick-agent.toml", "wlan0", first),

@@ -93,6 +93,45 @@ fn rtp(number: u16) -> Vec<u8> {
     [&[0x80, 111, high, low, 0, 0, high, low, 0, 0, 0, 7][..], &[low; 160], &tag].concat()
 }
 
+/// A packet of QUIC. What follows the short header looks encrypted.
+fn quic(number: u16) -> Vec<u8> {
+    let [high, low] = number.to_be_bytes();
+    let mut packet = vec![0x40, 7, high, low];
+    packet.extend((0..160_u32).map(|at| {
+        let mixed = (u32::from(number) << 8 | at).wrapping_mul(0x9e37_79b1);
+        (mixed ^ mixed >> 15).to_be_bytes()[0]
+    }));
+    packet
+}
+
+/// The round trip to the server.
+const FAR: Duration = Duration::from_millis(100);
+
+/// What the flow is.
+#[derive(Clone, Copy)]
+struct Kind {
+    packet: fn(u16) -> Vec<u8>,
+    /// The first bytes of its packets.
+    begins: [u8; 2],
+    /// What the receiver sends first, and then again and again.
+    opens: fn() -> Vec<u8>,
+    answers: fn(u16) -> Vec<u8>,
+}
+
+const CALL: Kind = Kind {
+    packet: rtp,
+    begins: [0x80, 111],
+    opens: || REPORT.to_vec(),
+    answers: |_| REPORT.to_vec(),
+};
+/// A download: its first packet has a long header of version 1, and a connection ID.
+const DOWNLOAD: Kind = Kind {
+    packet: quic,
+    begins: [0x40, 7],
+    opens: || [&[0xc3, 0, 0, 0, 1, 8][..], &[5; 1190], &[9; 4]].concat(),
+    answers: |number| quic(number)[..40].to_vec(),
+};
+
 /// A receiver's report about a call (RFC 3550, section 6.4.2).
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 9];
 
@@ -138,6 +177,7 @@ fn call(
     filter: &'static str,
     below: Below,
     arguments: &'static str,
+    kind: Kind,
 ) -> (Vec<Vec<u8>>, Value, String) {
     forward();
     let addresses = if v6 { V6 } else { V4 };
@@ -154,7 +194,7 @@ fn call(
     let proxy = Daemon::start(&format!("-i tap0 --json --keep 8M{announced}"));
     let (socket, agent, there) = host(near, filter, below, arguments);
     let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
-    let mut got = BTreeMap::new();
+    let (mut got, mut order) = (BTreeMap::new(), Vec::new());
     let receive_from = socket.try_clone().unwrap();
     let mut receive = |within: Duration| {
         let socket = &receive_from;
@@ -162,30 +202,37 @@ fn call(
         let mut buffer = [0; 2000];
         let Ok((len, source)) = socket.recv_from(&mut buffer) else { return None };
         assert_eq!(source, from, "the flow's own address");
-        if buffer[0] != 0x80 {
+        if buffer[..2] != kind.begins {
             // The answer to a marker, which comes along the path.
             return Some(0);
         }
         let number = u16::from_be_bytes([buffer[2], buffer[3]]);
         let before = got.insert(number, buffer[..len].to_vec());
         assert_eq!(before, None, "{number} arrives twice");
+        order.push(number);
         Some(number)
     };
     // The flow sends until the proxy keeps copies, if the agent requests any.
+    socket.send_to(&(kind.opens)(), from).unwrap();
+    // The proxy is near: the answer to a handshake takes much longer than one of the proxy.
+    let asked = Instant::now();
+    while let Some(left) = FAR.checked_sub(asked.elapsed()).filter(|left| !left.is_zero()) {
+        receive(left);
+    }
     let (begun, mut number) = (Instant::now(), 10_000);
     let keeps = || status("127.0.0.1:9252")["copies"]["sessions"].as_u64() > Some(0);
     while number < u16::MAX
         && begun.elapsed() < PATIENCE
-        && (number < 10_050 || (arguments.is_empty() && !keeps()))
+        && (number < 10_050 || (!arguments.contains("off") && !keeps()))
     {
-        server.send_to(&rtp(number), to).unwrap();
-        socket.send_to(&REPORT, from).unwrap();
+        server.send_to(&(kind.packet)(number), to).unwrap();
+        socket.send_to(&(kind.answers)(number), from).unwrap();
         number += 1;
         receive(Duration::from_millis(100));
     }
     let mut is_last = false;
     for number in 2000..2400 {
-        server.send_to(&rtp(number), to).unwrap();
+        server.send_to(&(kind.packet)(number), to).unwrap();
         is_last |= receive(Duration::from_millis(3)) == Some(2399);
     }
     // The relay does not lose the last packet, and changes no order.
@@ -198,8 +245,8 @@ fn call(
     while receive(Duration::from_millis(1)).is_some() {}
     drop((proxy, relay, session, there));
     run("ip link delete far0");
-    got.retain(|number, _| *number < 10_000);
-    let calls = got.into_values().collect();
+    let inner = order.into_iter().filter(|number| *number < 10_000);
+    let calls = inner.filter_map(|number| got.remove(&number)).collect();
     (calls, ended.summary(), ended.stderr)
 }
 
@@ -216,7 +263,7 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
             // moment. Without the agent, 360 packets arrive in every call: one call of three is
             // proof.
             let is_repaired = (0..3).any(|_| {
-                let (got, totals, log) = call(v6, filter, Below::Ethernet, "");
+                let (got, totals, log) = call(v6, filter, Below::Ethernet, "", CALL);
                 let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
                 assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
                 assert!(totals["missed"].as_u64() >= Some(30), "{what}");
@@ -231,13 +278,71 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
     });
 }
 
+/// A download of a program that knows nothing of the agent: QUIC hides the numbers of its packets.
+#[test]
+fn a_download_arrives_in_order() {
+    in_namespace(|| {
+        for v6 in [false, true] {
+            let sent: Vec<_> = (2000..2400).map(quic).collect();
+            // One of three is proof, as above.
+            let is_repaired = (0..3).any(|_| {
+                let (got, totals, log) = call(v6, "2", Below::Ethernet, "--in-order", DOWNLOAD);
+                let what = format!("IPv6: {v6}: {totals} {log}");
+                let delivered = u64::try_from(got.len() - 360).ok();
+                assert_eq!(totals["delivered"].as_u64(), delivered, "{what}");
+                let places =
+                    got.iter().filter_map(|packet| sent.iter().position(|it| it == packet));
+                let places: Vec<_> = places.collect();
+                let behind = places.windows(2).filter(|pair| pair[1] < pair[0]).count();
+                eprintln!("{} of 400, {behind} behind later ones, {what}", got.len());
+                got.len() >= 396 && behind <= 2
+            });
+            assert!(is_repaired, "IPv6: {v6}");
+        }
+    });
+}
+
+/// Whether the firewall has rules of an agent, in either family.
+fn has_rules() -> bool {
+    ["iptables-save", "ip6tables-save"].iter().any(|program| {
+        let rules = Command::new(program).output().unwrap().stdout;
+        String::from_utf8(rules).unwrap().contains("SIDEKICK")
+    })
+}
+
+#[test]
+fn the_rules_for_the_order_go_with_the_agent() {
+    in_namespace(|| {
+        run("ip link add near0 type veth peer name near1");
+        run("ip link set near0 up");
+        let start = || Daemon::begin(&mut agent("-i near0 --metrics off --in-order"));
+        let running = start();
+        assert!(running.ready.ends_with(", in order\n") && has_rules(), "{}", running.ready);
+        // Another agent helps without the order, as the queue is taken.
+        let second = Daemon::begin(&mut agent("-i near0 --metrics off --tun tun9 --in-order"));
+        let ended = second.stop();
+        assert!(ended.stderr.contains("another program has the netfilter queue 5252"));
+        assert!(!ended.stderr.contains("panicked") && has_rules());
+        running.stop();
+        assert!(!has_rules(), "after SIGTERM");
+        // Dropping it is kill -9.
+        drop(start());
+        assert!(has_rules());
+        run(&format!("{} clean", env!("CARGO_BIN_EXE_sidekick-agent")));
+        assert!(!has_rules(), "after the command");
+        drop(start());
+        start().stop();
+        assert!(!has_rules(), "after another start");
+    });
+}
+
 /// The proxy and the agent capture on Ethernet what a session of PPPoE carries, as on the outer
 /// side of a home router.
 #[test]
 fn calls_over_pppoe_are_helped() {
     in_namespace(|| {
         let is_helped = (0..3).any(|_| {
-            let (got, totals, log) = call(false, "0", Below::Pppoe, "");
+            let (got, totals, log) = call(false, "0", Below::Pppoe, "", CALL);
             let what = format!("{} of 400: {totals} {log}", got.len());
             assert!(log.contains("assisted by the proxy 10.9.0.1:5252"), "{what}");
             assert!(totals["quacks"].as_u64() > Some(5), "{what}");
@@ -251,7 +356,7 @@ fn calls_over_pppoe_are_helped() {
 #[test]
 fn an_agent_without_its_device_continues() {
     in_namespace(|| {
-        let (got, totals, log) = call(false, "0", Below::Ethernet, "--tun off");
+        let (got, totals, log) = call(false, "0", Below::Ethernet, "--tun off", CALL);
         assert_eq!(got.len(), 360, "{totals}");
         assert!(!log.contains("TUN"), "{log}");
 

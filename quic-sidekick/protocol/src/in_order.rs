@@ -15,6 +15,9 @@ const LEAST_HOLD: Duration = Duration::from_millis(10);
 const NEAR_PART: u32 = 3;
 /// After a loss on the near segment the gate holds for this time.
 const LOSSY: Duration = Duration::from_secs(10);
+/// A flow that may expect losses holds for so many of its first datagrams, since the first loss
+/// ends slow start.
+const FIRST: u32 = 256;
 /// After a queue grew before the client, it holds nothing for this time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// While the gate holds: a list for so many datagrams, or after this part of a near round trip.
@@ -53,6 +56,8 @@ pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
     lossy_until: Option<Instant>,
+    /// How many of the first datagrams are still to come.
+    first: u32,
     paused_until: Option<Instant>,
     /// The round trip of the whole path, if it is known.
     whole: Option<Duration>,
@@ -61,14 +66,15 @@ pub struct InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    /// For a flow that begins now. `is_lossy` says whether the near segment lost datagrams of
-    /// another flow lately: then the first loss of this one is hidden, too.
+    /// For a flow that begins. `is_clean` says that other flows lately lost nothing on the near
+    /// segment, so that the first datagrams need not wait for their lists.
     #[must_use]
-    pub fn new(is_lossy: bool, now: Instant) -> Self {
+    pub fn new(is_clean: bool) -> Self {
         Self {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
-            lossy_until: is_lossy.then(|| now + LOSSY),
+            lossy_until: None,
+            first: if is_clean { 0 } else { FIRST },
             paused_until: None,
             whole: None,
             wanted: None,
@@ -99,10 +105,11 @@ impl<T> InOrder<T> {
         self.gate.waiting()
     }
 
-    /// Whether the near segment lost a datagram lately.
+    /// Whether the near segment lost a datagram lately; `None` while too few have arrived.
     #[must_use]
-    pub fn is_lossy(&self, now: Instant) -> bool {
-        self.lossy_until.is_some_and(|until| now < until)
+    pub fn is_lossy(&self, now: Instant) -> Option<bool> {
+        let lossy = self.lossy_until.is_some_and(|until| now < until);
+        (lossy || self.first == 0).then_some(lossy)
     }
 
     /// A datagram of the reverse flow arrived. `identifier` is that of a copy of it. Without one it
@@ -122,6 +129,7 @@ impl<T> InOrder<T> {
             return;
         };
         sender.on_progress(identifier, now);
+        self.first = self.first.saturating_sub(1);
         if let Some(gap) = self.gate.on_arrival(identifier, datagram, now) {
             sender.on_late(gap, now);
         }
@@ -195,7 +203,7 @@ impl<T> InOrder<T> {
                 let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
                 if self.paused_until.is_some_and(|until| now < until) {
                     (InOrderState::Congested, Some(rarely), Hold::default())
-                } else if self.is_lossy(now) {
+                } else if self.is_lossy(now) != Some(false) {
                     (InOrderState::Ordering, Some(often), hold)
                 } else {
                     (InOrderState::Watching, Some(rarely), Hold::default())
@@ -232,7 +240,7 @@ impl<T> InOrder<T> {
             self.gate.give_up(number, now);
             return;
         }
-        let is_first = !self.is_lossy(now);
+        let is_first = self.is_lossy(now) == Some(false);
         self.lossy_until = Some(now + LOSSY);
         if is_first {
             self.plan(sender, now);

@@ -102,7 +102,7 @@ pub enum ParseError {
     Field(&'static str),
 }
 
-/// The output buffer is too short. [`MAX_DATAGRAM_LEN`](super::MAX_DATAGRAM_LEN) bytes are always
+/// The output buffer is too short. [`MAX_DATAGRAM_LEN`] bytes are always
 /// enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the buffer is too short")]

@@ -49,7 +49,8 @@ impl HelpedFlow {
         scratch.clear();
         self.sender.drain_received(scratch);
         self.repair_lost(outbox, trusts, totals, now);
-        // Nothing waits for a gap that the proxy cannot fill.
+        self.settle_order(outbox, totals, now);
+        // No packet waits for another gap that the proxy cannot fill.
         scratch.clear();
         self.sender.drain_unfilled(scratch);
         self.transmit(outbox, totals, now);
@@ -100,7 +101,7 @@ impl HelpedFlow {
             self.sender.poll_now(now);
         }
         let withheld = self.withheld(now);
-        if self.reception.is_some() {
+        if self.reception.is_some() || self.order.is_some() {
             self.sender.set_fetching(withheld.is_none() && self.may_receive(now));
         }
         if count > 0

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::{Assistance, Handling, Reason};
+use sidekick_protocol::{Assistance, Handling, InOrderState, Reason};
 
 use super::super::journal::{RESTS, Withheld};
 use super::HelpedFlow;
@@ -61,6 +61,16 @@ impl HelpedFlow {
     /// States for the operator whether what arrives is helped, and if not, why. `takes` states
     /// whether the host takes copies.
     pub(in super::super) fn arrivals(&self, takes: bool, now: Instant) -> String {
+        if let Some(order) = self.order.as_ref().filter(|_| takes) {
+            let what = match order.gate().state() {
+                InOrderState::Ordering => "in order",
+                InOrderState::Watching => "in order; nothing is lost",
+                InOrderState::Congested => "a queue grows",
+                InOrderState::Idle if self.sender.is_kept() => "too far",
+                InOrderState::Idle => "no copies at a proxy",
+            };
+            return what.to_owned();
+        }
         let why = match &self.reception {
             _ if !takes => "no TUN device",
             // A proxy keeps copies only for the address that it sees.

@@ -90,7 +90,7 @@ impl Common {
             helped.numbers.extend(helped.sender.session_numbers());
             numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
         }
-        if let Some(due) = helped.sender.poll_timeout()
+        if let Some(due) = helped.poll_timeout()
             && helped.armed.is_none_or(|armed| due < armed)
         {
             if let Some(armed) = helped.armed.replace(due) {
@@ -105,6 +105,7 @@ impl Common {
         helped.log_end(why);
         helped.sender.stop();
         let Self { outbox, scratch, trusts, totals, .. } = self;
+        helped.end_order(outbox, totals, now);
         helped.flush((outbox, scratch), trusts, totals, now);
         self.totals.add(helped.sender.stats());
         self.memory = self.memory.saturating_sub(helped.memory());

@@ -5,6 +5,7 @@ mod handshake;
 mod messages;
 mod named;
 mod net;
+mod order;
 mod room;
 
 use proptest::prelude::*;

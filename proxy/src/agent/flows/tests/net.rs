@@ -108,6 +108,10 @@ pub(super) struct Net {
     /// Payloads that this host got, in order.
     pub(super) received: Vec<Vec<u8>>,
     pub(super) programs: HashSet<Flow>,
+    /// What waits in the queue, by number, if arriving packets pass one.
+    pub(super) queued: Option<Vec<(u32, Vec<u8>)>>,
+    /// The most that waited there.
+    pub(super) most_waiting: usize,
 }
 
 impl Net {
@@ -139,6 +143,8 @@ impl Net {
             answers: 0,
             received: Vec::new(),
             programs: HashSet::new(),
+            queued: None,
+            most_waiting: 0,
         }
     }
 
@@ -223,6 +229,11 @@ impl Net {
                     assert_eq!(buffer[..6], framed(number, flow, payload)[..6]);
                     self.leave(number, buffer.clone());
                 }
+                To::Queued(id) => {
+                    let queued = self.queued.as_mut().unwrap();
+                    let at = queued.iter().position(|(other, _)| *other == id).unwrap();
+                    self.received.push(queued.remove(at).1);
+                }
                 To::Host => {
                     let datagram = parse(Link::Ip, &buffer, buffer.len()).unwrap();
                     assert!(self.programs.contains(&datagram.flow.reversed()), "to a program");
@@ -283,8 +294,19 @@ impl Net {
                 self.passed.insert(payload);
             }
             Arrival::Here([source, destination], payload) => {
-                self.arriving(Flow { source, destination }, &payload);
-                self.received.push(payload);
+                let flow = Flow { source, destination };
+                self.arriving(flow, &payload);
+                let Some(queued) = &mut self.queued else {
+                    self.received.push(payload);
+                    return;
+                };
+                let id = u32::try_from(self.order).unwrap();
+                let packet = packet(flow, &payload);
+                queued.push((id, payload));
+                self.agent.on_queued(id, &packet, now);
+                self.drain();
+                let waiting = self.queued.as_ref().map_or(0, Vec::len);
+                self.most_waiting = self.most_waiting.max(waiting);
             }
             Arrival::ToProxy(message) => {
                 let agent: SocketAddr = AGENT.parse().unwrap();

@@ -1,0 +1,113 @@
+//! Arriving packets of a flow that wait in the queue, in the order in which they passed the proxy.
+
+use std::time::Instant;
+
+use sidekick_protocol::{Delivery, InOrder, Sender};
+
+use super::super::frame::{Passing, Template};
+use super::super::outbox::Outbox;
+use super::super::report::Totals;
+use super::{HelpedFlow, KEEP};
+
+/// What the host gets next.
+#[derive(Debug)]
+enum Datagram {
+    /// A packet that waits in the queue under this number.
+    Queued(u32),
+    /// A copy of the proxy.
+    Copy(Vec<u8>),
+}
+
+/// The order of a flow's arriving packets.
+#[derive(Debug)]
+pub(in super::super) struct Order {
+    gate: InOrder<Datagram>,
+    /// The headers for copies.
+    template: Template,
+    /// Copies that the host got.
+    pub(in super::super) delivered: u64,
+}
+
+impl Order {
+    /// How many packets wait, how many the near segment lost, and what the gate does.
+    pub(in super::super) fn gate(&self) -> &InOrder<impl Sized> {
+        &self.gate
+    }
+
+    /// Passes what may leave the gate on to the host.
+    fn deliver(&mut self, outbox: &mut Outbox, totals: &mut Totals) {
+        while let Some(Delivery { datagram, .. }) = self.gate.poll_delivery() {
+            match datagram {
+                Datagram::Queued(id) => outbox.push_queued(id),
+                Datagram::Copy(copy) => {
+                    let delivered = u64::from(outbox.push_packet(&self.template, &copy));
+                    self.delivered += delivered;
+                    totals.delivered += delivered;
+                }
+            }
+        }
+    }
+}
+
+impl HelpedFlow {
+    /// Takes a packet of the queue. Returns false if the flow's packets do not wait. `is_clean`
+    /// says that other flows lately lost none on their way here.
+    pub(in super::super) fn on_queued(
+        &mut self,
+        id: u32,
+        passing: &Passing<'_>,
+        is_clean: bool,
+        now: Instant,
+    ) -> bool {
+        let [payload] = passing.payloads().collect::<Vec<_>>()[..] else { return false };
+        if !self.kind().minds_order() || !self.is_own || Sender::is_answer(payload) {
+            return false;
+        }
+        if self.order.is_none() {
+            let Some(template) = Template::of(passing) else { return false };
+            self.sender.want_copies(KEEP, now);
+            let gate = InOrder::new(is_clean);
+            self.order = Some(Box::new(Order { gate, template, delivered: 0 }));
+        }
+        let whole = self.rtt();
+        let Self { order, sender, position, .. } = self;
+        let Some(order) = order else { return false };
+        order.template.update(passing);
+        whole.into_iter().for_each(|whole| order.gate.set_whole(whole));
+        let identifier = position.of_copy(payload);
+        order.gate.on_arrival(payload, identifier, Datagram::Queued(id), sender, now);
+        true
+    }
+
+    /// Takes a proxy's copy, if the flow's packets wait for it. Returns whether they do.
+    pub(super) fn order_copy(&mut self, copy: &[u8], now: Instant) -> bool {
+        let may_receive = self.may_receive(now);
+        let Self { order, sender, position, .. } = self;
+        let Some(order) = order else { return false };
+        if let Some(identifier) = position.of_copy(copy).filter(|_| may_receive) {
+            order.gate.on_copy(identifier, Datagram::Copy(copy.to_vec()), sender, now);
+        }
+        true
+    }
+
+    /// Completes an input or a timeout of the sender.
+    pub(super) fn settle_order(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
+        let Self { order, sender, .. } = self;
+        let Some(order) = order else { return };
+        order.gate.on_input(sender, now);
+        order.gate.on_timeout(sender, now);
+        order.deliver(outbox, totals);
+    }
+
+    /// Lets all that waits pass, because the help ends.
+    pub(in super::super) fn end_order(
+        &mut self,
+        outbox: &mut Outbox,
+        totals: &mut Totals,
+        now: Instant,
+    ) {
+        let Some(mut order) = self.order.take() else { return };
+        order.gate.open(&mut self.sender, now);
+        order.deliver(outbox, totals);
+    }
+}
