@@ -11,7 +11,7 @@
 //! use tokio_quiche::socket::{Socket, SocketCapabilitiesBuilder};
 //!
 //! let mut capabilities = SocketCapabilitiesBuilder::new(&udp); // a connected tokio UdpSocket
-//! capabilities.txtime()?; // otherwise tokio-quiche does not pace
+//! capabilities.txtime()?; // for pacing. Don't add gso(): with both, the kernel holds packets
 //! capabilities.ip_mtu_discover_probe()?; // Don't Fragment, for path MTU discovery
 //! let capabilities = capabilities.finish();
 //! let mut socket = Socket::try_from(udp)?;

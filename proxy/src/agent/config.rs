@@ -91,8 +91,9 @@ pub struct AgentConfig {
     pub tun: Option<TunName>,
 
     /// Put what arrives in order: hold the packets behind a lost one until its copy is here, in a
-    /// netfilter queue. For QUIC, OpenVPN, MPEG-TS and other encrypted flows. The agent sets up the
-    /// rules of the firewall that this needs, and keeps CAP_NET_ADMIN
+    /// netfilter queue. For QUIC, OpenVPN and other encrypted flows, and for MPEG-TS if --only
+    /// names it. The agent sets up the rules of the firewall that this needs, and keeps
+    /// CAP_NET_ADMIN
     #[arg(long)]
     pub in_order: bool,
 
