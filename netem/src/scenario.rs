@@ -262,9 +262,7 @@ impl Scenario {
         match self.sidekick.mode {
             Mode::Pacubic => CongestionControl::CubicRfc9438,
             Mode::PathAwareBbr | Mode::Auto => CongestionControl::Bbr2,
-            Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::AckReduction | Mode::Receive => {
-                set
-            }
+            _ => set,
         }
     }
 }

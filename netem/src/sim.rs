@@ -27,6 +27,7 @@ use crate::record::{FaultCounts, QuackStyles, RunRecord};
 use crate::scenario::{FlowKind, Mode, Place, ProxyFate, ProxyPlace, Scenario, Sidekick};
 use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY};
 
+mod agent;
 mod audio;
 mod chain;
 mod client;
@@ -45,6 +46,7 @@ mod transfer;
 mod tunnel;
 mod wire;
 
+use agent::AgentNode;
 use chain::{Node, Side, Stuck, drive};
 use faults::{Nat, Schedule};
 use proxy::{Proxy, Tally};
@@ -110,6 +112,8 @@ struct Run<'a> {
 
 /// The path between the hosts at its ends, for all flows.
 struct Path {
+    /// On the sender's host.
+    agent: Option<AgentNode>,
     nat: Option<Nat>,
     /// The sender's end of a tunnel over the near segment.
     tunnel: Option<TunnelEnd>,
@@ -156,6 +160,7 @@ impl Path {
             None => None,
         };
         Ok(Self {
+            agent: AgentNode::new(scenario.sidekick.mode, seed),
             nat: Nat::new(&schedule),
             tunnel: tunnel_end(Side::Right),
             near: wire(Place::Near, &scenario.near, streams::NEAR)?,
@@ -198,8 +203,9 @@ impl Path {
         receiver: &mut dyn Node,
         limit: Option<Duration>,
     ) -> Result<Duration, SimError> {
-        let Self { nat, tunnel, near, first, middle, far } = self;
+        let Self { agent, nat, tunnel, near, first, middle, far } = self;
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
+        nodes.extend(agent.as_mut().map(|agent| agent as &mut dyn Node));
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
         nodes.extend(tunnel.as_mut().map(|end| end as &mut dyn Node));
         nodes.extend([near as &mut dyn Node, &mut **first]);

@@ -41,6 +41,7 @@ pub(crate) mod status;
 mod terms;
 pub(crate) mod tun;
 mod under_way;
+pub(crate) mod virtual_host;
 
 use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};

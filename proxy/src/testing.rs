@@ -80,6 +80,7 @@ impl AsFd for Arrivals {
 pub mod agent {
     pub use crate::agent::replay::AgentReplay;
     pub use crate::agent::status::AgentStatus;
+    pub use crate::agent::virtual_host::{HostAgent, Sent};
 }
 
 /// Packets that wait in a queue of netfilter until the agent lets them pass.

@@ -26,6 +26,10 @@ named! {
         Auto = "auto",
         /// Help for the receiver: the proxy repeats packets that its near segment lost.
         Receive = "receive",
+        /// Plain QUIC, and an agent beside it that knows nothing of the connection.
+        Agent = "agent",
+        /// The same, and the agent puts in order what arrives.
+        AgentInOrder = "agent-in-order",
     }
 }
 
@@ -105,6 +109,13 @@ const EVERY_MS: Values<u32> = Values {
     takes: "milliseconds from 1 to 60000, or 0 for no quACKs by time",
     read: |value| whole(value, 0..=60_000),
 };
+
+impl Mode {
+    /// Whether the connections are plain ones beside an agent.
+    pub fn is_of_agent(self) -> bool {
+        matches!(self, Self::Agent | Self::AgentInOrder)
+    }
+}
 
 impl Sidekick {
     /// The number of packets between quACKs, if any.

@@ -105,6 +105,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut record = path.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end - lead);
+        path.agent.iter().for_each(|agent| agent.describe(&mut record));
         if let Some(what) = over_acknowledged(scenario, client, server) {
             return Err(SimError::Failed { what, at: end, seed });
         }
@@ -202,7 +203,7 @@ fn splice(
 /// The plugin in the scenario's mode. `None` for a plain sender.
 fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     let sidekick = &scenario.sidekick;
-    if sidekick.mode == Mode::Off {
+    if sidekick.mode == Mode::Off || sidekick.mode.is_of_agent() {
         return Ok(None);
     }
     let name = sidekick.mode.name();

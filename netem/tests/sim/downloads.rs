@@ -17,6 +17,8 @@ const SERVERS: [(&str, &str); 4] = [
     ("BBR2", "flow.cc=bbr2"),
 ];
 const HELP: [(&str, &str); 2] = [("", "sidekick.mode=off"), ("helped, ", "sidekick.mode=receive")];
+/// An agent that knows nothing of the connection, beside a plain client.
+const AGENT: (&str, &str) = ("agent in order, ", "sidekick.mode=agent-in-order");
 /// At higher loss, some downloads without help never end.
 const LOSSES: [&str; 6] = ["0", "1", "2", "4", "8", "15"];
 
@@ -35,7 +37,7 @@ fn rows() -> Vec<(&'static str, &'static str, String)> {
     let of = |(help, mode)| {
         SERVERS.into_iter().map(move |(server, cc)| (mode, cc, format!("{help}{server}")))
     };
-    HELP.into_iter().flat_map(of).collect()
+    HELP.into_iter().chain([AGENT]).flat_map(of).collect()
 }
 
 fn table() -> Table {
@@ -43,7 +45,7 @@ fn table() -> Table {
         corner: "near loss, percent",
         columns: LOSSES.map(str::to_owned).to_vec(),
         rows: rows().into_iter().map(|(.., name)| name).collect(),
-        name: 28,
+        name: 31,
         width: 7,
         slow: &[],
     }

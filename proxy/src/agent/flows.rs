@@ -270,6 +270,11 @@ impl Agent {
                 return;
             }
         }
+        self.pass(id);
+    }
+
+    /// Lets a packet of the queue pass.
+    pub(super) fn pass(&mut self, id: u32) {
         self.common.outbox.push_queued(id);
     }
 
