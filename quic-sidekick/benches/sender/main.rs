@@ -156,7 +156,7 @@ fn run(controller: &str, help: &str) -> u64 {
         WITHOUT_PROXY => Helped::without_proxy(Mode::Auto),
         _ => {
             let (mode, every) = help.split_once('/').unwrap();
-            let mode = mode.parse().unwrap();
+            let mode = MODES.into_iter().find(|(it, _)| it.to_string() == mode).unwrap().0;
             match FREQUENCIES.into_iter().find(|(name, _)| *name == every) {
                 Some((_, every)) => Helped::new(mode, every),
                 None => Helped::without_proxy(mode),
