@@ -204,6 +204,12 @@ impl<T> Gate<T> {
         self.unlisted.len() + self.slots.iter().filter(held).count()
     }
 
+    /// How long datagrams wait now.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.hold
+    }
+
     /// Holds datagrams for other times from now on. Open gaps keep the earlier of their two ends.
     pub fn set_hold(&mut self, hold: Hold, now: Instant) {
         self.hold = hold;

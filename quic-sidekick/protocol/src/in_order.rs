@@ -61,7 +61,6 @@ pub struct InOrder<T> {
     paused_until: Option<Instant>,
     /// The round trip of the whole path, if it is known.
     whole: Option<Duration>,
-    wanted: Option<Protect>,
     unfilled: Vec<u64>,
 }
 
@@ -77,7 +76,6 @@ impl<T> InOrder<T> {
             first: if is_clean { 0 } else { FIRST },
             paused_until: None,
             whole: None,
-            wanted: None,
             unfilled: Vec::new(),
         }
     }
@@ -211,10 +209,10 @@ impl<T> InOrder<T> {
             }
             Some(_) | None => (InOrderState::Idle, None, Hold::default()),
         };
-        if state != self.state || wanted != self.wanted {
+        if hold != self.gate.hold() {
             self.gate.set_hold(hold, now);
         }
-        (self.state, self.wanted) = (state, wanted);
+        self.state = state;
         sender.protect(wanted, now);
     }
 

@@ -59,7 +59,8 @@ impl HelpedFlow {
         is_clean: bool,
         now: Instant,
     ) -> bool {
-        let [payload] = passing.payloads().collect::<Vec<_>>()[..] else { return false };
+        let mut payloads = passing.payloads();
+        let (Some(payload), None) = (payloads.next(), payloads.next()) else { return false };
         if !self.kind().minds_order() || !self.is_own || Sender::is_answer(payload) {
             return false;
         }
