@@ -137,7 +137,7 @@ impl fmt::Debug for HostAgent {
 }
 
 /// A datagram as a capture on a link without hardware addresses shows it.
-fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
+pub(super) fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; HEADERS];
     packet.extend_from_slice(payload);
     let len = u16::try_from(packet.len()).unwrap_or(u16::MAX);

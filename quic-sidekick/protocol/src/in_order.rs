@@ -49,7 +49,7 @@ pub enum InOrderState {
 
 /// Puts the reverse flow in order, with one gate.
 ///
-/// Pass all that arrives on the flow, call [`on_input`](Self::on_input) after each input of the
+/// Pass all that arrives on the flow, call [`update`](Self::update) after each input of the
 /// sender, and pass the copies that it returns. Then take the [deliveries](Self::poll_delivery).
 #[derive(Debug)]
 pub struct InOrder<T> {
@@ -147,8 +147,8 @@ impl<T> InOrder<T> {
         unwanted
     }
 
-    /// Takes a list that the sender's latest input held.
-    pub fn on_input(&mut self, sender: &mut Sender, now: Instant) {
+    /// Takes a list that the sender's latest input held, and serves the timer.
+    pub fn update(&mut self, sender: &mut Sender, now: Instant) {
         self.plan(sender, now);
         if let Some(list) = sender.take_list() {
             // A contradiction shows a forged list, or that the proxy counts anew.
@@ -156,17 +156,11 @@ impl<T> InOrder<T> {
                 self.gate.open(now);
             }
         }
-        self.follow(sender, now);
-    }
-
-    /// Serves the timer.
-    pub fn on_timeout(&mut self, sender: &mut Sender, now: Instant) {
-        self.plan(sender, now);
         self.gate.on_timeout(now);
         self.follow(sender, now);
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is due.
+    /// When [`update`](Self::update) is due, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.gate.poll_timeout()

@@ -95,8 +95,7 @@ impl HelpedFlow {
     pub(super) fn settle_order(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
         let Self { order, sender, .. } = self;
         let Some(order) = order else { return };
-        order.gate.on_input(sender, now);
-        order.gate.on_timeout(sender, now);
+        order.gate.update(sender, now);
         order.deliver(outbox, totals);
     }
 

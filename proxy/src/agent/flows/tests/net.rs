@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashSet};
 use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
 
 use crate::agent::flows::*;
+pub(super) use crate::agent::virtual_host::packet;
 use crate::packet::{Datagram, Link, parse};
 use crate::runtime::clock;
 
@@ -26,20 +27,6 @@ pub(in crate::agent) fn encrypted(number: u64) -> Vec<u8> {
     let mut payload = vec![0x40; 200];
     frames::fill(&mut payload[1..], number);
     payload
-}
-
-/// A packet of the flow, as a capture shows it.
-pub(super) fn packet(flow: Flow, payload: &[u8]) -> Vec<u8> {
-    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (flow.source, flow.destination) else {
-        panic!("{flow:?}")
-    };
-    let len = |headers: usize| u16::try_from(headers + payload.len()).unwrap().to_be_bytes();
-    let mut packet = vec![0x45, 0, len(28)[0], len(28)[1], 0, 0, 0x40, 0, 64, 17, 0, 0];
-    packet.extend(from.ip().octets().into_iter().chain(to.ip().octets()));
-    packet.extend(from.port().to_be_bytes().into_iter().chain(to.port().to_be_bytes()));
-    packet.extend([len(8)[0], len(8)[1], 0, 0]);
-    packet.extend(payload);
-    packet
 }
 
 /// The links of the agent's interfaces, by their numbers.

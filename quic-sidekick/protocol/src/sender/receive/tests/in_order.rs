@@ -43,7 +43,7 @@ impl Ordered {
                     let id = number(copy.bytes(&bytes));
                     order.on_copy(id, id, &mut download.sender, now);
                 }
-                order.on_input(&mut download.sender, now);
+                order.update(&mut download.sender, now);
             }
             event => download.handle_event(event),
         }
@@ -69,7 +69,7 @@ impl Ordered {
             let Self { download, order, .. } = self;
             download.sender.on_timeout(now);
             download.proxy.on_timeout(now);
-            order.on_timeout(&mut download.sender, now);
+            order.update(&mut download.sender, now);
             self.deliver();
         }
         self.download.now = until;
