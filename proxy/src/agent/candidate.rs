@@ -112,8 +112,9 @@ impl Candidate {
             Kind::Quic => 2,
             _ => u32::MAX,
         };
-        let numbered = self.arriving.kind.is_numbered();
-        self.packets >= min_packets.min(few) || (numbered && self.arrived >= min_packets)
+        let arriving = self.arriving.kind;
+        let repairs = arriving.is_numbered() || arriving == Kind::MpegTs;
+        self.packets >= min_packets.min(few) || (repairs && self.arrived >= min_packets)
     }
 
     /// Whether its program may read what the agent sends as data: its packets are neither

@@ -193,6 +193,7 @@ impl Agent {
     /// Notes a datagram that arrives, or all datagrams of a merged frame.
     pub(super) fn on_arriving(&mut self, arriving: Passing<'_>, now: Instant) {
         let flow = arriving.datagram.flow.reversed();
+        let may_only_arrive = self.may_only_arrive(flow);
         let mut is_due = false;
         for payload in arriving.payloads() {
             self.common.totals.arrived += 1;
@@ -221,18 +222,12 @@ impl Agent {
                     *last = now;
                     continue;
                 }
-                // A receiver may send nothing. Anyone can send such packets, and a proxy that
-                // anyone runs may claim to have copies. So of flows that only arrive, the agent
-                // helps those to this host whose proxy the operator names, and it sends nothing
-                // along their paths.
                 None if Sender::is_answer(payload) => {
                     self.stray = Some(now);
                     continue;
                 }
                 None if self.limits.delivers
-                    && self.limits.sender.key.is_some()
-                    && self.limits.sender.proxy.is_some()
-                    && self.local.contains(&flow.source.ip())
+                    && may_only_arrive
                     && arriving.goes_to(&self.hardware)
                     && Kind::may_be_numbered(payload) =>
                 {
@@ -255,10 +250,13 @@ impl Agent {
     /// queue does not say by which interface it arrived.
     pub(super) fn on_queued(&mut self, id: u32, packet: &[u8], now: Instant) {
         let is_clean = self.clean_until.is_some_and(|until| now < until);
-        if let Ok(datagram) = packet::parse(Link::Ip, packet, packet.len())
-            && let Some(Entry::Helped(helped)) = self.flows.get_mut(&datagram.flow.reversed())
-            && self.limits.delivers
-        {
+        let datagram = packet::parse(Link::Ip, packet, packet.len()).ok();
+        let Some(datagram) = datagram.filter(|_| self.limits.delivers) else {
+            self.pass(id);
+            return;
+        };
+        let flow = datagram.flow.reversed();
+        if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
             let (interface, link, frame) = (helped.interface(), Link::Ip, packet);
             let passing = Passing { interface, link, datagram, each: None, frame };
             if helped.on_queued(id, &passing, is_clean, now) {
@@ -269,8 +267,24 @@ impl Agent {
                 }
                 return;
             }
+        } else if !self.limits.filter.only.is_empty()
+            && Kind::of(datagram.payload) == Kind::MpegTs
+            && self.may_only_arrive(flow)
+            && !self.flows.contains_key(&flow)
+        {
+            self.begin(flow, true, now);
         }
         self.pass(id);
+    }
+
+    /// Whether a flow may get help of which nothing leaves. A receiver may send nothing. Anyone can
+    /// send such packets, and a proxy that anyone runs may claim to have copies. So of these flows
+    /// the agent helps those to this host whose proxy the operator names, and it sends nothing
+    /// along their paths.
+    fn may_only_arrive(&self, flow: Flow) -> bool {
+        self.limits.sender.key.is_some()
+            && self.limits.sender.proxy.is_some()
+            && self.local.contains(&flow.source.ip())
     }
 
     /// Lets a packet of the queue pass.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use sidekick_protocol::{Delivery, InOrder, Sender};
 
 use super::super::frame::{Passing, Template};
+use super::super::kind::Kind;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::{HelpedFlow, KEEP};
@@ -61,7 +62,9 @@ impl HelpedFlow {
     ) -> bool {
         let mut payloads = passing.payloads();
         let (Some(payload), None) = (payloads.next(), payloads.next()) else { return false };
-        if !self.kind().minds_order() || !self.is_own || Sender::is_answer(payload) {
+        // A transport stream may only arrive.
+        let minds = self.kind().minds_order() || self.arriving.kind == Kind::MpegTs;
+        if !minds || !self.is_own || Sender::is_answer(payload) {
             return false;
         }
         if self.order.is_none() {

@@ -332,7 +332,7 @@ impl Observer {
         let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (keeping, _) = self.table.keeping_of(index).ok_or(HandleError::NotKept)?;
         let Keeping { protection, copies, .. } = keeping;
-        if !copies.end_in_identifiers() {
+        if terms.share > 0 && !copies.end_in_identifiers() {
             return Err(HandleError::NotKept);
         }
         protection.protect(terms, self.config.parity_percent.into(), copies, now);

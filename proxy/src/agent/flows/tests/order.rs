@@ -107,3 +107,31 @@ fn other_packets_pass_the_queue_at_once() {
     call.agent.on_queued(9, &packet(flow(4000).reversed(), &arriving::rtp(1, 7)), call.now);
     assert_eq!(call.agent.pop().map(|(to, _)| to), Some(To::Queued(9)));
 }
+
+/// Packets of a transport stream. All bytes but the first look random.
+fn transport_stream(number: u64) -> Vec<u8> {
+    let mut payload = vec![0x47; 188];
+    frames::fill(&mut payload[1..], number);
+    payload
+}
+
+/// A receiver of a transport stream sends nothing, and cannot put packets in order.
+#[test]
+fn a_transport_stream_that_only_names_arrives_in_order() {
+    let only = vec!["from=4000".parse().unwrap()];
+    for (only, helped) in [(only, 1), (Vec::new(), 0)] {
+        let filter = Filter { only, ..Filter::default() };
+        let mut net = arriving::pinned(Limits { filter, ..limits() });
+        net.queued = Some(Vec::new());
+        net.programs.insert(flow(4000));
+        net.stream_here((0..100).map(transport_stream), 4 * MS);
+        assert_eq!(net.agent.counts().0, helped);
+        net.loss_percent = 4;
+        net.received.clear();
+        let missing = net.stream_here((100..1100).map(transport_stream), 4 * MS);
+        assert_eq!(missing < 5, helped == 1, "{missing}");
+        let got = net.received.iter();
+        let places = got.map(|it| (100..1100).find(|number| transport_stream(*number) == *it));
+        assert!(places.is_sorted());
+    }
+}
