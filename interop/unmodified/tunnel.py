@@ -1,8 +1,8 @@
-"""tunnel.py ROLE DIRECTORY PROGRAM WAY BYTES: TCP with CUBIC through a tunnel of wireguard-go.
+"""tunnel.py ROLE DIRECTORY PROGRAM WAY BYTES: TCP with CUBIC through a tunnel over UDP.
 
-ROLE is `client` or `server`. The client connects, and prints JSON at the end. WAY is `upload` if
-the client sends the BYTES, or `download` if the server does. The two ends exchange keys in
-DIRECTORY.
+ROLE is `client` or `server`. PROGRAM is `openvpn`, or the path of wireguard-go. The client
+connects, and prints JSON at the end. WAY is `upload` if the client sends the BYTES, or `download`
+if the server does. The two ends exchange keys in DIRECTORY.
 """
 
 import json
@@ -31,21 +31,45 @@ def until(found, what):
     raise SystemExit(f"{what} did not answer within 10 s.")
 
 
-def keys(directory, role):
-    """Makes a pair of keys, and passes the public one to the other role. Returns the private one."""
-    private = subprocess.run(
-        ["openssl", "genpkey", "-algorithm", "X25519", "-outform", "DER"],
-        capture_output=True,
-        check=True,
+def openssl(*arguments, text=None):
+    return subprocess.run(
+        ["openssl", *arguments], input=text, capture_output=True, check=True
     ).stdout
-    public = subprocess.run(
-        ["openssl", "pkey", "-inform", "DER", "-pubout", "-outform", "DER"],
-        input=private,
-        capture_output=True,
-        check=True,
-    ).stdout
-    hand_over(f"{directory}/{role}.key", public[-32:].hex())
-    return private[-32:].hex()
+
+
+def exchange(directory, role, public):
+    """Passes a public key to the other role. Returns that one's."""
+    hand_over(f"{directory}/{role}.key", public)
+    return wait_for(f"{directory}/{'client' if role == 'server' else 'server'}.key")
+
+
+def wireguard(directory, role, program, name):
+    private = openssl("genpkey", "-algorithm", "X25519", "-outform", "DER")
+    own = openssl("pkey", "-inform", "DER", "-pubout", "-outform", "DER", text=private)
+    public = exchange(directory, role, own[-32:].hex())
+    environment = {**os.environ, "LOG_LEVEL": "error"}
+    tunnel = subprocess.Popen([program, "-f", name], env=environment, stdout=sys.stderr)
+    configure(name, role, private[-32:].hex(), public)
+    return tunnel
+
+
+def openvpn(directory, role, program, name):
+    """Two peers that know the fingerprints of their certificates. The cipher is OpenVPN's choice."""
+    pair = f"{directory}/{role}.pem", f"{directory}/{role}.pem.key"
+    of = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={role}"]
+    openssl("req", "-x509", *of, "-out", pair[0], "-keyout", pair[1])
+    shown = openssl("x509", "-in", pair[0], "-noout", "-fingerprint", "-sha256").decode()
+    other = exchange(directory, role, shown.strip().partition("=")[2])
+    call = [program, "--dev", name, "--dev-type", "tun", "--disable-dco", "--verb", "1"]
+    call += ["--cert", pair[0], "--key", pair[1], "--peer-fingerprint", other]
+    if role == "server":
+        ends = ADDRESSES["server"], ADDRESSES["client"]
+        call += ["--tls-server", "--dh", "none", "--lport", str(TUNNEL_PORT)]
+    else:
+        ends = ADDRESSES["client"], ADDRESSES["server"]
+        address = os.environ["SIDEKICK_RECEIVER_IP"]
+        call += ["--tls-client", "--nobind", "--remote", address, str(TUNNEL_PORT)]
+    return subprocess.Popen([*call, "--ifconfig", *ends], stdout=sys.stderr)
 
 
 def connect(path):
@@ -100,9 +124,17 @@ def take(connection):
 
 
 def serve(directory, way, length):
-    listener = prepared()
-    listener.bind((ADDRESSES["server"], TCP_PORT))
-    listener.listen()
+    def listening():
+        listener = prepared()
+        try:
+            listener.bind((ADDRESSES["server"], TCP_PORT))
+        except OSError:
+            return None
+        listener.listen()
+        return listener
+
+    # The tunnel may not have its address yet.
+    listener = until(listening, "the tunnel")
     while True:
         connection, _ = listener.accept()
         if way == "upload":
@@ -133,15 +165,11 @@ def connect_to_server(directory, way, length):
 def main():
     role, directory, program, way, length = sys.argv[1:6]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    private = keys(directory, role)
-    other = "client" if role == "server" else "server"
-    public = wait_for(f"{directory}/{other}.key")
     # The control socket's name is not limited to the namespace, so it must differ between tries.
-    name = f"wg{zlib.crc32(directory.encode()):08x}{role[0]}"
-    environment = {**os.environ, "LOG_LEVEL": "error"}
-    tunnel = subprocess.Popen([program, "-f", name], env=environment, stdout=sys.stderr)
+    name = f"vpn{zlib.crc32(directory.encode()):08x}{role[0]}"
+    begin = openvpn if program == "openvpn" else wireguard
+    tunnel = begin(directory, role, program, name)
     try:
-        configure(name, role, private, public)
         if role == "server":
             serve(directory, way, int(length))
         else:

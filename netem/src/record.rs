@@ -12,7 +12,7 @@ use crate::relay::SegmentCounters;
 use crate::scenario::{FlowKind, Scenario, Split, Tunnel};
 use crate::units::mbit_s;
 
-/// The congestion controller of `h3-upload-server` and of `quinn-upload`: quinn's CUBIC, without
+/// The congestion controller of `h3-upload-server` and of `quinn-client`: quinn's CUBIC, without
 /// rollback.
 pub(crate) const QUINN_CC: &str = "quinn-cubic";
 
@@ -261,7 +261,7 @@ pub struct RunRecord {
     /// two did. It is `tunnel` or `tunnel in order` if the near segment had a tunnel.
     pub mode: String,
     /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
-    /// downloads, and of `quinn-upload`.
+    /// downloads, and of `quinn-client`.
     pub cc: String,
     /// Bytes that arrived at the receiver's application.
     pub bytes: u64,

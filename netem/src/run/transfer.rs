@@ -25,7 +25,7 @@ pub(crate) const UNMODIFIED_PROGRAMS: [&str; 6] =
 
 const SERVER: &str = "h3-upload-server";
 /// An unmodified client: quinn and h3.
-const QUINN: &str = "quinn-upload";
+const QUINN: &str = "quinn-client";
 
 /// The names under which the server stores an upload, and offers a file.
 const UPLOAD: &str = "upload";
@@ -116,7 +116,7 @@ impl Bench<'_> {
         let testbed = Testbed::new(self, scenario, seed)?;
         let arrived = testbed.store()?.join(UPLOAD);
         let [ca, from] = [&testbed.ca(), &file.path].map(|path| path.display().to_string());
-        let arguments = words(&["--cafile", &ca, &from, &url(UPLOAD)]);
+        let arguments = words(&["--cafile", &ca, "--upload", &from, &url(UPLOAD)]);
         let finish = |record: RunRecord, report: QuinnReport| RunRecord {
             cc: QUINN_CC.to_owned(),
             bytes: report.bytes,

@@ -67,7 +67,7 @@ wait"#;
 fn unmodified(client: &str, agent: &str) -> Programs {
     Programs::new(&[
         ("h3-upload-server", SERVER),
-        ("quinn-upload", client),
+        ("quinn-client", client),
         ("audio-receive", SERVER),
         ("audio-send", "echo no microphone >&2; exit 1"),
         ("sidekick-proxy", PROXY),

@@ -76,7 +76,7 @@ fn a_call_loses_no_packet() {
     assert_eq!(number(&record, "/played") + number(&record, "/late"), 100, "{record}");
 }
 
-/// `sidekick-agent` beside `quinn-upload`. The agent and the proxy run from before the client's
+/// `sidekick-agent` beside `quinn-client`. The agent and the proxy run from before the client's
 /// start to its end. What they do in this time depends on the machine.
 #[test]
 fn an_unmodified_upload_beside_an_agent_arrives() {

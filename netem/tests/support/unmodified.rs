@@ -12,7 +12,7 @@ pub(crate) const SEED: u64 = 5;
 /// The length of the file.
 pub(crate) const BYTES: u64 = 2 * 1024 * 1024;
 
-/// Uploads a file by `quinn-upload` over the paper's path at 4 % loss, and checks that it arrived.
+/// Uploads a file by `quinn-client` over the paper's path at 4 % loss, and checks that it arrived.
 /// `options` are further options of `exec`. Returns the client's report and the lab's record.
 pub(crate) fn upload(options: &[&str]) -> (Value, Value) {
     let lab = Path::new(env!("CARGO_BIN_EXE_sidekick-lab"));
@@ -31,7 +31,7 @@ pub(crate) fn upload(options: &[&str]) -> (Value, Value) {
     );
     let client = format!(
         "exec 3< {here}/ready; read -r _ <&3
-        exec {programs}/quinn-upload --cafile {here}/ca.pem {here}/file \
+        exec {programs}/quinn-client --cafile {here}/ca.pem --upload {here}/file \
          https://$SIDEKICK_RECEIVER_IP:4433/upload"
     );
     let output = Command::new(lab)

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `main.rs` | the command line, the endpoint and its connections |
 //! | `request.rs` | one request |
-//! | `bin/quinn-upload.rs` | a program of its own: a client that uploads a file |
+//! | `bin/quinn-client.rs` | a program of its own: a client that downloads or uploads |
 
 mod request;
 

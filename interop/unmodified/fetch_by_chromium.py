@@ -1,4 +1,5 @@
-"""upload_by_chromium.py DIRECTORY BYTES: Chromium uploads over HTTP/3; prints JSON.
+"""fetch_by_chromium.py DIRECTORY BYTES: Chromium uploads over HTTP/3, and prints JSON. It downloads
+if BYTES is 0.
 
 DIRECTORY has the server's certificate, cert.pem.
 """
@@ -43,20 +44,21 @@ def main():
         [
             f"--origin-to-force-quic-on={server}",
             f"--ignore-certificate-errors-spki-list={key_hash(f'{directory}/cert.pem')}",
-            # The page has no origin, so the same-origin policy would block the upload.
+            # The page has no origin, so the same-origin policy would block the request.
             "--disable-web-security",
             f"--log-net-log={directory}/net-log.json",
         ],
     )
-    # Chromium's own work at its start would slow the upload down.
+    # Chromium's own work at its start would slow the transfer down.
     time.sleep(SETTLED)
+    request = f"{{method: 'PUT', body: new Blob([new Uint8Array({length})])}}" if length else "{}"
     result = browser.evaluate(
         f"""(async () => {{
-            const body = new Blob([new Uint8Array({length})]);
+            const request = {request};
             const began = performance.now();
-            const answer = await fetch("https://{server}/file", {{method: "PUT", body}});
-            await answer.text();
-            return {{status: answer.status, seconds: (performance.now() - began) / 1000}};
+            const answer = await fetch("https://{server}/file", request);
+            const bytes = (await answer.arrayBuffer()).byteLength;
+            return {{status: answer.status, bytes, seconds: (performance.now() - began) / 1000}};
         }})()"""
     )
     browser.close()

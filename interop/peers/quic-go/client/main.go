@@ -1,4 +1,5 @@
-// A client on quic-go. It uploads zeros to a URL, and prints the time and packet counts as JSON.
+// A client on quic-go. It downloads a URL, or uploads zeros to it, and prints the time and packet
+// counts as JSON.
 package main
 
 import (
@@ -20,10 +21,10 @@ import (
 
 func main() {
 	authorities := flag.String("cafile", "", "root certificates, a `file` (PEM)")
-	length := flag.Int64("bytes", 10<<20, "how much to upload")
+	length := flag.Int64("upload", 0, "upload so many `bytes`, and do not download")
 	flag.Parse()
 
-	if err := upload(*authorities, flag.Arg(0), *length); err != nil {
+	if err := transfer(*authorities, flag.Arg(0), *length); err != nil {
 		fmt.Fprintln(os.Stderr, "quic-go:", err)
 		os.Exit(1)
 	}
@@ -36,7 +37,7 @@ func (zeros) Read(into []byte) (int, error) {
 	return len(into), nil
 }
 
-func upload(authorities, url string, length int64) error {
+func transfer(authorities, url string, length int64) error {
 	pem, err := os.ReadFile(authorities)
 	if err != nil {
 		return fmt.Errorf("cannot read root certificates: %w", err)
@@ -54,18 +55,23 @@ func upload(authorities, url string, length int64) error {
 	}
 	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Dial: dial}
 	defer transport.Close()
-	request, err := http.NewRequest(http.MethodPut, url, io.LimitReader(zeros{}, length))
+	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	request.ContentLength = length
+	if length > 0 {
+		request.Method = http.MethodPut
+		request.Body = io.NopCloser(io.LimitReader(zeros{}, length))
+		request.ContentLength = length
+	}
 	began := time.Now()
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("cannot upload: %w", err)
+		return fmt.Errorf("the request failed: %w", err)
 	}
 	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+	received, err := io.Copy(io.Discard, answer.Body)
+	if err != nil {
 		return fmt.Errorf("cannot read the answer: %w", err)
 	}
 	seconds := time.Since(began).Seconds()
@@ -73,6 +79,6 @@ func upload(authorities, url string, length int64) error {
 		return fmt.Errorf("the server answers %s", answer.Status)
 	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"seconds": seconds, "retransmitted": connection.ConnectionStats().PacketsLost,
+		"bytes": received, "seconds": seconds, "retransmitted": connection.ConnectionStats().PacketsLost,
 	})
 }

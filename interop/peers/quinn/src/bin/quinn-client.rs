@@ -1,5 +1,6 @@
-//! `quinn-upload`: an HTTP/3 client on quinn and h3 that uploads a file. It changes no default of
-//! either, and uses no Sidekick proxy. It is the lab's example of an unmodified program.
+//! `quinn-client`: an HTTP/3 client on quinn and h3 that downloads, or uploads a file. It changes
+//! no default of either, and uses no Sidekick proxy. It is the lab's example of an unmodified
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,34 +29,35 @@ const HTTPS: u16 = 443;
 
 type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
-/// Upload a file by HTTP/3 with quinn and h3, check the server's receipt, and print one JSON object
+/// Download by HTTP/3 with quinn and h3, or upload a file and check the server's receipt, and print
+/// one JSON object
 #[derive(Debug, Parser)]
-#[command(name = "quinn-upload", version)]
+#[command(name = "quinn-client", version)]
 struct Cli {
     /// The root certificates to trust (PEM)
     #[arg(long, value_name = "FILE")]
     cafile: PathBuf,
-    /// The file to upload
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// The URL of the PUT request
+    /// Upload this file by a PUT request, and do not download
+    #[arg(long, value_name = "FILE")]
+    upload: Option<PathBuf>,
+    /// The URL of the request
     #[arg(value_name = "https://HOST[:PORT]/NAME")]
     url: Uri,
 }
 
-/// What arrived, by the server's answer, or what was sent. The program compares both.
+/// A body: what was sent or received, or what arrived by the server's answer.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Receipt {
     bytes: u64,
     sha256: String,
 }
 
-/// The report of an upload.
+/// The report of a transfer.
 #[derive(Debug, Serialize)]
 struct Report {
     /// The length of the file.
     bytes: u64,
-    /// From before the handshake to the receipt, in seconds.
+    /// From before the handshake to the end of the answer, in seconds.
     time_s: f64,
     /// The bytes of the file in this time, in Mbit/s.
     goodput_mbit_s: f64,
@@ -69,20 +71,20 @@ struct Report {
 }
 
 fn main() -> ExitCode {
-    match upload(&Cli::parse()) {
+    match transfer(&Cli::parse()) {
         Ok(report) => {
             println!("{report}");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("quinn-upload: {error:#}");
+            eprintln!("quinn-client: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
 #[tokio::main]
-async fn upload(cli: &Cli) -> anyhow::Result<String> {
+async fn transfer(cli: &Cli) -> anyhow::Result<String> {
     let host = cli.url.host().context("the URL names no host: use https://HOST[:PORT]/NAME")?;
     // An IPv6 address stands in brackets, which are not part of it.
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -100,17 +102,12 @@ async fn upload(cli: &Cli) -> anyhow::Result<String> {
         .connect_with(config, address, host)?
         .await
         .with_context(|| format!("cannot connect to {address}"))?;
-    let (sent, receipt) = put(connection.clone(), &cli.url, &cli.file).await?;
+    let Receipt { bytes, sha256 } = request(connection.clone(), cli).await?;
     let time_s = start.elapsed().as_secs_f64();
     let path = connection.stats().path;
     // This waits until quinn has sent the close of the connection.
     endpoint.wait_idle().await;
 
-    ensure!(
-        receipt == sent,
-        "the server has received other content than was sent: {receipt:?} in place of {sent:?}"
-    );
-    let Receipt { bytes, sha256 } = sent;
     let goodput_mbit_s = bytes as f64 * 8.0 / 1e6 / time_s;
     Ok(serde_json::to_string(&Report {
         bytes,
@@ -123,7 +120,7 @@ async fn upload(cli: &Cli) -> anyhow::Result<String> {
     })?)
 }
 
-#[allow(clippy::disallowed_methods, reason = "the edge: how long an upload takes")]
+#[allow(clippy::disallowed_methods, reason = "the edge: how long a transfer takes")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -144,14 +141,23 @@ fn trusting(roots: &Path) -> anyhow::Result<ClientConfig> {
     Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
 }
 
-/// Sends the file, and returns what was sent and what the server received.
-async fn put(connection: Connection, url: &Uri, file: &Path) -> anyhow::Result<(Receipt, Receipt)> {
+/// Uploads or downloads, and returns what was transferred.
+async fn request(connection: Connection, cli: &Cli) -> anyhow::Result<Receipt> {
     let (mut driver, mut requests) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
     let request = async {
-        let mut stream = requests.send_request(Request::put(url).body(())?).await?;
+        let Some(file) = &cli.upload else {
+            let mut stream = requests.send_request(Request::get(&cli.url).body(())?).await?;
+            stream.finish().await?;
+            return content(&mut stream).await;
+        };
+        let mut stream = requests.send_request(Request::put(&cli.url).body(())?).await?;
         let sent = send(&mut stream, file).await?;
         let receipt = receipt(&mut stream).await?;
-        anyhow::Ok((sent, receipt))
+        ensure!(
+            receipt == sent,
+            "the server has received other content than was sent: {receipt:?} in place of {sent:?}"
+        );
+        Ok(sent)
     };
     tokio::select! {
         ended = request => ended,
@@ -175,11 +181,31 @@ async fn send(stream: &mut Stream, path: &Path) -> anyhow::Result<Receipt> {
         stream.send_data(chunk.into()).await?;
     }
     stream.finish().await?;
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Receipt { bytes, sha256 })
+    Ok(Receipt { bytes, sha256: hex(hash) })
 }
 
-/// Reads the answer.
+/// Reads the answer to a download.
+async fn content(stream: &mut Stream) -> anyhow::Result<Receipt> {
+    let status = stream.recv_response().await?.status();
+    ensure!(status.is_success(), "the server refused the download ({status})");
+    let (mut bytes, mut hash) = (0, Sha256::new());
+    while let Some(mut data) = stream.recv_data().await? {
+        while data.has_remaining() {
+            let chunk = data.chunk();
+            hash.update(chunk);
+            let len = chunk.len();
+            bytes += len as u64;
+            data.advance(len);
+        }
+    }
+    Ok(Receipt { bytes, sha256: hex(hash) })
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads the answer to an upload.
 async fn receipt(stream: &mut Stream) -> anyhow::Result<Receipt> {
     let status = stream.recv_response().await?.status();
     let mut text = Vec::new();
