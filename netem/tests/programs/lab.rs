@@ -52,7 +52,7 @@ fn with_client(client: &str) -> Programs {
 /// A client with quinn's report.
 const CLIENT_OF_QUINN: &str = r#"
 [ -f "$2" ] || { echo "no CA file" >&2; exit 1; }
-cp "$3" "${2%/*}/store/upload"
+cp "$4" "${2%/*}/store/upload"
 echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2}'
 "#;
 /// An agent that prints its summary on SIGINT.
