@@ -51,6 +51,15 @@ pub(super) struct Limits {
     pub(super) delivers: bool,
 }
 
+impl Limits {
+    /// Whether the operator names the proxy, as help for a flow of which nothing leaves requires:
+    /// anyone can send such packets, and a proxy that anyone runs may claim to have copies. The
+    /// agent helps only those to this host, and sends nothing along their paths.
+    fn names_proxy(&self) -> bool {
+        self.sender.key.is_some() && self.sender.proxy.is_some()
+    }
+}
+
 /// The state of a flow.
 enum Entry {
     /// It has too few packets to be helped.
@@ -193,7 +202,6 @@ impl Agent {
     /// Notes a datagram that arrives, or all datagrams of a merged frame.
     pub(super) fn on_arriving(&mut self, arriving: Passing<'_>, now: Instant) {
         let flow = arriving.datagram.flow.reversed();
-        let may_only_arrive = self.may_only_arrive(flow);
         let mut is_due = false;
         for payload in arriving.payloads() {
             self.common.totals.arrived += 1;
@@ -227,7 +235,8 @@ impl Agent {
                     continue;
                 }
                 None if self.limits.delivers
-                    && may_only_arrive
+                    && self.limits.names_proxy()
+                    && self.local.contains(&flow.source.ip())
                     && arriving.goes_to(&self.hardware)
                     && Kind::may_be_numbered(payload) =>
                 {
@@ -269,22 +278,13 @@ impl Agent {
             }
         } else if !self.limits.filter.only.is_empty()
             && Kind::of(datagram.payload) == Kind::MpegTs
-            && self.may_only_arrive(flow)
+            && self.limits.names_proxy()
+            && self.local.contains(&flow.source.ip())
             && !self.flows.contains_key(&flow)
         {
             self.begin(flow, true, now);
         }
         self.pass(id);
-    }
-
-    /// Whether a flow may get help of which nothing leaves. A receiver may send nothing. Anyone can
-    /// send such packets, and a proxy that anyone runs may claim to have copies. So of these flows
-    /// the agent helps those to this host whose proxy the operator names, and it sends nothing
-    /// along their paths.
-    fn may_only_arrive(&self, flow: Flow) -> bool {
-        self.limits.sender.key.is_some()
-            && self.limits.sender.proxy.is_some()
-            && self.local.contains(&flow.source.ip())
     }
 
     /// Lets a packet of the queue pass.
