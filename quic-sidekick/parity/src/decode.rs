@@ -256,7 +256,7 @@ impl Decoder {
     /// The losses after the proxy.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.positions.counts()
+        Counts { symbols: self.counters.repairs, ..self.positions.counts() }
     }
 
     /// The outcome of the repair symbols.

@@ -44,6 +44,9 @@ const LIST: u8 = 8;
 const UNANSWERED: u64 = 64;
 const UNANSWERED_RTTS: u32 = 3;
 const UNANSWERED_MORE: Duration = Duration::from_millis(200);
+/// After so many repair symbols in a row that do not arrive, none will: they are longer than the
+/// datagrams that they cover, and may exceed the path's MTU.
+const ABSENT: f64 = 24.0;
 /// Parity of the last datagrams, if no others follow for this time.
 const FLUSH: Duration = Duration::from_millis(3);
 /// A longer silence, as a part of the near round trip, where that is long: the hold is, too.
@@ -126,6 +129,8 @@ pub(super) struct Protection {
     arrivals: u64,
     arrivals_since: Option<Instant>,
     unanswered: bool,
+    /// Repair symbols that the lists promise since the latest one that arrived.
+    owed: f64,
     flush: Duration,
     /// No parity was wanted since the latest counts.
     paused: bool,
@@ -148,6 +153,7 @@ impl Protection {
     /// Notes that another proxy may send parity, although the one before did not.
     pub(super) fn expect_answers(&mut self) {
         (self.arrivals, self.arrivals_since, self.unanswered) = (0, None, false);
+        self.owed = 0.0;
     }
 
     /// Whether the proxy has answered by a list. The parity to ask for follows from the losses and
@@ -207,6 +213,7 @@ impl Protection {
         if std::mem::take(&mut self.paused) {
             // A queue dropped the datagrams listed last. Parity for them would fill it again.
             (self.latest, self.judged_from) = (counts, counts.listed);
+            self.owed = 0.0;
         }
         if self.counts.judged < self.judged_from {
             self.counts = counts;
@@ -214,6 +221,12 @@ impl Protection {
         if counts.absent > self.latest.absent {
             self.shown = Some(counts.listed);
         }
+        if counts.symbols == self.latest.symbols {
+            self.owed += self.share * counts.listed.saturating_sub(self.latest.listed) as f64;
+        } else {
+            self.owed = 0.0;
+        }
+        self.unanswered |= self.owed >= ABSENT;
         self.latest = counts;
         if counts.judged - self.counts.judged >= SAMPLE {
             if self.samples.len() >= SAMPLES {
@@ -259,6 +272,7 @@ mod tests {
         let mut counts = protection.latest;
         for _ in 0..datagrams {
             counts.listed += 1;
+            counts.symbols += 1;
             counts.judged = counts.listed.saturating_sub(64);
             let place = counts.judged % n;
             counts.lost += u64::from(counts.judged > 0 && place < run);
@@ -395,6 +409,13 @@ mod tests {
             let at = begin + Duration::from_millis(ms);
             protection.wanted(ParityCounts::default(), NEAR, at);
             assert_eq!(protection.state() == ParityState::Unanswered, ms >= 260, "{ms}");
+        }
+        // Lists arrive, but no symbol: at half a symbol a datagram, 24 are owed after the 49th.
+        let mut long = Protection::default();
+        for listed in 1..100 {
+            let counts = ParityCounts { listed, ..ParityCounts::default() };
+            long.wanted(counts, NEAR, begin);
+            assert_eq!(long.state() == ParityState::Unanswered, listed >= 49, "{listed}");
         }
         // The connection migrates to another proxy.
         protection.expect_answers();

@@ -88,6 +88,8 @@ pub struct Counts {
     pub lost: u64,
     /// Runs of lost positions that follow one another immediately.
     pub runs: u64,
+    /// Repair symbols received.
+    pub symbols: u64,
 }
 
 /// The outcome of the repair symbols, since the decoder began.

@@ -130,16 +130,16 @@ fn losses_are_judged_once_and_counted_in_runs() {
     repair(&mut decoder, 0, 16, 8);
     assert_eq!(rebuilt(&mut decoder), [20]);
     decoder.arrived(&datagram(30), Origin::Copy);
-    assert_eq!(decoder.counts(), Counts { listed: 64, absent: 7, ..Counts::default() });
+    assert_eq!(decoder.counts(), Counts { listed: 64, absent: 7, symbols: 1, ..Counts::default() });
     arrive(&mut decoder, 64..128);
     list(&mut decoder, 64, 20);
-    let early = Counts { listed: 84, absent: 7, judged: 20, lost: 4, runs: 2 };
+    let early = Counts { listed: 84, absent: 7, judged: 20, lost: 4, runs: 2, symbols: 1 };
     assert_eq!(decoder.counts(), early);
     arrive(&mut decoder, [40]);
     // Too late: 3 was judged.
     arrive(&mut decoder, [3]);
     list(&mut decoder, 84, 44);
-    let all = Counts { listed: 128, absent: 7, judged: 64, lost: 6, runs: 4 };
+    let all = Counts { listed: 128, absent: 7, judged: 64, lost: 6, runs: 4, symbols: 1 };
     assert_eq!(decoder.counts(), all);
     // A jump judges what remains.
     list(&mut decoder, 1000, 1);
@@ -153,7 +153,10 @@ fn an_unlisted_position_ends_a_run() {
     list(&mut decoder, 0, 2);
     list(&mut decoder, 3, 2);
     list(&mut decoder, 200, 1);
-    assert_eq!(decoder.counts(), Counts { listed: 5, absent: 5, judged: 4, lost: 4, runs: 2 });
+    assert_eq!(
+        decoder.counts(),
+        Counts { listed: 5, absent: 5, judged: 4, lost: 4, runs: 2, symbols: 0 }
+    );
 }
 
 /// The most that a repair symbol can cost: each equation is full, and the last one determines all.
