@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod overtaking;
+mod trial;
 
 use super::Sender;
 use super::effects::Context;

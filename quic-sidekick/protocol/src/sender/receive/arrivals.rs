@@ -1,6 +1,7 @@
 //! Which losses of the reverse flow are congestion (SPEC.md, section 7.12).
 
 use super::overtaking::Overtaking;
+use super::trial::Trial;
 use crate::loss_floor::{LossFloor, Lost, NearLoss};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -78,6 +79,7 @@ pub(in crate::sender) struct Arrivals {
     latest: Option<Instant>,
     gaps: VecDeque<Gap>,
     overtaking: Overtaking,
+    trial: Trial,
     /// The share of the gaps of late that the near segment caused, once the fate of one is known.
     near_share: Option<f32>,
     /// The share of random losses among the gaps of late.
@@ -100,6 +102,7 @@ impl Default for Arrivals {
             latest: None,
             gaps: VecDeque::new(),
             overtaking: Overtaking::default(),
+            trial: Trial::default(),
             near_share: None,
             random_share: 1.0,
             elsewhere: None,
@@ -127,6 +130,7 @@ impl Arrivals {
 
     fn count(&mut self, near: impl FnOnce() -> Near, at: Instant) {
         self.place += 1;
+        self.trial.note(at);
         if self.floor.on_sent(self.place, self.bytes, at) {
             // Once in each interval: more often where more is lost would be a bias.
             let near = near();
@@ -162,6 +166,7 @@ impl Arrivals {
             gap.congestion = judged.filter(|is_congestion| *is_congestion).count() > 0;
         }
         self.lost = lost;
+        gap.congestion |= self.trial.is_heard(now);
         if gap.congestion {
             // Recent losses that were taken for random ones were no more random than these.
             self.random_share = self.random_share.min(1.0 - self.floor.latest().congestion);
@@ -234,6 +239,9 @@ impl Arrivals {
         let lost = gap.losses(gap.packets, lost);
         let near = lost.get(..near as usize).unwrap_or(&lost);
         near.iter().for_each(|lost| self.floor.recount(lost.sent));
+        if !self.floor.is_outage(near) {
+            self.trial.lose(u32::try_from(near.len()).unwrap_or(0));
+        }
         self.floor.count(near);
         self.lost = lost;
     }
