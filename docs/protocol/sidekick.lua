@@ -24,14 +24,14 @@ local MAGIC_AT, MAGIC = 21, "Sidekick"
 local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
 local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT, PARITY = 1, 2, 3, 4, 5, 6, 7, 8
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
-local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, SCHEDULE = 7, 8, 9, 10, 11, 12, 13
+local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, SCHEDULE, LIST = 7, 8, 9, 10, 11, 12, 13, 14
 local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
 local MAX_WINDOW, WHOLE_SHARE, MIN_SYMBOL_LEN, MAX_SYMBOL_LEN = 64, 1024, 6, 1474
 local AT_END, WHOLE, MAX_OFFSET = 0xffff, 0xfffe, 21
-local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
+local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 16
 -- Of a first handshake message, unpinned and pinned, and of a second.
 local HELLO_LEN = { [0] = 96, [1] = 112 }
-local ACCEPT_LEN = { unpinned = 111, pinned = 63 }
+local ACCEPT_LEN = { unpinned = 112, pinned = 64 }
 
 local DATAGRAMS = {
     [HELLO] = "HELLO", [RETRY] = "RETRY", [ACCEPT] = "ACCEPT", [REFUSE] = "REFUSE",
@@ -40,7 +40,8 @@ local DATAGRAMS = {
 }
 local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
     [SHORT_QUACK] = "short quACK", [KEEP] = "KEEP", [KEPT] = "KEPT", [REQUEST] = "REQUEST", [NOTHING] = "NOTHING",
-    [TAIL] = "TAIL", [PROTECT] = "PROTECT", [SCHEDULE] = "SCHEDULE" }
+    [TAIL] = "TAIL", [PROTECT] = "PROTECT", [SCHEDULE] = "SCHEDULE",
+    [LIST] = "LIST" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -126,6 +127,8 @@ defined("share", "uint16", "Repair symbols for 1024 datagrams", base.DEC)
 defined("list", "uint8", "Datagrams before a list", base.DEC)
 defined("interval_us", "uint32", "Interval of the flow's packets", base.DEC + base.UNIT_STRING, MICROSECONDS)
 defined("flush_us", "uint16", "Flush", base.DEC + base.UNIT_STRING, MICROSECONDS)
+defined("gap_us", "uint16", "Wait behind a gap", base.DEC + base.UNIT_STRING, MICROSECONDS)
+defined("wait_us", "uint16", "Wait for a list", base.DEC + base.UNIT_STRING, MICROSECONDS)
 defined("error", "string", "Error")
 sidekick.fields = list
 
@@ -613,6 +616,16 @@ local messages = {
         local watched = interval == 0 and "" or (", a packet each %d \xc2\xb5s"):format(interval)
         info:append((" epoch %d, a quACK every %d packets or %d \xc2\xb5s%s, token %04x"):format(
             epoch, packets, every, watched, token))
+    end,
+    [LIST] = function(r, tree, info)
+        show(r, tree, "first", 4)
+        show(r, tree, "gap_us", 2)
+        show(r, tree, "wait_us", 2)
+        local listed = math.floor(left(r) / 4)
+        if left(r) % 4 ~= 0 then fail("truncated") end
+        if listed > MAX_WINDOW then fail("trailing bytes", tree) end
+        for _ = 1, listed do show(r, tree, "identifier", 4) end
+        info:append((" of %s"):format(counted(listed, "datagram")))
     end,
 }
 

@@ -10,8 +10,8 @@
 //! its place among the other packets is set.
 //!
 //! An arriving packet goes the same way to `flow`. If packets have numbers, `arriving` requests the
-//! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`. In `queue`, packets
-//! wait for those before them.
+//! missing ones, whose copies reach this host by `outbox`, `daemon` and `tun`. By `gateway`,
+//! packets wait for those before them.
 //!
 //! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which
 //! logs what happens to a flow. `claims` decides whether a proxy is believed.
@@ -33,7 +33,6 @@ mod kind;
 mod looks;
 mod named;
 mod outbox;
-pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod round_trip;
@@ -45,10 +44,10 @@ pub(crate) mod virtual_host;
 
 use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};
+use crate::queue::Rules;
 use anyhow::Result;
 use cli::{Command, read, read_file};
 use config::AgentConfig;
-use queue::Rules;
 use std::process::ExitCode;
 
 /// Runs the agent's program with the arguments of this process.

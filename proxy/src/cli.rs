@@ -37,14 +37,14 @@ Examples:
       sidekick-proxy status
 
 Name the interfaces of the near segment, through which the senders' packets arrive. The proxy only
-reads packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as
-root, or grant the capability once:
+reads packets. It never alters them, and delays none but with --in-order. Capturing requires
+CAP_NET_RAW: run the proxy as root, or grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
 On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
 SIGHUP it rereads the file of --config, and open sessions continue. A change of interfaces, listen,
-key, promiscuous, capture, buffer, threads or metrics needs a restart, which a warning names.
-Without a configuration file, SIGHUP ends the proxy, too.";
+key, promiscuous, in-order, queue, capture, buffer, threads or metrics needs a restart, which a
+warning names. Without a configuration file, SIGHUP ends the proxy, too.";
 
 /// Counts the encrypted packets of senders that request it, and reports to them by quACKs which
 /// packets arrived here. So these senders repair losses on the near segment without waiting for the
@@ -80,6 +80,13 @@ pub(crate) enum Command {
     Check {
         /// The file
         file: PathBuf,
+    },
+
+    /// Remove the rules of the firewall that a killed proxy with --in-order has left. They stop no
+    /// packet
+    Clean {
+        /// The configuration file of that proxy, which names its queue
+        file: Option<PathBuf>,
     },
 
     /// Count the packets of a capture file as the proxy would have counted them, and print the
@@ -186,8 +193,8 @@ mod tests {
                      --listen [::]:5252 --announce 192.0.2.1:5252";
         assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_toml()), 19);
-        assert_eq!(keys(&sample()), 19);
+        assert_eq!(keys(&whole.to_toml()), 21);
+        assert_eq!(keys(&sample()), 21);
     }
 
     #[test]

@@ -108,6 +108,17 @@ pub struct Config {
     )]
     pub parity_percent: u8,
 
+    /// Put uploads in order for agents: hold the packets behind one that the near segment lost
+    /// until its repair is here, in a netfilter queue. Only where this machine routes. The proxy
+    /// sets up the rules of the firewall that this needs, keeps CAP_NET_ADMIN, and works with one
+    /// thread
+    #[arg(long)]
+    pub in_order: bool,
+
+    /// Number of that queue. Two programs on a machine need two
+    #[arg(long, value_name = "N", default_value_t = Self::default().queue)]
+    pub queue: u16,
+
     /// Do not answer senders that look for a proxy: only those that know the address find this one
     #[arg(long = "no-discovery", action = ArgAction::SetFalse)]
     pub discovery: bool,
@@ -261,6 +272,9 @@ pub enum ConfigError {
     /// There are too many interfaces.
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
+    /// One thread reads the queue.
+    #[error("in-order works with one thread: set threads to 1")]
+    Threads,
 }
 
 impl Default for Config {
@@ -277,6 +291,8 @@ impl Default for Config {
             keep_per_session: Size::bytes(limits.keep_bytes_per_session as u64),
             parity: ParityPolicy::Auto,
             parity_percent: limits.parity_percent,
+            in_order: false,
+            queue: 5252,
             key: None,
             discovery: true,
             announce: Vec::new(),
@@ -300,6 +316,7 @@ impl Config {
         match self.interfaces.len() {
             0 => Err(ConfigError::NoInterface),
             number if number > MAX_INTERFACES => Err(ConfigError::TooManyInterfaces(number)),
+            _ if self.in_order && self.threads > 1 => Err(ConfigError::Threads),
             _ => Ok(()),
         }
     }

@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use caps::Capability;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
@@ -14,6 +13,7 @@ use crate::addresses::NetworkMonitor;
 use crate::capture::settings::{self, Backend};
 use crate::capture::{self, Capture, CaptureError, SpareCapture};
 use crate::config::Config;
+use crate::gateway::Gateway;
 use crate::key;
 use crate::life::{Life, Order, Progress, Reread, Settings};
 use crate::monitor::status::{Limits, ProxyInfo, Status, StatusReader};
@@ -21,6 +21,7 @@ use crate::monitor::subject::ProgramStatus;
 use crate::monitor::{listener, server};
 use crate::pool::{WorkerPool, sum};
 use crate::port::{Port, PortError};
+use crate::queue::Exempt;
 use crate::raw_socket::RawSocket;
 use crate::runtime::clock;
 use crate::summary::Summary;
@@ -46,8 +47,18 @@ impl From<WorkerEvent> for Event {
 
 impl Settings for Config {
     const WHAT: &'static str = "proxy";
-    const AT_RESTART: &'static [&'static str] =
-        &["interfaces", "listen", "key", "promiscuous", "capture", "buffer", "threads", "metrics"];
+    const AT_RESTART: &'static [&'static str] = &[
+        "interfaces",
+        "listen",
+        "key",
+        "promiscuous",
+        "in-order",
+        "queue",
+        "capture",
+        "buffer",
+        "threads",
+        "metrics",
+    ];
 
     fn memory_shortage(&self) -> Option<String> {
         self.memory_shortage()
@@ -69,6 +80,7 @@ struct Opened {
     metrics: Option<TcpListener>,
     public_key: PublicKey,
     observers: Vec<Observer>,
+    gateway: Gateway,
 }
 
 /// The captures on an interface, one for each thread, or why there are none yet.
@@ -92,13 +104,18 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_, Config>>) -> Result
     let port = open_port(config)?;
     let metrics = listener::open(config.metrics, Status::PROGRAM)?;
     let raw = RawSocket::open().context("cannot open a raw socket to answer markers with")?;
-    let (public_key, observers) = observers(config)?;
+    let gateway = match config.in_order {
+        true => Gateway::open(&config.interfaces, config.queue, Exempt::To(port.address().port())),
+        false => Gateway::default(),
+    };
+    let (public_key, observers) = observers(config, gateway.is_open())?;
     let sockets = Sockets { port, raw };
-    serve(config, life, Opened { captures, sockets, metrics, public_key, observers })
+    serve(config, life, Opened { captures, sockets, metrics, public_key, observers, gateway })
 }
 
 /// An observer for each thread, and the public key. All have the same, since they are one proxy.
-fn observers(config: &Config) -> Result<(PublicKey, Vec<Observer>)> {
+/// `orders` says that packets wait in a queue.
+fn observers(config: &Config, orders: bool) -> Result<(PublicKey, Vec<Observer>)> {
     let key = config.key.as_deref().map(key::load).transpose()?;
     let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
     let observers = (0..config.threads)
@@ -110,6 +127,7 @@ fn observers(config: &Config) -> Result<(PublicKey, Vec<Observer>)> {
                     config.numbered_interfaces().map(|(_, name)| name),
                 ),
                 shard,
+                orders,
                 ..config.observer()
             };
             Ok(Observer::new(limits, key::random()?)?)
@@ -159,15 +177,16 @@ fn open_captures(config: &Config) -> Result<Vec<OpenedInterface>> {
 
 /// Starts the threads, and handles events until the proxy ends.
 fn serve(config: &Config, mut life: Life<'_, Config>, opened: Opened) -> Result<()> {
-    let Opened { captures, sockets, metrics, public_key, observers } = opened;
+    let Opened { captures, sockets, metrics, public_key, observers, gateway } = opened;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    life.watch(&[Capability::CAP_NET_RAW], move |order| {
+    life.watch(&gateway.capabilities(), move |order| {
         on_signal.send(Event::Ordered(order)).is_ok()
     })?;
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(observers, sockets, network.known(), &events)?;
+    pool.order(gateway);
     let present: Vec<_> = captures.iter().map(|interface| interface.captures.is_ok()).collect();
     let names = config.interfaces.iter().map(String::as_str);
     let interfaces = interface_names(names.zip(present));

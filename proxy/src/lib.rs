@@ -15,9 +15,10 @@
 //!
 //! `replay` reads packets from a capture file instead. `packet_info` sends from a chosen address or
 //! through a chosen interface, `raw_socket` answers senders that look for a proxy, and `key` keeps
-//! the secret key. `daemon` starts and ends all this, with `pool` for the workers and `privileges`
-//! to give up what is no longer needed; `life` is what it shares with the agent's. `program`,
-//! `cli`, `summary`, `counters`, `progress` and `monitor` are for the operator.
+//! the secret key. In `gateway`, packets wait for those before them, in a `queue` of the kernel.
+//! `daemon` starts and ends all this, with `pool` for the workers and `privileges` to give up what
+//! is no longer needed; `life` is what it shares with the agent's. `program`, `cli`, `summary`,
+//! `counters`, `progress` and `monitor` are for the operator.
 //!
 //! [`run_agent`] runs the agent, in `agent`. It helps the flows of unmodified programs, and shares
 //! the captures and the operator's pages with the proxy.
@@ -29,6 +30,7 @@ mod cli;
 mod config;
 mod counters;
 mod daemon;
+mod gateway;
 mod key;
 mod life;
 mod monitor;
@@ -38,6 +40,7 @@ mod packet_info;
 mod pool;
 mod port;
 mod program;
+mod queue;
 mod raw_socket;
 mod replay;
 mod runtime;

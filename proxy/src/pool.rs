@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::addresses::HostNetwork;
 use crate::capture::{Capture, CaptureError, SpareCapture};
+use crate::gateway::Gateway;
 use crate::runtime::{clock, spawn};
 use crate::summary::Summary;
 use crate::worker::{Command, Report, Sockets, Worker, WorkerEvent, WorkerHandle};
@@ -74,6 +75,13 @@ impl WorkerPool {
             worker.send(Command::Hold(until));
         }
         held
+    }
+
+    /// Gives the first worker the queue in which packets wait. It must be the only one.
+    pub(crate) fn order(&self, gateway: Gateway) {
+        if let Some(worker) = self.0.first() {
+            worker.send(Command::Order(gateway));
+        }
     }
 
     /// Gives each worker its capture on an interface.

@@ -14,6 +14,7 @@ use crate::config::{Config, LogLevel};
 use crate::life::Settings;
 use crate::monitor::subject::PROXY;
 use crate::monitor::text::harmless;
+use crate::queue::Rules;
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, key};
@@ -30,6 +31,11 @@ fn execute(command: Command) -> Result<()> {
             let (config, remarks) = read_file(&file)?;
             let key = config.key.as_deref().map_or(Ok(()), key::check);
             print_check(PROXY, &file, &remarks, &config.to_toml(), config.check()).and(key)
+        }
+        Command::Clean { file } => {
+            let config = file.map(|file| read_file(&file)).transpose()?;
+            let config = config.map_or_else(Config::default, |(config, _)| config);
+            Ok(Rules::remove_left_overs(config.queue)?)
         }
         Command::Replay(options) => report::run(&options),
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),

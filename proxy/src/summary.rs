@@ -99,6 +99,13 @@ counters! {
         parity_withheld <- parity_withheld: "parity withheld", "sidekick_parity_withheld_total",
             "Repair symbols not sent, because their datagrams were too old or they were beyond \
              the share of the session.";
+        lists <- lists: "lists of what senders sent", "sidekick_order_lists_total",
+            "Lists of what senders sent, by which the proxy put flows in order.";
+        order_missing <- order_missing: "missing from flows in order",
+            "sidekick_order_missing_total",
+            "Packets of flows put in order that were missing when a list named them.";
+        order_given_up <- order_given_up: "of these given up", "sidekick_order_given_up_total",
+            "Missing packets whose repairs came too late to wait for.";
         uncopied: "packets not copied", "sidekick_datagrams_uncopied_total",
             "Packets that the proxy did not copy because the kernel had no room for them.";
         unsent: "unsent", "sidekick_messages_unsent_total",

@@ -85,8 +85,8 @@ pub mod agent {
 
 /// Packets that wait in a queue of netfilter until the agent lets them pass.
 pub mod queue {
-    pub use crate::agent::queue::{Program, Queue, QueueCounters, QueueError, Rules, RulesError};
     pub use crate::agent::tun::Tun;
+    pub use crate::queue::{Exempt, Program, Queue, QueueCounters, QueueError, Rules, RulesError};
 }
 
 /// Frames into which the kernel merged several datagrams.

@@ -35,6 +35,8 @@ use tracing::debug;
 use crate::addresses::HostNetwork;
 use crate::capture::{Batch, Capture, CaptureError, Captured, Counters, Frames};
 use crate::config::MAX_INTERFACES;
+use crate::gateway::Gateway;
+use crate::packet::{self, Link};
 use crate::port::{Port, Receiver};
 use crate::runtime::clock;
 use crate::summary::Summary;
@@ -76,6 +78,10 @@ pub(crate) struct Worker {
     /// others.
     workers: Vec<WorkerHandle>,
     outbox: Outbox,
+    /// Where packets of flows wait that are put in order.
+    gateway: Gateway,
+    /// Scratch of [`Worker::read_queue`], kept to avoid allocation.
+    waved: Vec<u32>,
     notify: Box<dyn Fn(WorkerEvent) + Send>,
     /// Messages that another worker had no room for.
     late: u64,
@@ -109,6 +115,8 @@ impl Worker {
             inbox,
             workers,
             outbox: Outbox::new(sockets),
+            gateway: Gateway::default(),
+            waved: Vec::new(),
             notify,
             late: 0,
             closed: Counters::default(),
@@ -138,6 +146,7 @@ impl Worker {
                 self.check_captures();
             }
             self.read_captures(FRAMES_PER_TURN);
+            self.read_queue();
             self.read_some_copies();
             if ready.inbox && self.read_inbox() {
                 return Ok(());
@@ -153,8 +162,39 @@ impl Worker {
             if let Some(port) = port.as_mut().filter(|_| ready.port) {
                 self.read_port(port)?;
             }
+            self.release();
             self.adapt_copies();
         }
+    }
+
+    /// Reads packets that wait, and lets those pass that need not wait any longer.
+    fn read_queue(&mut self) {
+        if !self.gateway.is_open() {
+            return;
+        }
+        let Self { gateway, observer, waved, .. } = self;
+        let now = clock();
+        gateway.read(|id, frame| {
+            let held = packet::parse(Link::Ip, frame, frame.len()).is_ok_and(|datagram| {
+                observer.hold(id.into(), &datagram.flow, datagram.payload, now)
+            });
+            if !held {
+                waved.push(id);
+            }
+            while let Some(id) = observer.poll_release() {
+                waved.extend(u32::try_from(id));
+            }
+        });
+        waved.drain(..).for_each(|id| gateway.accept(id));
+        self.release();
+    }
+
+    /// Lets packets pass that need not wait any longer.
+    fn release(&mut self) {
+        while let Some(id) = self.observer.poll_release() {
+            u32::try_from(id).into_iter().for_each(|id| self.gateway.accept(id));
+        }
+        self.gateway.flush();
     }
 
     /// Reads frames that wait, at most `most` of each capture, and counts their datagrams.
@@ -284,8 +324,10 @@ impl Worker {
                 let outcome = self.observer.reconfigure(limits);
                 drop(reply.try_send(outcome.map_err(Into::into)));
             }
+            Command::Order(gateway) => self.gateway = gateway,
             Command::Hold(until) => drop(until.recv()),
             Command::Close(reply) => {
+                self.gateway.close();
                 self.observer.close();
                 self.outbox.send_all(&mut self.observer);
                 drop(reply.try_send(self.report(0)));
@@ -336,11 +378,12 @@ impl Worker {
         // An array, since this runs for every packet when there are few. Unused places hold the
         // descriptor of the inbox.
         let inbox = || PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN);
-        let mut fds = [(); 2 + 2 * MAX_INTERFACES].map(|()| inbox());
+        let mut fds = [(); 3 + 2 * MAX_INTERFACES].map(|()| inbox());
         let port = self.reads_port().then(|| self.outbox.port().as_fd());
         let copies = self.captures.iter().filter_map(|it| it.copies.capture());
         let copies = copies.map(|it| it.capture.as_fd());
         let captures = self.captures.iter().map(|it| it.capture.as_fd()).chain(copies);
+        let captures = captures.chain(self.gateway.fd());
         let mut used = 1;
         for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
             *place = PollFd::new(fd, PollFlags::POLLIN);

@@ -1,6 +1,6 @@
 //! The proxy: a router between the segments, and the observer that listens on its near interface.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,10 @@ pub(super) struct Proxy {
     observer: Option<Observer>,
     /// The most bytes of parity, in percent of those that it protects.
     parity_percent: u8,
+    /// Whether it puts flows in order, and what it holds for that.
+    orders: bool,
+    held: BTreeMap<u64, Packet>,
+    latest_held: u64,
     /// The bytes that the observer sent, with their headers.
     spoken: u64,
     /// The number of bytes to the receiver after which the observer is killed.
@@ -59,6 +63,9 @@ impl Proxy {
             seed: observes,
             observer: None,
             parity_percent: ObserverConfig::default().parity_percent,
+            orders: false,
+            held: BTreeMap::new(),
+            latest_held: 0,
             spoken: 0,
             dies_after,
             passed: 0,
@@ -73,9 +80,9 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The same host with another cap on parity.
-    pub(super) fn with_parity(mut self, percent: u8) -> Result<Self, String> {
-        self.parity_percent = percent;
+    /// The same host with another cap on parity, which may put flows in order.
+    pub(super) fn with(mut self, parity_percent: u8, orders: bool) -> Result<Self, String> {
+        (self.parity_percent, self.orders) = (parity_percent, orders);
         self.observer = self.observer()?;
         Ok(self)
     }
@@ -87,8 +94,12 @@ impl Proxy {
             number => format!("{name} {number}"),
         };
         let parity_percent = self.parity_percent;
-        let config =
-            ObserverConfig { keep_bytes: KEEP_BYTES, parity_percent, ..ObserverConfig::default() };
+        let config = ObserverConfig {
+            keep_bytes: KEEP_BYTES,
+            parity_percent,
+            orders: self.orders,
+            ..ObserverConfig::default()
+        };
         let observer = self
             .seed
             .map(|(seed, name)| Observer::new(config.clone(), seed_bytes(seed, &purpose(name))));
@@ -100,9 +111,10 @@ impl Proxy {
     }
 
     /// Kills the observer, and starts a new one as the scenario demands.
-    fn restart(&mut self, now: Instant) {
+    fn restart(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(power) = self.restarts.due(now) {
             self.observer = None;
+            self.release(out);
             if power == Power::On && self.seed.is_some() {
                 self.restarted += 1;
                 // This cannot fail: the first observer had the same configuration.
@@ -144,7 +156,36 @@ impl Proxy {
         }
     }
 
+    /// Passes a packet on, once those before it are here.
+    fn pass(&mut self, packet: Packet, now: Instant, out: &mut Outbox) {
+        let flow = Flow { source: packet.source, destination: packet.destination };
+        self.latest_held += 1;
+        let name = self.latest_held;
+        let observer = self.observer.as_mut().filter(|_| self.orders && !packet.damaged);
+        if observer.is_some_and(|it| it.hold(name, &flow, &packet.payload, now)) {
+            self.held.insert(name, packet);
+        } else {
+            out.push((Side::Right, packet));
+        }
+    }
+
+    /// Passes on what need not wait any longer.
+    fn release(&mut self, out: &mut Outbox) {
+        match &mut self.observer {
+            Some(observer) => {
+                while let Some(name) = observer.poll_release() {
+                    out.extend(self.held.remove(&name).map(|packet| (Side::Right, packet)));
+                }
+            }
+            None => {
+                let held = std::mem::take(&mut self.held).into_values();
+                out.extend(held.map(|packet| (Side::Right, packet)));
+            }
+        }
+    }
+
     fn speak(&mut self, now: Instant, out: &mut Outbox) {
+        self.release(out);
         let leave = &mut |packet| out.push((Side::Left, packet));
         self.egress.on_timeout(now, leave);
         let Some(observer) = &mut self.observer else { return };
@@ -184,7 +225,7 @@ impl Proxy {
 
 impl Node for Proxy {
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
-        self.restart(now);
+        self.restart(now, out);
         match from {
             Side::Right => {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
@@ -210,7 +251,7 @@ impl Node for Proxy {
             Side::Left if packet.destination.ip() == IpAddr::from(UNUSED_ADDRESS) => {}
             Side::Left => {
                 self.observe(&packet, now);
-                out.push((Side::Right, packet));
+                self.pass(packet, now, out);
             }
         }
         self.speak(now, out);
@@ -223,7 +264,7 @@ impl Node for Proxy {
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        self.restart(now);
+        self.restart(now, out);
         if let Some(observer) = &mut self.observer {
             observer.on_timeout(now);
         }

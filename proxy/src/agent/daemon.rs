@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use caps::Capability;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -23,17 +22,18 @@ use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};
 use super::outbox::To;
-use super::queue::{Queue, Rules};
 use super::report::{Report, Totals};
 use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
 use crate::config::MAX_INTERFACES;
+use crate::gateway::Gateway;
 use crate::key;
 use crate::life::{Life, Order, Progress, Reread, Settings};
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
 use crate::port::{self, Port};
+use crate::queue::Exempt;
 use crate::runtime::clock;
 use crate::terminal::interface_names;
 
@@ -43,10 +43,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Most reads of the queue in one turn, of at most 32 packets each.
-const READS_PER_TURN: usize = 8;
-/// Most packets that wait in the queue. When there are more, they pass at once.
-const QUEUED: u32 = 4096;
 /// Bytes of a receive buffer: more than any message has.
 const RECEIVE_LEN: usize = 2048;
 
@@ -115,7 +111,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     warn_of_layers(&config.interfaces);
     let port = open_port()?;
     let tun = Tun::of(config.tun.as_ref())?;
-    let gateway = config.in_order.then(|| Gateway::open(config, tun.as_ref())).flatten();
+    let gateway = open_gateway(config, tun.is_some());
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
     let (commands, inbox) = channel();
     let (waker, wakes) = UnixStream::pair().context("cannot open a pipe")?;
@@ -123,12 +119,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     wakes.set_nonblocking(true).context("cannot open a pipe")?;
     let handle = Handle { commands, waker: Arc::new(waker) };
     let on_signal = handle.clone();
-    let kept: &[_] = match gateway {
-        // The kernel takes verdicts from no one else.
-        Some(_) => &[Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN],
-        None => &[Capability::CAP_NET_RAW],
-    };
-    life.watch(kept, move |order| on_signal.send(Command::Ordered(order)))?;
+    life.watch(&gateway.capabilities(), move |order| on_signal.send(Command::Ordered(order)))?;
     let limits = limits(config, tun.is_some());
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
@@ -151,7 +142,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         progress: Progress::default(),
         started: config,
     };
-    let order = if agent.gateway.is_some() { ", in order" } else { "" };
+    let order = if agent.gateway.is_open() { ", in order" } else { "" };
     let arrives =
         agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}{order}", tun.name));
     life.ready(&format!(
@@ -163,7 +154,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     let close = || {
         agent.agent.close(clock());
         agent.send_all();
-        agent.gateway.take().into_iter().for_each(Gateway::close);
+        agent.gateway.close();
         agent.report(0).totals
     };
     life.end(close).and(outcome)
@@ -184,47 +175,16 @@ fn warn_of_layers(interfaces: &[String]) {
     }
 }
 
-/// Where arriving packets wait until those before them are here.
-struct Gateway {
-    queue: Queue,
-    rules: Rules,
-}
-
-impl Gateway {
-    /// Opens it. Without it, the agent helps as it would without in-order.
-    fn open(config: &AgentConfig, tun: Option<&Tun>) -> Option<Self> {
-        if tun.is_none() {
-            warn!("in-order: no TUN device, by which copies would arrive; nothing waits");
-            return None;
-        }
-        let opened =
-            Queue::bind(config.queue, QUEUED).map_err(anyhow::Error::from).and_then(|it| {
-                let rules = Rules::set_up(&config.interfaces, config.queue, DEFAULT_PORT)?;
-                Ok(Self { queue: it, rules })
-            });
-        opened.inspect_err(|error| warn!("in-order: {error:#}; nothing waits")).ok()
+/// Opens what puts arriving packets in order. Without it, the agent helps as it would without
+/// in-order.
+fn open_gateway(config: &AgentConfig, has_tun: bool) -> Gateway {
+    if config.in_order && has_tun {
+        return Gateway::open(&config.interfaces, config.queue, Exempt::From(DEFAULT_PORT));
     }
-
-    /// Passes packets that wait to the agent.
-    fn read(&mut self, agent: &mut Agent) -> io::Result<()> {
-        for _ in 0..READS_PER_TURN {
-            let now = clock();
-            if self.queue.read(|id, packet| agent.on_queued(id, packet, now))? == 0 {
-                break;
-            }
-        }
-        Ok(())
+    if config.in_order {
+        warn!("in-order: no TUN device, by which copies would arrive; nothing waits");
     }
-
-    /// Lets all packets pass, and removes the rules.
-    fn close(mut self) {
-        if let Err(error) = self.queue.pass() {
-            warn!("in-order: cannot let the packets pass: {error}");
-        }
-        if let Err(error) = self.rules.remove() {
-            warn!("in-order: {error}; packets pass, since no program has the queue");
-        }
-    }
+    Gateway::default()
 }
 
 /// Why the loop woke up, beside captured frames.
@@ -244,7 +204,7 @@ struct Loop<'a> {
     port: Port,
     /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
-    gateway: Option<Gateway>,
+    gateway: Gateway,
     inbox: Receiver<Command>,
     wakes: UnixStream,
     unsent: u64,
@@ -330,7 +290,7 @@ impl Loop<'_> {
 
     /// The waker, the port, the queue or the waker again, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let queue = self.gateway.as_ref().map_or(self.wakes.as_fd(), |it| it.queue.as_fd());
+        let queue = self.gateway.fd().unwrap_or(self.wakes.as_fd());
         let first = [self.wakes.as_fd(), self.port.as_fd(), queue];
         first.into_iter().chain(self.captures.descriptors())
     }
@@ -338,11 +298,8 @@ impl Loop<'_> {
     /// Reads packets that wait in the queue.
     fn read_queue(&mut self) {
         let Self { gateway, agent, .. } = self;
-        let outcome = gateway.as_mut().map_or(Ok(()), |gateway| gateway.read(agent));
-        if let Err(error) = outcome {
-            warn!("in-order: the queue failed: {error}; nothing waits from now on");
-            self.gateway.take().into_iter().for_each(Gateway::close);
-        }
+        let now = clock();
+        gateway.read(|id, packet| agent.on_queued(id, packet, now));
     }
 
     /// Checks the captures, and what the machine has become.
@@ -393,7 +350,7 @@ impl Loop<'_> {
                 To::Interface(number) => self.captures.send(number, &buffer),
                 To::Host => self.deliver(&buffer),
                 To::Queued(id) => {
-                    self.gateway.iter_mut().for_each(|gateway| gateway.queue.accept(id));
+                    self.gateway.accept(id);
                     Ok(())
                 }
             };
@@ -405,22 +362,13 @@ impl Loop<'_> {
             }
             self.agent.give_back(buffer);
         }
-        self.flush_verdicts();
-    }
-
-    /// Lets packets pass that are due, before anything that follows them.
-    fn flush_verdicts(&mut self) {
-        let outcome = self.gateway.as_mut().map_or(Ok(()), |gateway| gateway.queue.flush());
-        if let Err(error) = outcome {
-            warn!("in-order: a verdict failed: {error}; nothing waits from now on");
-            self.gateway.take().into_iter().for_each(Gateway::close);
-        }
+        self.gateway.flush();
     }
 
     /// Hands a packet to this host. If another program deletes the device or sets it down, it does
     /// not come back. Creating it requires a privilege that the agent has given up.
     fn deliver(&mut self, packet: &[u8]) -> io::Result<()> {
-        self.flush_verdicts();
+        self.gateway.flush();
         let sent = match &self.tun {
             Some(tun) => tun.send(packet),
             None => Err(ErrorKind::NotConnected.into()),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::{
-    Assistance, Flow, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
+    Assistance, Flow, LeaveInOrder, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
 };
 
 use super::arriving::Reception;
@@ -89,6 +89,8 @@ pub(super) struct HelpedFlow {
     reception: Option<Box<Reception>>,
     /// The arriving packets, if they wait for those before them.
     pub(super) order: Option<Box<Order>>,
+    /// When a proxy puts the leaving packets in order.
+    leaves: LeaveInOrder,
     congested_until: Option<Instant>,
     /// Since when a queue grows before the proxy.
     full_since: Option<Instant>,
@@ -185,6 +187,7 @@ impl HelpedFlow {
             arriving: candidate.arriving,
             reception: None,
             order: None,
+            leaves: LeaveInOrder::new(false),
             congested_until: None,
             full_since: None,
             woke: None,
@@ -324,6 +327,7 @@ impl HelpedFlow {
         self.compare(0, payload, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
+        self.leaves.on_sent();
         if keeps {
             self.keep_copy(payload, now);
         }

@@ -43,13 +43,11 @@ impl UnderWay {
     }
 
     fn looks(&self, payload: &[u8]) -> Looks {
-        let name = match self.position {
-            Position::Whole => self.position.of_copy(payload).map(u64::from),
-            Position::Offset(_) | Position::End => {
-                payload.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
-            }
-        };
-        (name.unwrap_or_default(), payload.len())
+        let end = payload.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        // Datagrams that are padded behind their packets end alike.
+        let end = end.filter(|end| self.position != Position::Whole && *end != 0);
+        let whole = || Position::Whole.of_copy(payload).map(u64::from);
+        (end.or_else(whole).unwrap_or_default(), payload.len())
     }
 
     /// Whether there is room for another repair. `age`: how long one is remembered.

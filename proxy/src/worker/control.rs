@@ -15,6 +15,7 @@ use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 use crate::addresses::HostNetwork;
 use crate::capture::{Capture, CaptureError, Counters, SpareCapture};
 use crate::config::MAX_INTERFACES;
+use crate::gateway::Gateway;
 use crate::summary::Summary;
 
 /// Messages that can wait for a worker. It drops further ones, as the network may drop them.
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     SetNetwork(HostNetwork, SyncSender<()>),
     /// Apply these limits.
     Reload(ObserverConfig, SyncSender<Result<()>>),
+    /// Put flows in order whose packets wait there.
+    Order(Gateway),
     /// Do nothing until the other end is dropped.
     Hold(Receiver<()>),
     /// Send the senders a BYE, send a report, and end.

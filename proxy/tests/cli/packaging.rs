@@ -159,6 +159,7 @@ fn man_pages_have_what_the_help_has() {
     let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
     let expected = [
         "sidekick-proxy-check.1",
+        "sidekick-proxy-clean.1",
         "sidekick-proxy-replay.1",
         "sidekick-proxy-status.1",
         "sidekick-proxy.1",

@@ -16,7 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use pnet_packet::ipv4::Ipv4Packet;
 use pnet_packet::udp::{UdpPacket, ipv4_checksum};
-use sidekick_proxy::testing::queue::{Program, Queue, QueueError, Rules, RulesError, Tun};
+use sidekick_proxy::testing::queue::{Exempt, Program, Queue, QueueError, Rules, RulesError, Tun};
 
 use crate::common::download::{V4, V6, name, numbered, prefix};
 use crate::common::link::{bind, link};
@@ -24,7 +24,7 @@ use crate::common::{PATIENCE, in_namespace, run};
 
 /// The number of the queue, and the port whose packets do not pass it.
 const QUEUE: u16 = 77;
-const EXEMPT: u16 = 5252;
+const EXEMPT: Exempt = Exempt::From(5252);
 const LONGEST: u32 = 1024;
 
 /// This host and another, from which packets arrive by `near0`.
@@ -254,7 +254,9 @@ fn only_what_the_rules_name_waits() {
         let hosts = Hosts::new(false);
         let mut queue = Queue::bind(QUEUE, LONGEST).unwrap();
         let port = hosts.sender.local_addr().unwrap().port();
-        let rules = Rules::set_up(&["lo".to_owned(), "near0".to_owned()], QUEUE, port).unwrap();
+        let rules =
+            Rules::set_up(&["lo".to_owned(), "near0".to_owned()], QUEUE, Exempt::From(port))
+                .unwrap();
         hosts.send(1);
         assert_eq!(hosts.arrived(), [1], "exempt");
         rules.remove().unwrap();

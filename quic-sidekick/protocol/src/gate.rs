@@ -362,7 +362,7 @@ impl<T> Gate<T> {
 
     /// Lists new positions behind the others.
     fn add(&mut self, list: &[u32], now: Instant) {
-        let (known, latest) = (self.slots.len(), self.latest_gap);
+        let known = self.slots.len();
         let mut gap: Option<ListedGap> = None;
         for &identifier in list {
             let place = self.place(identifier, now);
@@ -392,8 +392,7 @@ impl<T> Gate<T> {
         });
         if let Some(oldest) = oldest.min() {
             let until = oldest + self.hold.longest();
-            let new = self.gaps.iter_mut().filter(|gap| gap.number > latest);
-            new.for_each(|gap| gap.until = gap.until.min(until));
+            self.gaps.iter_mut().for_each(|gap| gap.until = gap.until.min(until));
         }
         while self.slots.len() > MAX_POSITIONS {
             self.pass_oldest(now);

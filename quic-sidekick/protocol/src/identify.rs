@@ -120,7 +120,8 @@ impl Default for Identification {
 impl Identification {
     /// The identifier of a datagram, or `None` if the datagram does not count. It does not count if
     /// the filter rejects it, if it is a marker or an answer of any version, if it is too short to
-    /// hold the four bytes, or if they are unknown.
+    /// hold the four bytes, if they are unknown, or if they are zeros at the end: QUIC pads some
+    /// datagrams behind their packets, and these end alike.
     #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
@@ -142,7 +143,7 @@ impl Identification {
                     .try_into()
                     .ok()?
             }
-            Position::End => payload.tail?,
+            Position::End => payload.tail.filter(|tail| *tail != [0; 4])?,
             Position::Whole => return payload.bytes().map(fnv1a),
         };
         Some(u32::from_be_bytes(bytes))

@@ -1,7 +1,7 @@
 //! When the gate of a flow holds datagrams, and what it asks of the proxy (SPEC.md, section 7.13).
 
 use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
-use crate::sender::{Fate, Sender};
+use crate::sender::{Fate, Sender, SentOrder};
 use crate::wire::Protect;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ const WINDOW: u8 = 3 * EVERY;
 const RARELY: u8 = 40;
 const RARE_LIST: Duration = Duration::from_millis(60);
 /// A datagram waits for its list for two intervals of lists, half a near round trip, and this time.
-const LIST_MORE: Duration = Duration::from_millis(2);
+const LIST_MORE: Duration = Duration::from_millis(4);
 
 /// What the gate does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,15 +183,11 @@ impl<T> InOrder<T> {
         if sender.keeper_queue_grows() {
             self.paused_until = Some(now + PAUSE);
         }
-        let near = sender.keeper_rtt();
-        let is_near = |near: Duration| self.whole.is_none_or(|whole| NEAR_PART * near <= whole);
-        let (state, wanted, hold) = match near {
-            Some(near) if is_near(near) => {
-                let part = (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST);
-                let gap = HOLD_RTTS * near + HOLD_MORE;
-                let most = self.whole.map_or(gap, |whole| (whole / HOLD_PART).max(LEAST_HOLD));
-                let hold = Hold { gap: gap.min(most), list: 2 * part + near / 2 + LIST_MORE };
-                let often = Protect::lists(EVERY, WINDOW, part);
+        let order = sender.keeper_rtt().and_then(|near| Some((near, order(near, self.whole)?)));
+        let (state, wanted, hold) = match order {
+            Some((near, SentOrder { longest, hold, .. })) => {
+                let hold = Hold { list: hold.list + near / 2, ..hold };
+                let often = Protect::lists(EVERY, WINDOW, longest);
                 let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
                 if self.paused_until.is_some_and(|until| now < until) {
                     (InOrderState::Congested, Some(rarely), Hold::default())
@@ -201,7 +197,7 @@ impl<T> InOrder<T> {
                     (InOrderState::Watching, Some(rarely), Hold::default())
                 }
             }
-            Some(_) | None => (InOrderState::Idle, None, Hold::default()),
+            None => (InOrderState::Idle, None, Hold::default()),
         };
         if hold != self.gate.hold() {
             self.gate.set_hold(hold, now);
@@ -241,5 +237,70 @@ impl<T> InOrder<T> {
         if !waits || !sender.request_listed(number, after, last, now) {
             self.gate.give_up(number, now);
         }
+    }
+}
+
+/// How a flow with this near round trip is put in order, and the whole one if it is known. `None`
+/// if the proxy is too far away.
+fn order(near: Duration, whole: Option<Duration>) -> Option<SentOrder> {
+    if whole.is_some_and(|whole| NEAR_PART * near > whole) {
+        return None;
+    }
+    let longest = (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST);
+    let gap = HOLD_RTTS * near + HOLD_MORE;
+    let most = whole.map_or(gap, |whole| (whole / HOLD_PART).max(LEAST_HOLD));
+    let hold = Hold { gap: gap.min(most), list: 2 * longest + LIST_MORE };
+    Some(SentOrder { every: EVERY, longest, hold })
+}
+
+/// Asks a proxy to put a flow in the order in which it left (SPEC.md, section 7.14).
+///
+/// Call [`update`](Self::update) after each input of the sender.
+#[derive(Debug)]
+pub struct LeaveInOrder {
+    lossy_until: Option<Instant>,
+    /// How many of the first datagrams are still to leave.
+    first: u32,
+}
+
+impl LeaveInOrder {
+    /// For a flow that begins. `is_clean` is as for [`InOrder::new`].
+    #[must_use]
+    pub fn new(is_clean: bool) -> Self {
+        Self { lossy_until: None, first: if is_clean { 0 } else { FIRST } }
+    }
+
+    /// A datagram left that repeats no other.
+    pub fn on_sent(&mut self) {
+        self.first = self.first.saturating_sub(1);
+    }
+
+    /// The near segment lost a datagram. `is_repaired` says that its repair follows.
+    pub fn on_lost(&mut self, is_repaired: bool, sender: &mut Sender, now: Instant) {
+        self.lossy_until = Some(now + LOSSY);
+        if !is_repaired {
+            sender.release_order();
+        }
+    }
+
+    /// Whether the near segment lost a datagram lately; `None` while too few have left.
+    #[must_use]
+    pub fn is_lossy(&self, now: Instant) -> Option<bool> {
+        let lossy = self.lossy_until.is_some_and(|until| now < until);
+        (lossy || self.first == 0).then_some(lossy)
+    }
+
+    /// Decides whether the proxy holds datagrams now. `repairs` says that losses are repaired now,
+    /// and `whole` is the round trip of the whole path, if it is known.
+    pub fn update(
+        &self,
+        repairs: bool,
+        whole: Option<Duration>,
+        sender: &mut Sender,
+        now: Instant,
+    ) {
+        let wants = repairs && sender.may_order() && self.is_lossy(now) != Some(false);
+        let near = sender.near_rtt().filter(|_| wants);
+        sender.order(near.and_then(|near| order(near, whole)));
     }
 }

@@ -78,7 +78,7 @@ pub use allowance::Allowance;
 pub use errors::is_network_error;
 pub use gate::{Delivery, Gate, GateCounters, Hold, ListRejected, ListedGap};
 pub use identify::{Filter, Flow, HEAD_LEN, Identification, Payload, Position};
-pub use in_order::{InOrder, InOrderState};
+pub use in_order::{InOrder, InOrderState, LeaveInOrder};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use loss_floor::{Handling, Lost, NearLoss};
 pub use observer::{
@@ -86,7 +86,7 @@ pub use observer::{
 };
 pub use sender::{
     Assistance, Copied, Fate, LastQuack, List, QuackOutcome, Reason, Selection, Sender,
-    SenderConfig, SenderStats,
+    SenderConfig, SenderStats, SentOrder,
 };
 pub use sidekick_parity::{Between, Counts as ParityCounts};
 pub use store::Store;

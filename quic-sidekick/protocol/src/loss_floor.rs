@@ -430,7 +430,7 @@ impl LossFloor {
 }
 
 /// Whether a tag comes after another. Those of repetitions do not, or are out of their range.
-fn is_later(tag: u64, other: u64) -> bool {
+pub(crate) fn is_later(tag: u64, other: u64) -> bool {
     (1..1 << 62).contains(&tag.wrapping_sub(other))
 }
 

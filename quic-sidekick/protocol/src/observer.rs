@@ -16,6 +16,7 @@ mod flow_counter;
 mod input;
 mod keeping;
 mod limiter;
+mod ordering;
 mod pacer;
 mod parity;
 mod pool;
@@ -247,6 +248,7 @@ impl Observer {
             Message::Request(request) => self.on_request(number, request, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
             Message::Schedule(schedule) => self.on_schedule(number, schedule, sealed.sequence, now),
+            Message::List(list) => self.on_list(number, list, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
@@ -383,7 +385,7 @@ impl Observer {
                 self.report(number, 0, 0, now);
                 continue;
             }
-            if self.on_keeping_timeout(index, now) {
+            if self.on_keeping_timeout(index, now) || self.on_order_timeout(index, now) {
                 continue;
             }
             let Some(session) = self.table.get_mut(index) else { return };

@@ -9,6 +9,7 @@ mod handshaking;
 mod history;
 mod introduction;
 mod last_quack;
+mod listing;
 mod queries;
 mod receive;
 mod reconcile;
@@ -31,6 +32,8 @@ use effects::Effects;
 use handshaking::Origin;
 use introduction::Introductions;
 pub use last_quack::{LastQuack, QuackOutcome};
+use listing::Listing;
+pub use listing::SentOrder;
 use receive::Arrivals;
 pub use receive::{Copied, Fate, List};
 use search::Search;
@@ -80,6 +83,8 @@ pub struct Sender {
     floor: LossFloor,
     /// The same of the reverse flow.
     arrivals: Arrivals,
+    /// What left, for a proxy that puts it in order.
+    listing: Listing,
 }
 
 impl Sender {
@@ -112,6 +117,7 @@ impl Sender {
             last_quack: None,
             floor: LossFloor::new(0.0),
             arrivals: Arrivals::default(),
+            listing: Listing::default(),
         }
     }
 
@@ -283,6 +289,7 @@ impl Sender {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));
             self.floor.on_sent(tag, payload.len(), now);
+            self.listing.on_sent(tag, identifier, now);
         }
     }
 
@@ -476,11 +483,14 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(ProxySession::next_timeout).min();
         let search = self.flow.and_then(|_| self.search.poll_timeout());
-        earlier(earlier(sessions, search), self.selector.poll_timeout(&self.sessions))
+        let listing = self.listing.poll_timeout();
+        let others = earlier(listing, self.selector.poll_timeout(&self.sessions));
+        earlier(earlier(sessions, search), others)
     }
 
     /// Handles the timeouts that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
+        self.listing.on_timeout(now);
         for session in &mut self.sessions {
             session.on_timeout(&mut self.effects, now);
         }
@@ -511,22 +521,16 @@ impl Sender {
         self.transmit_to_proxies(out).or_else(|| self.transmit_on_path(out))
     }
 
-    /// Whether [`Sender::transmit_to_proxies`] certainly writes nothing. This check is faster than
-    /// that call. If it returns false, that call may still write nothing.
-    #[inline]
-    #[must_use]
-    pub fn is_silent(&self) -> bool {
-        self.sessions.iter().all(ProxySession::is_silent)
-    }
-
     /// As [`Sender::poll_transmit`], but only for datagrams to proxies, for a caller that sends
     /// from two places.
     pub fn transmit_to_proxies(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        self.sessions.iter_mut().find_map(|session| {
-            let size = session.poll_transmit(out)?;
-            let (destination, route) = (session.proxy, Route::Session);
-            Some(Transmit { destination, source_ip: None, size, route })
-        })
+        let list = self.transmit_list(out);
+        let mut sessions = self.sessions.iter_mut().enumerate();
+        let (place, size) = list.or_else(|| {
+            sessions.find_map(|(at, session)| Some((at, session.poll_transmit(out)?)))
+        })?;
+        let destination = self.sessions.get(place)?.proxy;
+        Some(Transmit { destination, source_ip: None, size, route: Route::Session })
     }
 
     /// As [`Sender::poll_transmit`], but only for datagrams along the flow's own path, for a caller

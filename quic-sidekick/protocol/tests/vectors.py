@@ -158,7 +158,7 @@ ENCODERS = {
     "unknown session": lambda f: head(5, f),
     "sealed": lambda f: head(6, f) + struct.pack(">I", f["sequence"]) + raw(f, "ciphertext"),
     "hello payload": lambda f: terms(f).ljust(64, b"\0"),
-    "accept payload": lambda f: struct.pack(">I", f["session"]) + terms(f) + bytes([f["kept_sums"]]),
+    "accept payload": lambda f: struct.pack(">I", f["session"]) + terms(f) + bytes([f["kept_sums"], f["orders"]]),
     "quack": lambda f: struct.pack(
         ">BHHIIIIB",
         *(1, f["epoch"], f["token"], f["age_us"], f["first"], f["last"], f["count"], len(f["sums"])),
@@ -184,6 +184,8 @@ ENCODERS = {
     "schedule": lambda f: struct.pack(
         ">BHHHII", 13, f["epoch"], f["token"], f["every_packets"], f["every_us"], f["interval_us"]
     ),
+    "list": lambda f: struct.pack(">BIHH", 14, f["first"], f["gap_us"], f["wait_us"])
+    + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"]),
     "parity": lambda f: head(8, f)
     + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))
     + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"])
@@ -294,7 +296,8 @@ def identifier(v):
     start = len(payload) - 4 if offset == 0xFFFF else offset
     if start < 0 or start + 4 > len(payload):
         return None
-    return int.from_bytes(payload[start : start + 4], "big")
+    value = int.from_bytes(payload[start : start + 4], "big")
+    return None if offset == 0xFFFF and value == 0 else value
 
 
 def times(a, b):

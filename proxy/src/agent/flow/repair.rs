@@ -113,6 +113,7 @@ impl HelpedFlow {
             None => {
                 let twice = self.kind().slows_down();
                 for Lost { tag, congestion, .. } in lost.drain(..) {
+                    self.leaves.on_lost(!congestion, &mut self.sender, now);
                     if congestion {
                         totals.withheld_congested += 1;
                         continue;
@@ -128,6 +129,8 @@ impl HelpedFlow {
         }
         lost.clear();
         self.found_lost = lost;
+        let repairs = withheld.is_none() && self.kind().minds_order();
+        self.leaves.update(repairs, self.rtt(), &mut self.sender, now);
     }
 
     /// Sends the messages and markers that the sender has ready.

@@ -28,7 +28,7 @@ fn handshake(
     let (responder, asked) =
         Responder::read(pattern, &secret(), session, flow_there, [2; 32], hello.bytes())?;
     assert_eq!(asked, terms);
-    let granted = Accept { session: SessionNumber(4), terms, kept_sums: 20 };
+    let granted = Accept { session: SessionNumber(4), terms, kept_sums: 20, orders: false };
     let (proxy, accept) = responder.finish(&granted)?;
     assert_eq!(accept.bytes().len(), pattern.accept_len());
     // A forged message changes nothing.

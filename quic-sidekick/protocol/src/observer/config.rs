@@ -37,6 +37,9 @@ pub struct ObserverConfig {
     /// The most bytes of parity that a session sends, as a percentage of the bytes that it keeps;
     /// 0 for no parity. The first 16 KiB are free.
     pub parity_percent: u8,
+    /// The caller holds the datagrams of flows, and passes them to [`super::Observer::hold`], so
+    /// that they leave in the order in which their senders sent them.
+    pub orders: bool,
     /// The longest datagram that the proxy's interfaces send, without the headers of UDP and IP. A
     /// longer copy is sent in two parts.
     pub longest_datagram: usize,
@@ -59,6 +62,7 @@ impl Default for ObserverConfig {
             keep_bytes: 0,
             keep_bytes_per_session: 4 << 20,
             parity_percent: 35,
+            orders: false,
             longest_datagram: usize::MAX,
             idle_timeout: Duration::from_secs(60),
             shard: Shard::default(),
@@ -178,6 +182,12 @@ pub struct ObserverStats {
     pub parity_withheld: u64,
     /// TAILs sent.
     pub tails_sent: u64,
+    /// Lists of what senders sent, by which flows are put in order.
+    pub lists: u64,
+    /// Datagrams of such flows that were missing.
+    pub order_missing: u64,
+    /// Those of them whose repairs came too late to wait for.
+    pub order_given_up: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
     /// Sessions opened.

@@ -2,6 +2,7 @@
 
 use super::flow_counter::{FlowCounter, Withheld};
 use super::keeping::Keeping;
+use super::ordering::Ordering;
 use crate::identify::Flow;
 use crate::keys::Seal;
 use crate::terms::Terms;
@@ -79,6 +80,8 @@ pub(super) struct Session {
     pub(super) receives: bool,
     /// Copies of the reverse flow, if the sender asked for them and the observer keeps any.
     pub(super) keeping: Option<Box<Keeping>>,
+    /// The order in which datagrams leave, while the sender sends lists.
+    pub(super) ordering: Option<Box<Ordering>>,
 }
 
 impl Session {
@@ -94,6 +97,7 @@ impl Session {
             latest_schedule: 0,
             receives: false,
             keeping: None,
+            ordering: None,
         })
     }
 

@@ -165,7 +165,8 @@ impl Observer {
             ..requested
         };
         let number = self.new_number();
-        let accept = Accept { session: number, terms, kept_sums: self.config.kept_sums };
+        let (kept_sums, orders) = (self.config.kept_sums, self.config.orders);
+        let accept = Accept { session: number, terms, kept_sums, orders };
         let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
         let granted = Granted { number, terms, seal, answer: answer.bytes().into() };
         match self.begin(request, granted, now) {

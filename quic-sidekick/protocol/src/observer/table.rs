@@ -5,6 +5,7 @@ use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
 use super::keeping::{Keeping, REQUEST_BURST, REQUEST_INTERVAL, REQUESTS_OF_SOURCE};
 use super::limiter::{Occupancy, site};
+use super::ordering::Ordering;
 use super::pool::Pool;
 use super::session::{Agreement, Session};
 use crate::identify::Flow;
@@ -93,6 +94,8 @@ pub(super) struct Table {
     /// The memory of all copies, and the clients whose sessions keep some.
     pub(super) pool: Pool,
     pub(super) clients: Clients,
+    /// Names of held datagrams that leave now.
+    pub(super) released: VecDeque<u64>,
 }
 
 /// Drops a session's copies. Returns false if it keeps none.
@@ -146,6 +149,7 @@ impl Table {
             deadlines: Deadlines::default(),
             pool: Pool::new(keep_bytes),
             clients: Clients::default(),
+            released: VecDeque::new(),
         };
         table.make_room(sessions);
         table
@@ -325,6 +329,9 @@ impl Table {
     pub(super) fn remove(&mut self, index: usize) -> Option<Session> {
         let mut slot = self.slots.get_mut(index)?.take()?;
         stop_keeping(&mut slot.session, &mut self.pool, &mut self.clients);
+        if let Some(ordering) = slot.session.ordering.take() {
+            ordering.open(slot.expires, &mut self.released);
+        }
         self.free.push(index);
         self.deadlines.remove(index);
         let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
@@ -364,8 +371,18 @@ impl Table {
         let Some(slot) = self.slots.get(index).and_then(Option::as_ref) else { return };
         let quack = slot.session.counter.quack_due;
         let tail = slot.session.keeping.as_ref().and_then(|keeping| keeping.due());
-        let deadline = quack.into_iter().chain(tail).fold(slot.expires, Instant::min);
+        let order = slot.session.ordering.as_ref().map(|ordering| ordering.due());
+        let deadline = quack.into_iter().chain(tail).chain(order).fold(slot.expires, Instant::min);
         self.deadlines.set(index, deadline);
+    }
+
+    /// The order of the session at this index, and where it puts what leaves.
+    pub(super) fn ordering_of(
+        &mut self,
+        index: usize,
+    ) -> Option<(&mut Ordering, &mut VecDeque<u64>)> {
+        let slot = self.slots.get_mut(index)?.as_mut()?;
+        Some((slot.session.ordering.as_deref_mut()?, &mut self.released))
     }
 
     pub(super) fn expire_at(&mut self, index: usize, expires: Instant) {

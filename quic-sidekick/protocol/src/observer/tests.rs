@@ -14,6 +14,7 @@ mod churn;
 mod copies;
 mod counting;
 mod epochs;
+mod ordering;
 mod schedule;
 mod sessions;
 mod steady;

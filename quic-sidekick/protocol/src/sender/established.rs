@@ -20,7 +20,7 @@ use super::rtt::NearRtt;
 use super::status::{Assistance, HandleError, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
+use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SentList, SessionNumber};
 use keeping::Keeping;
 pub use parity::List;
 use probe::{Backoff, Probe, SILENCE};
@@ -138,6 +138,8 @@ pub(super) struct Established {
     pub(super) remote_number: SessionNumber,
     pub(super) granted: Terms,
     kept_sums: u8,
+    /// The proxy puts the flow in the order of lists.
+    pub(super) orders: bool,
     pub(super) near_rtt: NearRtt,
     pub(super) history: History,
     pub(super) reconciler: Reconciler,
@@ -188,6 +190,7 @@ impl Established {
             remote_number: accept.session,
             granted: accept.terms,
             kept_sums: usable_sums(accept),
+            orders: accept.orders,
             near_rtt,
             history,
             reconciler: Reconciler::default(),
@@ -297,6 +300,7 @@ impl Established {
             | Message::Keep { .. }
             | Message::Protect(_)
             | Message::Schedule(_)
+            | Message::List(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -472,6 +476,11 @@ impl Established {
             None => self.keeping.next_message(&mut asked)?,
         };
         self.seal.seal(self.remote_number, &message, out)
+    }
+
+    /// Writes a list of what left to `out`, and returns the datagram's length.
+    pub(super) fn seal_list(&mut self, list: SentList<'_>, out: &mut [u8]) -> Option<usize> {
+        self.seal.seal(self.remote_number, &Message::List(list), out)
     }
 
     /// A BYE for the proxy.

@@ -4,6 +4,7 @@ mod adversity;
 mod discovery;
 mod flood;
 mod missed;
+mod order;
 mod schedule;
 mod short;
 mod steady;

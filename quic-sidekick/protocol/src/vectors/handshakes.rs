@@ -200,7 +200,7 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
 }
 
 pub(super) fn all() -> Vec<Value> {
-    let granted = |terms| Accept { session: PROXY_SESSION, terms, kept_sums: 128 };
+    let granted = |terms| Accept { session: PROXY_SESSION, terms, kept_sums: 128, orders: true };
     let end = Identification { position: Position::End, filter: Filter::All };
     let cases = [
         Case {

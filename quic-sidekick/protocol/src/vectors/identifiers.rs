@@ -35,6 +35,8 @@ pub(super) fn all() -> Vec<Value> {
         payload("offset 0", Position::Offset(0), All, &short[..4]),
         payload("the last four bytes", last, All, &short),
         payload("the last four bytes, too short", last, All, &short[..3]),
+        payload("the last four bytes, padding", last, All, &[&short[..], &[0; 4]].concat()),
+        payload("offset 4, zeros", Position::Offset(4), Quic, &[0; 8]),
         payload("hash", hash, All, &short),
         payload("hash of one byte", hash, All, b"a"),
         payload("no payload", hash, All, &[]),

@@ -8,8 +8,8 @@ use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, Message, Parity, ParseError, Part, Pattern, Poll,
-    Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, Timing, Words, hello_payload,
-    parse_hello_payload,
+    Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, Timing, Words,
+    hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -41,8 +41,10 @@ enum Change<'a> {
     Cut(usize),
     /// Append a byte.
     More,
+    /// Append these bytes.
+    Append(&'a [u8]),
 }
-use Change::{Cut, More, Put};
+use Change::{Append, Cut, More, Put};
 
 fn changed(valid: &[u8], change: &Change<'_>) -> Vec<u8> {
     let mut bytes = valid.to_vec();
@@ -53,6 +55,7 @@ fn changed(valid: &[u8], change: &Change<'_>) -> Vec<u8> {
             bytes.truncate(len);
         }
         More => bytes.push(0),
+        Append(more) => bytes.extend_from_slice(more),
     }
     bytes
 }
@@ -176,7 +179,7 @@ fn datagrams() -> Vec<Value> {
     let retry = emitted(&Datagram::Retry { session, echo: ECHO, cookie });
     let refuse = emitted(&Datagram::Refuse { session, echo: ECHO, why: Refusal::Full });
     let unknown = emitted(&Datagram::UnknownSession { session: PROXY_SESSION });
-    let handshake = bytes::<112>(0x40);
+    let handshake = bytes::<113>(0x40);
     let accept = |handshake| emitted(&Datagram::Accept { session, handshake });
     let wrong = |len| {
         let what = format!("ACCEPT: a handshake message of {len} bytes");
@@ -199,7 +202,7 @@ fn datagrams() -> Vec<Value> {
         vec![vector(DATAGRAM, "empty", &[], "truncated")],
         changes(DATAGRAM, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
         ends("RETRY", &retry),
-        [0, 62, 64, 110, 112].map(wrong).to_vec(),
+        [0, 63, 65, 111, 113].map(wrong).to_vec(),
         changes(
             DATAGRAM,
             "REFUSE",
@@ -281,7 +284,8 @@ fn payloads() -> Vec<Value> {
             ("cut", Cut(9), "truncated"),
         ],
     );
-    let accept = Accept { session: PROXY_SESSION, terms: Terms::default(), kept_sums: 128 };
+    let (session, terms) = (PROXY_SESSION, Terms::default());
+    let accept = Accept { session, terms, kept_sums: 128, orders: false };
     let accept = changes(
         ACCEPT_PAYLOAD,
         "grant",
@@ -292,7 +296,8 @@ fn payloads() -> Vec<Value> {
             ("filter 2", Put(13, &[2]), "field filter"),
             ("keeps no sums", Put(14, &[0]), "field kept sums"),
             ("keeps fewer sums than the threshold", Put(14, &[19]), "field kept sums"),
-            ("one byte short", Cut(14), "truncated"),
+            ("orders 2", Put(15, &[2]), "field orders"),
+            ("one byte short", Cut(15), "truncated"),
             ("one byte long", More, "trailing bytes"),
         ],
     );
@@ -313,7 +318,7 @@ pub(super) fn messages() -> Vec<Bad> {
     let range = Range::new(Some(5), Some(6));
     type Changes<'a> = &'a [(&'a str, Change<'a>, &'static str)];
     let of = |what: &str, message: Message<'_>, list: Changes<'_>| {
-        let mut out = [0; 200];
+        let mut out = [0; 300];
         let len = message.emit(&mut out).unwrap();
         let bad = list.iter().map(|(name, change, error)| {
             (format!("{what}: {name}"), changed(&out[..len], change), *error)
@@ -366,7 +371,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 14", Put(0, &[14]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 15", Put(0, &[15]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -430,6 +435,20 @@ pub(super) fn messages() -> Vec<Bad> {
                 ("token 0", Put(3, &[0, 0]), "field token"),
                 ("one byte short", Cut(14), "truncated"),
                 long(),
+            ],
+        ),
+        of(
+            "LIST",
+            Message::List(SentList {
+                first: 7,
+                gap_us: 17_000,
+                wait_us: 3000,
+                identifiers: Words::new(&[1; 64]),
+            }),
+            &[
+                ("without its times", Cut(6), "truncated"),
+                ("part of an identifier", Cut(12), "truncated"),
+                ("65 identifiers", Append(&[0; 4]), "trailing bytes"),
             ],
         ),
     ]

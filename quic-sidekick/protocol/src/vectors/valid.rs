@@ -5,8 +5,8 @@ use crate::clock::micros;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Part, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SessionNumber, ShortQuack,
-    Timing, Words, hello_payload, parse_hello_payload,
+    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, SessionNumber,
+    ShortQuack, Timing, Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -219,6 +219,13 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("schedule", fields)
         }
+        Message::List(SentList { first, gap_us, wait_us, identifiers }) => {
+            let identifiers: Vec<_> = identifiers.iter().collect();
+            let fields = json!({
+                "first": first, "gap_us": gap_us, "wait_us": wait_us, "identifiers": identifiers
+            });
+            ("list", fields)
+        }
     }
 }
 
@@ -324,8 +331,8 @@ pub(super) fn datagrams() -> Vec<Value> {
             &Datagram::Hello(Hello { flow: v6(), ..pinned }),
         ),
         datagram("RETRY", &Datagram::Retry { session, echo: ECHO, cookie }),
-        datagram("ACCEPT, unpinned", &Datagram::Accept { session, handshake: &bytes::<111>(0x40) }),
-        datagram("ACCEPT, pinned", &Datagram::Accept { session, handshake: &bytes::<63>(0x40) }),
+        datagram("ACCEPT, unpinned", &Datagram::Accept { session, handshake: &bytes::<112>(0x40) }),
+        datagram("ACCEPT, pinned", &Datagram::Accept { session, handshake: &bytes::<64>(0x40) }),
         datagram("REFUSE, full", &refuse(Refusal::Full)),
         datagram("REFUSE, terms", &refuse(Refusal::Terms)),
         datagram("REFUSE, taken", &refuse(Refusal::Taken)),
@@ -359,7 +366,8 @@ pub(super) fn payloads() -> Vec<Value> {
         assert_eq!(Accept::parse(&payload), Ok(accept), "{name}");
         vector(name, accept_fields(&accept), &payload)
     };
-    let accept = Accept { session: PROXY_SESSION, terms: Terms::default(), kept_sums: 128 };
+    let (session, kept) = (PROXY_SESSION, Terms::default());
+    let accept = Accept { session, terms: kept, kept_sums: 128, orders: false };
     let most = terms(255, u16::MAX, u32::MAX, Position::Offset(Position::MAX_OFFSET), Filter::All);
     let least = terms(1, 0, 0, Position::Offset(0), Filter::All);
     vec![
@@ -371,16 +379,19 @@ pub(super) fn payloads() -> Vec<Value> {
         of_hello("terms, the largest", most),
         of_accept("grant, the default", accept),
         of_accept("grant, the smallest", Accept { terms: least, kept_sums: 1, ..accept }),
-        of_accept("grant, the largest", Accept { terms: most, kept_sums: 255, ..accept }),
+        of_accept(
+            "grant, the largest",
+            Accept { terms: most, kept_sums: 255, orders: true, ..accept },
+        ),
     ]
 }
 
 pub(super) fn accept_fields(accept: &Accept) -> (&'static str, Value) {
-    let (session, kept_sums) = (accept.session.0, accept.kept_sums);
+    let Accept { session, kept_sums, orders, .. } = *accept;
     let fields = joined([
-        json!({ "session": session }),
+        json!({ "session": session.0 }),
         terms_fields(&accept.terms),
-        json!({ "kept_sums": kept_sums }),
+        json!({ "kept_sums": kept_sums, "orders": orders }),
     ]);
     ("accept payload", fields)
 }
@@ -415,6 +426,10 @@ pub(super) fn messages() -> Vec<Value> {
         let [every, interval] = [every_us, interval_us].map(|us| Duration::from_micros(us.into()));
         let timing = Timing { every_packets, every, interval };
         Message::Schedule(Schedule { epoch: 3, token: 0xbeef, timing })
+    };
+    let list = |first, gap_us, wait_us, identifiers| {
+        let identifiers = Words::new(identifiers);
+        Message::List(SentList { first, gap_us, wait_us, identifiers })
     };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
@@ -452,6 +467,9 @@ pub(super) fn messages() -> Vec<Value> {
         message("SCHEDULE, fewer quACKs", &schedule(16, 20_000, 0)),
         message("SCHEDULE, a steady flow", &schedule(25, 0, 20_000)),
         message("SCHEDULE, as the terms say", &schedule(0, 0, 0)),
+        message("LIST", &list(65_536, 17_000, 3000, &[1, 0xffff_ffff, 7])),
+        message("LIST, hold nothing", &list(0, 0, 0, &[])),
+        message("LIST, the most", &list(u32::MAX, u16::MAX, u16::MAX, &words(64))),
         message("SCHEDULE, the most", &schedule(u16::MAX, u32::MAX, u32::MAX)),
     ]
 }

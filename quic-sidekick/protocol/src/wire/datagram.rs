@@ -34,7 +34,7 @@ pub const ECHO_LEN: usize = 8;
 pub(super) const HELLO_PAYLOAD_LEN: usize = 64;
 
 /// The length of the second handshake message's payload in bytes.
-pub(super) const ACCEPT_PAYLOAD_LEN: usize = 15;
+pub(super) const ACCEPT_PAYLOAD_LEN: usize = 16;
 
 /// The Noise pattern of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -187,6 +187,8 @@ pub struct Accept {
     pub terms: Terms,
     /// The most sums that a poll may request; at least the threshold.
     pub kept_sums: u8,
+    /// The proxy puts the flow in the order of LISTs.
+    pub orders: bool,
 }
 
 /// Why a proxy refuses a session.
@@ -375,6 +377,11 @@ impl Accept {
             session: SessionNumber(r.u32()?),
             terms: read_terms(&mut r)?,
             kept_sums: nonzero(r.u8()?, "kept sums")?,
+            orders: match r.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(ParseError::Field("orders")),
+            },
         };
         r.end()?;
         if accept.kept_sums < accept.terms.threshold {
@@ -392,7 +399,7 @@ impl Accept {
         let mut w = Writer::new(&mut payload);
         w.put(&self.session.0.to_be_bytes())?;
         write_terms(&mut w, &self.terms)?;
-        w.put(&[self.kept_sums])?;
+        w.put(&[self.kept_sums, self.orders.into()])?;
         Ok(payload)
     }
 }

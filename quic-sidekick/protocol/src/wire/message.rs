@@ -3,7 +3,7 @@
 use super::cursor::{Reader, Writer};
 use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::fields::nonzero;
-use super::parity::Protect;
+use super::parity::{Protect, SentList};
 use super::request::{Ranges, Request};
 use super::{BufferTooShort, Cookie, MAX_WORDS, ParseError, SEAL_LEN, Words};
 use crate::clock::micros;
@@ -22,6 +22,7 @@ const NOTHING: u8 = 10;
 const TAIL: u8 = 11;
 const PROTECT: u8 = 12;
 const SCHEDULE: u8 = 13;
+const LIST: u8 = 14;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -79,6 +80,8 @@ pub enum Message<'a> {
     Protect(Protect),
     /// The sender asks for quACKs at other times than those of the terms, or at these again.
     Schedule(Schedule),
+    /// The sender says in which order datagrams of the flow left.
+    List(SentList<'a>),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -255,6 +258,7 @@ impl<'a> Message<'a> {
                     interval: Duration::from_micros(r.u32()?.into()),
                 },
             }),
+            LIST => Self::List(SentList::parse(&mut r)?),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -302,6 +306,10 @@ impl<'a> Message<'a> {
             Self::Protect(protect) => {
                 w.put(&[PROTECT])?;
                 protect.emit(&mut w)?;
+            }
+            Self::List(list) => {
+                w.put(&[LIST])?;
+                list.emit(&mut w)?;
             }
             Self::Schedule(Schedule { epoch, token, timing }) => {
                 w.put_all(&[&[SCHEDULE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;

@@ -1,4 +1,4 @@
-//! PARITY and PROTECT (SPEC.md, sections 4.2 and 4.3).
+//! PARITY, PROTECT and LIST (SPEC.md, sections 4.2 and 4.3).
 
 use super::cursor::{Reader, Writer};
 use super::{BufferTooShort, ParseError, SessionNumber, Words};
@@ -93,6 +93,41 @@ impl Protect {
     pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
         let Self { share, window, flush_us, list } = self;
         w.put_all(&[&share.to_be_bytes(), &[*window], &flush_us.to_be_bytes(), &[*list]])
+    }
+}
+
+/// The order in which datagrams of the flow left, and how long the proxy may hold those behind one
+/// that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentList<'a> {
+    /// The position of the first datagram that it names.
+    pub first: u32,
+    /// How long datagrams behind a missing one wait, in microseconds.
+    pub gap_us: u16,
+    /// How long a datagram waits for a list that names it, in microseconds.
+    pub wait_us: u16,
+    /// The identifiers of datagrams at consecutive positions, at most 64.
+    pub identifiers: Words<'a>,
+}
+
+impl<'a> SentList<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Self, ParseError> {
+        let (first, gap_us, wait_us) = (r.u32()?, r.u16()?, r.u16()?);
+        // The seal authenticates the length.
+        let identifiers = match r.rest().as_chunks::<4>() {
+            (_, [_, ..]) => return Err(ParseError::Truncated),
+            (identifiers, []) if identifiers.len() > MAX_WINDOW => {
+                return Err(ParseError::TrailingBytes);
+            }
+            (identifiers, []) => Words::received(identifiers),
+        };
+        Ok(Self { first, gap_us, wait_us, identifiers })
+    }
+
+    pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+        let Self { first, gap_us, wait_us, identifiers } = self;
+        w.put_all(&[&first.to_be_bytes(), &gap_us.to_be_bytes(), &wait_us.to_be_bytes()])?;
+        w.words(identifiers.iter())
     }
 }
 

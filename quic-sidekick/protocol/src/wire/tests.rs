@@ -196,7 +196,8 @@ proptest! {
     #[test]
     fn payloads_of_handshakes_read_back(terms in terms(), number: u32) {
         prop_assert_eq!(parse_hello_payload(&hello_payload(&terms).unwrap()), Ok(terms));
-        let accept = Accept { session: SessionNumber(number), terms, kept_sums: terms.threshold };
+        let (session, orders) = (SessionNumber(number), number % 2 == 0);
+        let accept = Accept { session, terms, kept_sums: terms.threshold, orders };
         prop_assert_eq!(Accept::parse(&accept.emit().unwrap()), Ok(accept));
         if terms.threshold > 1 {
             let less = Accept { kept_sums: terms.threshold - 1, ..accept };

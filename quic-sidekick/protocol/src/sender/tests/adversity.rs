@@ -437,7 +437,8 @@ fn terms_that_exceed_the_requested_ones_are_rejected() {
         let (responder, _) =
             Responder::read(Pattern::Unpinned, &key, number, &hello.flow, [2; 32], hello.handshake)
                 .unwrap();
-        let accept = Accept { session: SessionNumber(5), terms: granted, kept_sums: 128 };
+        let accept =
+            Accept { session: SessionNumber(5), terms: granted, kept_sums: 128, orders: false };
         let (_, message) = responder.finish(&accept).unwrap();
         let accept = Datagram::Accept { session: number, handshake: message.bytes() };
         let outcome = s.sender.inject_datagram(accept, 116, now);

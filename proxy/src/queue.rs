@@ -3,7 +3,7 @@
 //! A rule of the firewall ([`Rules`]) passes arriving packets to a queue of the kernel, which sends
 //! a copy of each to this program and keeps the packet until the verdict. The verdict delivers it:
 //! the packet is in the socket of its receiver, or on its way to the next host, when the system
-//! call returns. So is a packet that was written to the agent's TUN device. Their order is
+//! call returns. So is a packet that was written to a TUN device. Their order is
 //! therefore the order of these calls, unless the host spreads packets of the device over its
 //! processors (`rps_cpus`).
 //!
@@ -29,7 +29,7 @@ use nix::sys::socket::{
 use thiserror::Error;
 
 use message::{Message, Request, VERDICT_LEN, messages};
-pub use rules::{Program, Rules, RulesError};
+pub use rules::{Exempt, Program, Rules, RulesError};
 
 /// Most packets of a read.
 const BATCH: usize = 32;
@@ -66,7 +66,7 @@ pub enum QueueError {
     #[error("the kernel has no netfilter queue: load the module nfnetlink_queue")]
     Unsupported,
     /// The process lacks CAP_NET_ADMIN.
-    #[error("a netfilter queue requires CAP_NET_ADMIN: run the agent as root or with it")]
+    #[error("a netfilter queue requires CAP_NET_ADMIN: run the program as root or with it")]
     NotPermitted,
     /// The queue with this number belongs to another socket.
     #[error("another program has the netfilter queue {0}: stop it, or choose another number")]
@@ -100,7 +100,6 @@ pub struct Queue {
     number: u16,
     /// Room for the messages of a read.
     buffer: Vec<u8>,
-    headers: MultiHeaders<NetlinkAddr>,
     /// Verdicts that [`Queue::flush`] sends.
     verdicts: Vec<u8>,
     /// The last packet that was read.
@@ -128,7 +127,6 @@ impl Queue {
             socket,
             number,
             buffer: vec![0; BATCH * MESSAGE],
-            headers: MultiHeaders::preallocate(BATCH, None),
             verdicts: Vec::new(),
             last: None,
             counters: QueueCounters::default(),
@@ -198,7 +196,7 @@ impl Queue {
             Message::Answer { outcome: Err(Errno::ENOENT), .. } => counters.late += 1,
             Message::Answer { outcome: Err(errno), .. } => refused = Some(errno),
         };
-        let read = receive(&self.socket, &mut self.headers, &mut self.buffer, &mut handle)?;
+        let read = receive(&self.socket, &mut self.buffer, &mut handle)?;
         match refused {
             Some(errno) => Err(errno.into()),
             None => Ok(read),
@@ -271,7 +269,7 @@ impl Queue {
                 Message::Packet { id, .. } => packets.push(id),
                 Message::Answer { outcome, .. } => answer = Some(outcome),
             };
-            if receive(&self.socket, &mut self.headers, &mut self.buffer, &mut handle)? == 0 {
+            if receive(&self.socket, &mut self.buffer, &mut handle)? == 0 {
                 return Err(Errno::EIO);
             }
         }
@@ -316,7 +314,6 @@ fn low_byte(constant: c_int) -> u8 {
 /// them.
 fn receive(
     socket: &OwnedFd,
-    headers: &mut MultiHeaders<NetlinkAddr>,
     buffer: &mut [u8],
     handle: &mut impl FnMut(Message<'_>),
 ) -> nix::Result<usize> {
@@ -324,7 +321,9 @@ fn receive(
     let mut slices: [_; BATCH] =
         std::array::from_fn(|_| [IoSliceMut::new(rooms.next().unwrap_or_default())]);
     let flags = MsgFlags::MSG_DONTWAIT;
-    let received = match recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None) {
+    // A queue that kept these could not move to another thread.
+    let mut headers = MultiHeaders::<NetlinkAddr>::preallocate(BATCH, None);
+    let received = match recvmmsg(socket.as_raw_fd(), &mut headers, &mut slices, flags, None) {
         Ok(received) => received,
         Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => return Ok(0),
         Err(errno) => return Err(errno),

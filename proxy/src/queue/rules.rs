@@ -53,6 +53,24 @@ pub enum Program {
 const FAMILIES: [[&str; 2]; 2] =
     [["iptables", "iptables-restore"], ["ip6tables", "ip6tables-restore"]];
 
+/// The UDP packets that do not pass the queue: messages between agents and proxies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exempt {
+    /// Those from this port.
+    From(u16),
+    /// Those to this port.
+    To(u16),
+}
+
+impl Exempt {
+    fn port(self) -> (&'static str, u16) {
+        match self {
+            Self::From(port) => ("sport", port),
+            Self::To(port) => ("dport", port),
+        }
+    }
+}
+
 /// Rules that are set up. They are removed when this is dropped.
 #[derive(Debug)]
 pub struct Rules {
@@ -62,14 +80,14 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Passes UDP packets that arrive by these interfaces to this queue, in both families, except
-    /// those from the UDP port `exempt`. While no program has bound the queue, they pass. This also
+    /// Passes UDP packets that arrive by these interfaces to this queue, in both families, but
+    /// for those that are exempt. While no program has bound the queue, they pass. This also
     /// removes what a killed program has left. Bind the queue before: the number is this program's
     /// only then.
     ///
     /// # Errors
     /// One sentence for the operator: why this is impossible. Nothing is set up then.
-    pub fn set_up(interfaces: &[String], queue: u16, exempt: u16) -> Result<Self, RulesError> {
+    pub fn set_up(interfaces: &[String], queue: u16, exempt: Exempt) -> Result<Self, RulesError> {
         let by = |program| Self::set_up_by(program, interfaces, queue, exempt);
         by(Program::Iptables).or_else(|first| match by(Program::Nft) {
             // The message of the program that the system has.
@@ -90,7 +108,7 @@ impl Rules {
         program: Program,
         interfaces: &[String],
         queue: u16,
-        exempt: u16,
+        exempt: Exempt,
     ) -> Result<Self, RulesError> {
         if let Some(name) = interfaces.iter().find(|name| !is_plain(name)) {
             return Err(RulesError::Interface(name.clone()));
@@ -198,13 +216,13 @@ fn nft_table(queue: u16) -> String {
 }
 
 /// The input of iptables-restore that sets up the rules, all or nothing.
-fn iptables_rules(interfaces: &[String], queue: u16, exempt: u16) -> String {
-    let chain = chain(queue);
+fn iptables_rules(interfaces: &[String], queue: u16, exempt: Exempt) -> String {
+    let (chain, (end, port)) = (chain(queue), exempt.port());
     let mut script = format!("*mangle\n:{chain} - [0:0]\n");
     for interface in interfaces {
         let _ = writeln!(
             script,
-            "-A {chain} -i {interface} -p udp ! --sport {exempt} -j NFQUEUE --queue-num {queue} \
+            "-A {chain} -i {interface} -p udp ! --{end} {port} -j NFQUEUE --queue-num {queue} \
              --queue-bypass"
         );
     }
@@ -226,8 +244,8 @@ fn iptables_removal(listed: &str, queue: u16) -> Option<String> {
 }
 
 /// The input of nft that sets up the rules, all or nothing.
-fn nft_rules(interfaces: &[String], queue: u16, exempt: u16) -> String {
-    let table = nft_table(queue);
+fn nft_rules(interfaces: &[String], queue: u16, exempt: Exempt) -> String {
+    let (table, (end, port)) = (nft_table(queue), exempt.port());
     let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
     let names = names.join(", ");
     // The priority of iptables' table.
@@ -235,7 +253,7 @@ fn nft_rules(interfaces: &[String], queue: u16, exempt: u16) -> String {
         "table inet {table} {{\n\
          \tchain prerouting {{\n\
          \t\ttype filter hook prerouting priority -150; policy accept;\n\
-         \t\tiifname {{ {names} }} udp sport != {exempt} queue num {queue} bypass\n\
+         \t\tiifname {{ {names} }} udp {end} != {port} queue num {queue} bypass\n\
          \t}}\n\
          }}\n"
     )
@@ -300,7 +318,7 @@ mod tests {
     fn rules_name_the_interfaces_and_the_queue() {
         let interfaces = ["eth0".to_owned(), "wlan0.7".to_owned()];
         assert_eq!(
-            iptables_rules(&interfaces, 7, 5252),
+            iptables_rules(&interfaces, 7, Exempt::From(5252)),
             "*mangle\n\
              :SIDEKICK-7 - [0:0]\n\
              -A SIDEKICK-7 -i eth0 -p udp ! --sport 5252 -j NFQUEUE --queue-num 7 --queue-bypass\n\
@@ -308,8 +326,8 @@ mod tests {
              -A PREROUTING -j SIDEKICK-7\n\
              COMMIT\n"
         );
-        let nft = nft_rules(&interfaces, 7, 5252);
-        let rule = "iifname { \"eth0\", \"wlan0.7\" } udp sport != 5252 queue num 7 bypass\n";
+        let nft = nft_rules(&interfaces, 7, Exempt::To(5252));
+        let rule = "iifname { \"eth0\", \"wlan0.7\" } udp dport != 5252 queue num 7 bypass\n";
         assert!(nft.contains(rule), "{nft}");
     }
 
@@ -333,7 +351,7 @@ mod tests {
     #[test]
     fn a_name_with_a_meaning_is_refused() {
         for name in ["", "eth+", "eth*", "-x", "a b", "a\"b", "a\nb", "!eth0"] {
-            let error = Rules::set_up(&[name.to_owned()], 7, 5252).unwrap_err();
+            let error = Rules::set_up(&[name.to_owned()], 7, Exempt::To(5252)).unwrap_err();
             assert!(matches!(error, RulesError::Interface(_)), "{name}: {error}");
         }
         assert!(is_plain("eth0") && is_plain("wlp3s0.100") && is_plain("br-lan"));

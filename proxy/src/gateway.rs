@@ -1,0 +1,84 @@
+//! Where packets wait until those before them are here: a queue of netfilter, and the rules of the
+//! firewall by which packets pass it. Whatever fails, packets pass.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use caps::Capability;
+use tracing::warn;
+
+use crate::queue::{Exempt, Queue, Rules};
+
+/// Most reads of the queue in one turn, of at most 32 packets each.
+const READS_PER_TURN: usize = 8;
+/// Most packets that wait in the queue. When there are more, they pass at once.
+const QUEUED: u32 = 4096;
+
+/// A queue with its rules, or none.
+#[derive(Debug, Default)]
+pub(crate) struct Gateway(Option<(Queue, Rules)>);
+
+impl Gateway {
+    /// Opens it for UDP packets that arrive by these interfaces. If that is impossible, it logs
+    /// why, and nothing waits.
+    pub(crate) fn open(interfaces: &[String], number: u16, exempt: Exempt) -> Self {
+        let queue = Queue::bind(number, QUEUED).map_err(anyhow::Error::from);
+        let opened =
+            queue.and_then(|queue| Ok((queue, Rules::set_up(interfaces, number, exempt)?)));
+        Self(opened.inspect_err(|error| warn!("in-order: {error:#}; nothing waits")).ok())
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What the program must keep: the kernel takes verdicts from no one without CAP_NET_ADMIN.
+    pub(crate) fn capabilities(&self) -> Vec<Capability> {
+        let verdicts = self.0.as_ref().map(|_| Capability::CAP_NET_ADMIN);
+        verdicts.into_iter().chain([Capability::CAP_NET_RAW]).collect()
+    }
+
+    /// The descriptor that is readable when packets wait.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|(queue, _)| queue.as_fd())
+    }
+
+    /// Passes packets that wait to `each`, as [`Queue::read`] does.
+    pub(crate) fn read(&mut self, mut each: impl FnMut(u32, &[u8])) {
+        let Some((queue, _)) = &mut self.0 else { return };
+        for _ in 0..READS_PER_TURN {
+            match queue.read(&mut each) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) => {
+                    warn!("in-order: the queue failed: {error}; nothing waits from now on");
+                    return self.close();
+                }
+            }
+        }
+    }
+
+    /// Lets a packet pass at the next [`Gateway::flush`].
+    pub(crate) fn accept(&mut self, id: u32) {
+        self.0.iter_mut().for_each(|(queue, _)| queue.accept(id));
+    }
+
+    /// Lets packets pass that are due, before anything that follows them.
+    pub(crate) fn flush(&mut self) {
+        let outcome = self.0.as_mut().map_or(Ok(()), |(queue, _)| queue.flush());
+        if let Err(error) = outcome {
+            warn!("in-order: a verdict failed: {error}; nothing waits from now on");
+            self.close();
+        }
+    }
+
+    /// Lets all packets pass, and removes the rules.
+    pub(crate) fn close(&mut self) {
+        let Some((mut queue, rules)) = self.0.take() else { return };
+        if let Err(error) = queue.pass() {
+            warn!("in-order: cannot let the packets pass: {error}");
+        }
+        if let Err(error) = rules.remove() {
+            warn!("in-order: {error}; packets pass, since no program has the queue");
+        }
+    }
+}

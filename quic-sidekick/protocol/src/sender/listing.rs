@@ -1,0 +1,154 @@
+//! Lists of what left, from which a proxy puts the flow back in order (SPEC.md, section 7.14).
+
+use super::Sender;
+use super::session::ProxySession;
+use crate::clock::micros;
+use crate::gate::Hold;
+use crate::loss_floor::is_later;
+use crate::wire::{MAX_DATAGRAM_LEN, SentList, Words};
+use sidekick_parity::MAX_WINDOW;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A list names three times as many datagrams as are not listed yet, since each may be lost.
+const REPEATED: usize = 3;
+
+/// When lists of what left leave, and how long a proxy may hold the datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentOrder {
+    /// A list leaves after so many datagrams, 1 to 21.
+    pub every: u8,
+    /// Or this long after the first that none names.
+    pub longest: Duration,
+    /// How long the proxy holds datagrams, at most 65 ms each.
+    pub hold: Hold,
+}
+
+/// The datagrams that left lately, and the list that is due.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    wanted: Option<SentOrder>,
+    /// The latest datagram that was not a repetition.
+    newest: Option<u64>,
+    /// How many of them have left while lists were wanted, modulo 2^32.
+    passed: u32,
+    /// The identifiers of the latest of them, at most [`MAX_WINDOW`].
+    identifiers: VecDeque<u32>,
+    /// How many no list names yet, and when the first of them left.
+    unlisted: usize,
+    since: Option<Instant>,
+    is_due: bool,
+    /// The proxy is to hold nothing now.
+    releases: bool,
+}
+
+impl Listing {
+    /// Notes a datagram, unless it repeats an earlier one: a repair takes the place of what was
+    /// lost.
+    pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
+        let Some(SentOrder { every, .. }) = self.wanted else { return };
+        if self.newest.is_some_and(|newest| !is_later(tag, newest)) {
+            return;
+        }
+        self.newest = Some(tag);
+        self.passed = self.passed.wrapping_add(1);
+        if self.identifiers.len() == MAX_WINDOW {
+            self.identifiers.pop_front();
+        }
+        self.identifiers.push_back(identifier);
+        self.unlisted += 1;
+        self.since.get_or_insert(now);
+        self.is_due |= self.unlisted >= every.into();
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.since? + self.wanted?.longest)
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        self.is_due |= self.poll_timeout().is_some_and(|due| due <= now);
+    }
+
+    #[cfg(test)]
+    pub(super) fn wanted(&self) -> Option<SentOrder> {
+        self.wanted
+    }
+
+    #[inline]
+    fn is_silent(&self) -> bool {
+        !self.is_due && !self.releases
+    }
+
+    /// The list that is due, with its identifiers in `room`.
+    pub(super) fn take<'a>(&mut self, room: &'a mut [u32; MAX_WINDOW]) -> Option<SentList<'a>> {
+        if std::mem::take(&mut self.releases) {
+            let (gap_us, wait_us, identifiers) = (0, 0, Words::new(&[]));
+            return Some(SentList { first: self.passed, gap_us, wait_us, identifiers });
+        }
+        let SentOrder { hold, .. } = self.wanted.filter(|_| std::mem::take(&mut self.is_due))?;
+        let len = self.identifiers.len().min(REPEATED * self.unlisted);
+        (self.unlisted, self.since) = (0, None);
+        let first = self.passed.wrapping_sub(u32::try_from(len).unwrap_or(0));
+        let known = self.identifiers.iter().skip(self.identifiers.len() - len);
+        room.iter_mut().zip(known).for_each(|(place, identifier)| *place = *identifier);
+        let us = |time| u16::try_from(micros(time)).unwrap_or(u16::MAX);
+        let identifiers = Words::new(room.get(..len).unwrap_or_default());
+        Some(SentList { first, gap_us: us(hold.gap), wait_us: us(hold.list), identifiers })
+    }
+}
+
+impl Sender {
+    /// Whether the leading proxy, or one that has reported nothing yet, puts the flow in order, if
+    /// [`Sender::order`] asks for it.
+    #[must_use]
+    pub fn may_order(&self) -> bool {
+        self.orderer().is_some()
+    }
+
+    /// The place of the session whose proxy puts the flow in order.
+    fn orderer(&self) -> Option<usize> {
+        let orders = |session: &ProxySession| session.established().is_some_and(|it| it.orders);
+        let leading = self.leading().map(|leading| leading.proxy);
+        let mut sessions = self.sessions.iter();
+        sessions.position(|session| leading.is_none_or(|it| it == session.proxy) && orders(session))
+    }
+
+    /// Asks the leading proxy to put the flow in the order in which it left, changes the request,
+    /// or ends it. Repairs must have the tags of repetitions.
+    pub fn order(&mut self, wanted: Option<SentOrder>) {
+        let listing = &mut self.listing;
+        if wanted.is_none() && listing.wanted.is_some() {
+            listing.identifiers.clear();
+            (listing.unlisted, listing.since) = (0, None);
+            (listing.is_due, listing.releases) = (false, true);
+        }
+        listing.wanted = wanted;
+    }
+
+    /// Lets the proxy pass what it holds now, because a loss will not be repaired.
+    pub fn release_order(&mut self) {
+        self.listing.releases |= self.listing.wanted.is_some();
+    }
+
+    /// Whether [`Sender::transmit_to_proxies`] certainly writes nothing. This check is faster than
+    /// that call. If it returns false, that call may still write nothing.
+    #[inline]
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.listing.is_silent() && self.sessions.iter().all(ProxySession::is_silent)
+    }
+
+    /// Writes the list that is due to `out`, and returns the place of the session and the length.
+    pub(super) fn transmit_list(&mut self, out: &mut [u8]) -> Option<(usize, usize)> {
+        if self.listing.is_silent() {
+            return None;
+        }
+        let place = self.orderer()?;
+        let mut room = [0; MAX_WINDOW];
+        let list = self.listing.take(&mut room)?;
+        let established = self.sessions.get_mut(place)?.established_mut()?;
+        Some((place, established.seal_list(list, out)?))
+    }
+}
+
+const _: () = assert!(REPEATED * 21 <= MAX_WINDOW && MAX_WINDOW * 4 < MAX_DATAGRAM_LEN);

@@ -1,0 +1,98 @@
+//! Lists of what leaves (SPEC.md, section 7.14).
+
+use super::*;
+use crate::LeaveInOrder;
+use crate::testing::exchange;
+
+/// A sender whose proxy puts the flow in order.
+fn ordered() -> Simulation {
+    let observer = ObserverConfig { orders: true, ..ObserverConfig::default() };
+    let mut s = Simulation::new(configured(), observer, near(0), 3);
+    s.stream(200, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    s
+}
+
+fn lists(s: &Simulation) -> u64 {
+    s.proxy.as_ref().map_or(0, |proxy| proxy.stats().lists)
+}
+
+#[test]
+fn each_datagram_is_in_three_lists() {
+    let mut s = ordered();
+    let order = LeaveInOrder::new(false);
+    order.update(true, Some(100 * MS), &mut s.sender, s.now);
+    let wanted = s.sender.listing.wanted().unwrap();
+    assert_eq!((wanted.every, wanted.longest), (4, MS / 2));
+    assert_eq!((wanted.hold.gap, wanted.hold.list), (17 * MS, 5 * MS));
+    let mut named = std::collections::BTreeMap::<u32, u32>::new();
+    for number in 0..16_u8 {
+        let payload = [number; 40];
+        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&payload), s.now);
+        if number % 4 == 3 {
+            let mut room = [0; sidekick_parity::MAX_WINDOW];
+            let list = s.sender.listing.take(&mut room).unwrap();
+            for (place, _) in list.identifiers.iter().enumerate() {
+                *named.entry(list.first + u32::try_from(place).unwrap()).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(named.len(), 16);
+    assert!(named.iter().all(|(position, times)| *position >= 8 || *times == 3), "{named:?}");
+    // One that is not followed by others is listed after a quarter of a near round trip.
+    s.sender.on_sent(1 << 21, Payload::whole(&[99; 40]), s.now);
+    assert_eq!(s.sender.listing.poll_timeout(), Some(s.now + MS / 2));
+}
+
+#[test]
+fn a_repair_has_no_place_of_its_own() {
+    let mut s = ordered();
+    LeaveInOrder::new(false).update(true, None, &mut s.sender, s.now);
+    let tags = [1 << 20, (1 << 20) + 1, 1 << 20, 1 << 63, (1 << 20) + 2];
+    for (number, tag) in (0..).zip(tags) {
+        let payload = [number; 40];
+        s.sender.on_sent(tag, Payload::whole(&payload), s.now);
+    }
+    s.sender.on_timeout(s.now + MS);
+    let mut room = [0; sidekick_parity::MAX_WINDOW];
+    let list = s.sender.listing.take(&mut room).unwrap();
+    let named: Vec<_> = list.identifiers.iter().collect();
+    assert_eq!(named, [0, 0x0101_0101, 0x0404_0404]);
+}
+
+#[test]
+fn a_loss_without_a_repair_releases_the_order() {
+    let mut s = ordered();
+    let mut order = LeaveInOrder::new(true);
+    order.update(true, None, &mut s.sender, s.now);
+    assert_eq!(s.sender.listing.wanted(), None, "nothing was lost");
+    order.on_lost(true, &mut s.sender, s.now);
+    order.update(true, None, &mut s.sender, s.now);
+    s.send(Some(false));
+    let mut proxy = s.proxy.take().unwrap();
+    s.sender.on_timeout(s.now + MS);
+    exchange(&mut s.sender, &mut proxy, crate::testing::PEER, s.now + MS);
+    let before = proxy.stats().lists;
+    order.on_lost(false, &mut s.sender, s.now);
+    exchange(&mut s.sender, &mut proxy, crate::testing::PEER, s.now + MS);
+    assert_eq!(proxy.stats().lists, before + 1);
+    // So does a growing queue, once.
+    for _ in 0..2 {
+        order.update(false, None, &mut s.sender, s.now);
+        exchange(&mut s.sender, &mut proxy, crate::testing::PEER, s.now + MS);
+        assert_eq!(proxy.stats().lists, before + 2);
+    }
+}
+
+#[test]
+fn a_distant_proxy_and_one_that_holds_nothing_get_no_lists() {
+    let mut s = ordered();
+    LeaveInOrder::new(false).update(true, Some(5 * MS), &mut s.sender, s.now);
+    assert_eq!(s.sender.listing.wanted(), None);
+    let mut s = simulation(near(0), 3);
+    s.stream(200, MS);
+    assert!(!s.sender.may_order());
+    LeaveInOrder::new(false).update(true, None, &mut s.sender, s.now);
+    s.stream(20, MS);
+    assert_eq!(lists(&s), 0);
+}
