@@ -75,16 +75,17 @@ impl Audio {
     }
 }
 
-/// The additional figures of a flow whose receiver uses help.
+/// The additional figures of a flow whose receiver uses help, by itself or by an agent in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeats {
     /// Ranges of datagrams that the receiver requested from the proxy, with repeated requests.
     pub repeats_requested: u64,
     /// Copies that arrived.
     pub repeats_received: u64,
-    /// Gaps in the packet numbers that were filled after a request.
+    /// Gaps in the packet numbers that were filled after a request, or copies that an agent
+    /// delivered in order.
     pub repaired_near: u64,
-    /// How long the receiver held acknowledgements, in milliseconds.
+    /// How long the receiver held acknowledgements, or an agent each datagram, in milliseconds.
     pub held_ms: HeldMs,
     /// Datagrams with parity that arrived at the receiver.
     #[serde(default)]
@@ -92,12 +93,13 @@ pub struct Repeats {
     /// Datagrams that parity rebuilt.
     #[serde(default)]
     pub parity_rebuilt: u64,
-    /// Bytes of copies and parity, in percent of the bytes that the connection received.
+    /// Bytes of copies, parity and lists, in percent of the bytes that the connection received, or
+    /// with an agent, of those that passed the far segment.
     #[serde(default)]
     pub near_overhead_percent: f64,
 }
 
-/// Percentiles of the time that acknowledgements were held, in milliseconds.
+/// Percentiles of the time that acknowledgements or datagrams were held, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldMs {
     /// Median.

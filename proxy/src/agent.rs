@@ -14,7 +14,8 @@
 //! packets wait for those before them.
 //!
 //! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which
-//! logs what happens to a flow. `claims` decides whether a proxy is believed.
+//! logs what happens to a flow. `holds` measures how long packets wait. `claims` decides whether a
+//! proxy is believed.
 
 mod arriving;
 mod candidate;
@@ -27,6 +28,7 @@ pub(crate) mod filter;
 mod flow;
 mod flows;
 mod frame;
+pub(crate) mod holds;
 mod host;
 mod journal;
 mod kind;
@@ -46,7 +48,7 @@ use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};
 use crate::queue::Rules;
 use anyhow::Result;
-use cli::{Command, read, read_file};
+use cli::{Command, lacks_for_order, read, read_file};
 use config::AgentConfig;
 use std::process::ExitCode;
 
@@ -59,7 +61,8 @@ pub fn main() -> ExitCode {
 fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {
-            let (config, remarks) = read_file(&file)?;
+            let (config, mut remarks) = read_file(&file)?;
+            remarks.extend(lacks_for_order(&config));
             print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
         }
         Command::Clean { file } => {

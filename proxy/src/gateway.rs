@@ -15,7 +15,11 @@ const QUEUED: u32 = 4096;
 
 /// A queue with its rules, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Gateway(Option<(Queue, Rules)>);
+pub(crate) struct Gateway {
+    open: Option<(Queue, Rules)>,
+    /// Why it is closed although the operator wants it.
+    fault: Option<String>,
+}
 
 impl Gateway {
     /// Opens it for UDP packets that arrive by these interfaces. If that is impossible, it logs
@@ -24,56 +28,76 @@ impl Gateway {
         let queue = Queue::bind(number, QUEUED).map_err(anyhow::Error::from);
         let opened =
             queue.and_then(|queue| Ok((queue, Rules::set_up(interfaces, number, exempt)?)));
-        Self(opened.inspect_err(|error| warn!("in-order: {error:#}; nothing waits")).ok())
+        match opened {
+            Ok(open) => Self { open: Some(open), fault: None },
+            Err(error) => Self::closed(&format!("{error:#}")),
+        }
+    }
+
+    /// None, for this reason, which it logs.
+    pub(crate) fn closed(why: &str) -> Self {
+        warn!("in-order: {why}; nothing waits");
+        Self { open: None, fault: Some(why.to_owned()) }
+    }
+
+    /// Why it is closed although the operator wants it, if so.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.0.is_some()
+        self.open.is_some()
+    }
+
+    /// Packets that passed unread, because too many waited.
+    pub(crate) fn unread(&self) -> u64 {
+        self.open.as_ref().map_or(0, |(queue, _)| queue.counters().unread)
     }
 
     /// What the program must keep: the kernel takes verdicts from no one without CAP_NET_ADMIN.
     pub(crate) fn capabilities(&self) -> Vec<Capability> {
-        let verdicts = self.0.as_ref().map(|_| Capability::CAP_NET_ADMIN);
+        let verdicts = self.open.as_ref().map(|_| Capability::CAP_NET_ADMIN);
         verdicts.into_iter().chain([Capability::CAP_NET_RAW]).collect()
     }
 
     /// The descriptor that is readable when packets wait.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(|(queue, _)| queue.as_fd())
+        self.open.as_ref().map(|(queue, _)| queue.as_fd())
     }
 
     /// Passes packets that wait to `each`, as [`Queue::read`] does.
     pub(crate) fn read(&mut self, mut each: impl FnMut(u32, &[u8])) {
-        let Some((queue, _)) = &mut self.0 else { return };
+        let Some((queue, _)) = &mut self.open else { return };
         for _ in 0..READS_PER_TURN {
             match queue.read(&mut each) {
                 Ok(0) => return,
                 Ok(_) => {}
-                Err(error) => {
-                    warn!("in-order: the queue failed: {error}; nothing waits from now on");
-                    return self.close();
-                }
+                Err(error) => return self.fail(&format!("the queue failed: {error}")),
             }
         }
     }
 
     /// Lets a packet pass at the next [`Gateway::flush`].
     pub(crate) fn accept(&mut self, id: u32) {
-        self.0.iter_mut().for_each(|(queue, _)| queue.accept(id));
+        self.open.iter_mut().for_each(|(queue, _)| queue.accept(id));
     }
 
     /// Lets packets pass that are due, before anything that follows them.
     pub(crate) fn flush(&mut self) {
-        let outcome = self.0.as_mut().map_or(Ok(()), |(queue, _)| queue.flush());
+        let outcome = self.open.as_mut().map_or(Ok(()), |(queue, _)| queue.flush());
         if let Err(error) = outcome {
-            warn!("in-order: a verdict failed: {error}; nothing waits from now on");
-            self.close();
+            self.fail(&format!("a verdict failed: {error}"));
         }
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.close();
+        *self = Self::closed(why);
     }
 
     /// Lets all packets pass, and removes the rules.
     pub(crate) fn close(&mut self) {
-        let Some((mut queue, rules)) = self.0.take() else { return };
+        let Some((mut queue, rules)) = self.open.take() else { return };
         if let Err(error) = queue.pass() {
             warn!("in-order: cannot let the packets pass: {error}");
         }

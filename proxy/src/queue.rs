@@ -114,30 +114,7 @@ impl Queue {
     /// # Errors
     /// One sentence for the operator: why this is impossible.
     pub fn bind(number: u16, longest: u32) -> Result<Self, QueueError> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let protocol = SockProtocol::NetlinkNetFilter;
-        let failed = |errno| match errno {
-            Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT => QueueError::Unsupported,
-            Errno::EACCES | Errno::EPERM => QueueError::NotPermitted,
-            _ => QueueError::Failed(number, errno),
-        };
-        let socket =
-            socket(AddressFamily::Netlink, SockType::Raw, flags, protocol).map_err(failed)?;
-        let mut queue = Self {
-            socket,
-            number,
-            buffer: vec![0; BATCH * MESSAGE],
-            verdicts: Vec::new(),
-            last: None,
-            counters: QueueCounters::default(),
-        };
-        // This has no effect, but it is refused without the privilege. The error for a queue that
-        // is taken is the same.
-        let probe = command(libc::NFQNL_CFG_CMD_PF_BIND);
-        queue.configure(&[(libc::NFQA_CFG_CMD, &probe)]).map_err(|errno| match errno {
-            Errno::EINVAL => QueueError::Unsupported,
-            errno => failed(errno),
-        })?;
+        let mut queue = Self::probe(number)?;
         let room = BUFFER.saturating_mul(usize::try_from(longest).unwrap_or(usize::MAX));
         let room = room.clamp(1 << 16, 1 << 29);
         let failed = |errno| QueueError::Failed(number, errno);
@@ -164,6 +141,39 @@ impl Queue {
                 Errno::EPERM | Errno::EBUSY => QueueError::Taken(number),
                 errno => failed(errno),
             })?;
+        Ok(queue)
+    }
+
+    /// A socket for the queue with this number, which it has not bound. It shows whether the kernel
+    /// has such queues, and lets this process have one.
+    ///
+    /// # Errors
+    /// As [`Queue::bind`].
+    pub fn probe(number: u16) -> Result<Self, QueueError> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let protocol = SockProtocol::NetlinkNetFilter;
+        let failed = |errno| match errno {
+            Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT => QueueError::Unsupported,
+            Errno::EACCES | Errno::EPERM => QueueError::NotPermitted,
+            _ => QueueError::Failed(number, errno),
+        };
+        let socket =
+            socket(AddressFamily::Netlink, SockType::Raw, flags, protocol).map_err(failed)?;
+        let mut queue = Self {
+            socket,
+            number,
+            buffer: vec![0; BATCH * MESSAGE],
+            verdicts: Vec::new(),
+            last: None,
+            counters: QueueCounters::default(),
+        };
+        // This has no effect, but it is refused without the privilege. The error for a queue that
+        // is taken is the same.
+        let probe = command(libc::NFQNL_CFG_CMD_PF_BIND);
+        queue.configure(&[(libc::NFQA_CFG_CMD, &probe)]).map_err(|errno| match errno {
+            Errno::EINVAL => QueueError::Unsupported,
+            errno => failed(errno),
+        })?;
         Ok(queue)
     }
 

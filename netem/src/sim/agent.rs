@@ -1,7 +1,7 @@
 //! The agent on the sender's host, between its programs and the path.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sidekick_protocol::Flow;
 use sidekick_proxy::testing::agent::{HostAgent, Sent};
@@ -9,26 +9,30 @@ use sidekick_proxy::testing::agent::{HostAgent, Sent};
 use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 use super::seed_bytes;
-use crate::record::RunRecord;
+use crate::record::{HeldMs, Repeats, RunRecord};
 use crate::scenario::Mode;
 use crate::topology::SENDER;
 
 /// The port at which proxies answer it.
 const PORT: u16 = 6000;
 
-pub(super) struct AgentNode(HostAgent);
+pub(super) struct AgentNode {
+    host: HostAgent,
+    in_order: bool,
+}
 
 impl AgentNode {
     /// The agent of a run. `None` in a mode without one.
     pub(super) fn new(mode: Mode, seed: u64) -> Option<Self> {
         let in_order = mode == Mode::AgentInOrder;
         let seed = seed_bytes(seed, "agent");
-        mode.is_of_agent().then(|| Self(HostAgent::new(SENDER, PORT, in_order, seed)))
+        let host = || HostAgent::new(SENDER, PORT, in_order, seed);
+        mode.is_of_agent().then(|| Self { host: host(), in_order })
     }
 
     /// Adds what it did to the record of a flow.
     pub(super) fn describe(&self, record: &mut RunRecord) {
-        let totals = self.0.totals();
+        let totals = self.host.totals();
         record.assisted = totals.flows_assisted > 0;
         record.assistance = match record.assisted {
             true => "assisted by the proxy, by way of an agent".to_owned(),
@@ -36,10 +40,24 @@ impl AgentNode {
         };
         record.packets.lost_early = totals.lost;
         record.quacks.received = totals.quacks;
+        let (holds, ms) = (self.host.holds(), |wait: Duration| wait.as_secs_f64() * 1e3);
+        let passed = record.links.far.to_sender.link.delivered_bytes;
+        record.repeats = self.in_order.then(|| Repeats {
+            repeats_requested: totals.copies_requested,
+            repeats_received: totals.copies_received,
+            repaired_near: totals.in_order,
+            held_ms: HeldMs {
+                p50: ms(holds.wait(0.5)),
+                p99: ms(holds.wait(0.99)),
+                max: ms(holds.wait(1.0)),
+            },
+            near_overhead_percent: 100.0 * totals.help_bytes as f64 / passed.max(1) as f64,
+            ..Repeats::default()
+        });
     }
 
     fn drain(&mut self, now: Instant, out: &mut Outbox) {
-        while let Some(sent) = self.0.pop(now) {
+        while let Some(sent) = self.host.pop(now) {
             out.push(match sent {
                 Sent::AlongPath(Flow { source, destination }, payload) => {
                     (Side::Right, Packet::new(source, destination, &payload))
@@ -63,25 +81,25 @@ impl Node for AgentNode {
         let flow = Flow { source, destination };
         match from {
             Side::Left => {
-                self.0.on_leaving(flow, &packet.payload, now);
+                self.host.on_leaving(flow, &packet.payload, now);
                 out.push((Side::Right, packet));
             }
             // The host drops it before the agent sees it.
             Side::Right if packet.damaged => {}
             Side::Right if destination == own() => {
-                self.0.on_message(source, &packet.payload, now);
+                self.host.on_message(source, &packet.payload, now);
             }
-            Side::Right => self.0.on_arriving(flow, packet.payload, now),
+            Side::Right => self.host.on_arriving(flow, packet.payload, now),
         }
         self.drain(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.0.poll_timeout()
+        self.host.poll_timeout()
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        self.0.on_timeout(now);
+        self.host.on_timeout(now);
         self.drain(now, out);
     }
 }

@@ -22,7 +22,7 @@ use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};
 use super::outbox::To;
-use super::report::{Report, Totals};
+use super::report::{OrderReport, Report, Totals};
 use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
 use crate::config::MAX_INTERFACES;
@@ -120,7 +120,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
     let handle = Handle { commands, waker: Arc::new(waker) };
     let on_signal = handle.clone();
     life.watch(&gateway.capabilities(), move |order| on_signal.send(Command::Ordered(order)))?;
-    let limits = limits(config, tun.is_some());
+    let limits = limits(config, tun.is_some(), gateway.is_open());
     let host = Host::read(&config.interfaces);
     let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
     agent.set_local(&host.local, &host.hardware);
@@ -178,13 +178,11 @@ fn warn_of_layers(interfaces: &[String]) {
 /// Opens what puts arriving packets in order. Without it, the agent helps as it would without
 /// in-order.
 fn open_gateway(config: &AgentConfig, has_tun: bool) -> Gateway {
-    if config.in_order && has_tun {
-        return Gateway::open(&config.interfaces, config.queue, Exempt::From(DEFAULT_PORT));
+    match (config.in_order, has_tun) {
+        (true, true) => Gateway::open(&config.interfaces, config.queue, Exempt::From(DEFAULT_PORT)),
+        (true, false) => Gateway::closed("no TUN device, by which copies would arrive"),
+        (false, _) => Gateway::default(),
     }
-    if config.in_order {
-        warn!("in-order: no TUN device, by which copies would arrive; nothing waits");
-    }
-    Gateway::default()
 }
 
 /// Why the loop woke up, beside captured frames.
@@ -244,7 +242,11 @@ impl Loop<'_> {
                         return Ok(());
                     }
                     Ok(Command::Ordered(Order::Reload)) => life.reload(|new| {
-                        self.agent.set_limits(limits(new, self.tun.is_some()));
+                        self.agent.set_limits(limits(
+                            new,
+                            self.tun.is_some(),
+                            self.gateway.is_open(),
+                        ));
                         Ok(())
                     }),
                     Ok(Command::Report(flows, reply)) => {
@@ -300,6 +302,14 @@ impl Loop<'_> {
         let Self { gateway, agent, .. } = self;
         let now = clock();
         gateway.read(|id, packet| agent.on_queued(id, packet, now));
+        self.check_gateway();
+    }
+
+    /// Puts nothing in order any longer once the queue has failed.
+    fn check_gateway(&mut self) {
+        if self.agent.limits().in_order && !self.gateway.is_open() {
+            self.agent.stop_ordering(clock());
+        }
     }
 
     /// Checks the captures, and what the machine has become.
@@ -363,6 +373,7 @@ impl Loop<'_> {
             self.agent.give_back(buffer);
         }
         self.gateway.flush();
+        self.check_gateway();
     }
 
     /// Hands a packet to this host. If another program deletes the device or sets it down, it does
@@ -401,6 +412,21 @@ impl Loop<'_> {
             .or_else(|_| self.port.send(message, proxy, PacketInfo::default()))
     }
 
+    /// What arrives in order.
+    fn order(&self) -> OrderReport {
+        let (holds, waiting) = self.agent.holds();
+        let hold = |share| holds.hold(share).map(|hold| hold.as_secs_f64() * 1e3);
+        OrderReport {
+            fault: self.gateway.fault().map(str::to_owned),
+            waiting,
+            arrived: holds.arrived(),
+            held: holds.held(),
+            held_p50_ms: hold(0.5),
+            held_p99_ms: hold(0.99),
+            held_s: holds.sum().as_secs_f64(),
+        }
+    }
+
     fn report(&self, flows: usize) -> Report {
         let counters = self.captures.counters();
         let agent = self.agent.totals();
@@ -410,6 +436,7 @@ impl Loop<'_> {
             merged_split: counters.split,
             merged_unsplit: counters.unsplit,
             capture_drops: counters.dropped,
+            queue_unread: self.gateway.unread(),
             unsent: self.unsent + agent.unsent,
             ..agent
         };
@@ -418,6 +445,7 @@ impl Loop<'_> {
         Report {
             tun: self.tun.as_ref().map(|tun| tun.name.clone()),
             tun_off: self.started.tun == Some(TunName::Off),
+            order: self.started.in_order.then(|| self.order()),
             totals,
             flows_max,
             memory_max: memory as u64,
@@ -436,8 +464,9 @@ fn open_port() -> Result<Port> {
     Ok(Port::open((port::all_addresses(), 0).into())?)
 }
 
-/// `delivers` states whether this host takes copies of datagrams that were lost on their way to it.
-fn limits(config: &AgentConfig, delivers: bool) -> Limits {
+/// `delivers` states whether this host takes copies of datagrams that were lost on their way to it,
+/// and `in_order` whether those that arrive pass a queue.
+fn limits(config: &AgentConfig, delivers: bool, in_order: bool) -> Limits {
     let sender =
         SenderConfig { proxy: config.proxy, key: config.proxy_key, ..SenderConfig::default() };
     Limits {
@@ -448,5 +477,6 @@ fn limits(config: &AgentConfig, delivers: bool) -> Limits {
         memory: usize::try_from(config.memory.get()).unwrap_or(usize::MAX),
         idle_timeout: Duration::from_secs(config.idle_timeout),
         delivers,
+        in_order,
     }
 }

@@ -23,6 +23,7 @@ use super::candidate::Candidate;
 use super::filter::Filter;
 use super::flow::HelpedFlow;
 use super::frame::{Passing, Template};
+use super::holds::Holds;
 use super::kind::Kind;
 use super::named::{Named, on_answer};
 use super::outbox::To;
@@ -49,6 +50,8 @@ pub(super) struct Limits {
     pub(super) idle_timeout: Duration,
     /// Whether the host takes copies of datagrams that were lost on their way to it.
     pub(super) delivers: bool,
+    /// Whether arriving packets pass a queue in which they may wait.
+    pub(super) in_order: bool,
 }
 
 impl Limits {
@@ -258,7 +261,7 @@ impl Agent {
     /// Notes a packet that waits in the queue on its way to this host, from its IP header on. The
     /// queue does not say by which interface it arrived.
     pub(super) fn on_queued(&mut self, id: u32, packet: &[u8], now: Instant) {
-        let is_clean = self.clean_until.is_some_and(|until| now < until);
+        let is_clean = self.is_clean(now);
         let datagram = packet::parse(Link::Ip, packet, packet.len()).ok();
         let Some(datagram) = datagram.filter(|_| self.limits.delivers) else {
             self.pass(id);
@@ -285,6 +288,11 @@ impl Agent {
             self.begin(flow, true, now);
         }
         self.pass(id);
+    }
+
+    /// Whether what arrived lately shows that nothing is lost on the way here.
+    fn is_clean(&self, now: Instant) -> bool {
+        self.clean_until.is_some_and(|until| now < until)
     }
 
     /// Lets a packet of the queue pass.
@@ -396,6 +404,17 @@ impl Agent {
         }
     }
 
+    /// Puts nothing in order any longer, because there is no queue.
+    pub(super) fn stop_ordering(&mut self, now: Instant) {
+        self.limits.in_order = false;
+        let Common { outbox, totals, .. } = &mut self.common;
+        for entry in self.flows.values_mut() {
+            if let Entry::Helped(helped) = entry {
+                helped.end_order(outbox, totals, now);
+            }
+        }
+    }
+
     /// Ends the help for all flows.
     pub(super) fn close(&mut self, now: Instant) {
         let helped = self.flows.iter().filter(|(_, entry)| matches!(entry, Entry::Helped(_)));
@@ -429,8 +448,15 @@ impl Agent {
         totals.unsent += self.common.outbox.refused;
         for helped in self.helped() {
             totals.add(helped.sender.stats());
+            helped.order.iter().for_each(|order| totals.add_order(order.gate().counters()));
         }
         totals
+    }
+
+    /// How long arriving packets of flows in order waited, and how many wait now.
+    pub(super) fn holds(&self) -> (&Holds, usize) {
+        let orders = self.helped().filter_map(|helped| helped.order.as_ref());
+        (&self.common.outbox.holds, orders.map(|order| order.gate().waiting()).sum())
     }
 
     /// The limits now.

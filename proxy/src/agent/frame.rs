@@ -95,7 +95,12 @@ impl Template {
 
     /// Headers for packets back to where a datagram came from. `None` if its own have options.
     pub(super) fn back(arriving: &Passing<'_>) -> Option<Self> {
-        let mut template = Self::of(arriving)?;
+        Self::of(arriving)?.reversed()
+    }
+
+    /// Headers for packets the other way. `None` if these have options.
+    pub(super) fn reversed(&self) -> Option<Self> {
+        let mut template = self.clone();
         let Flow { source, destination } = template.flow;
         template.flow = template.flow.reversed();
         let (link, rest) = template.headers.split_at_mut_checked(template.ip_at)?;

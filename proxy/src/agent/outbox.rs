@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::frame::Template;
+use super::holds::Holds;
 
 /// Most datagrams that wait. The caller sends them after each input, so more would be a flood.
 const MOST: usize = 4096;
@@ -52,6 +54,8 @@ pub(super) struct Outbox {
     proxies: VecDeque<SocketAddr>,
     /// The number of datagrams that had no room, or that fit no packet.
     pub(super) refused: u64,
+    /// How long packets of flows in order waited in the queue.
+    pub(super) holds: Holds,
 }
 
 impl Outbox {
@@ -66,6 +70,13 @@ impl Outbox {
     /// be sent.
     pub(super) fn push_packet(&mut self, template: &Template, payload: &[u8]) -> bool {
         self.push(To::Host, |buffer| template.write_packet(payload, buffer))
+    }
+
+    /// Lets a packet of the queue pass that waited for this time for those before it, as
+    /// [`Outbox::push_queued`] does.
+    pub(super) fn push_held(&mut self, id: u32, waited: Duration) {
+        self.holds.note(waited);
+        self.push_queued(id);
     }
 
     /// Lets a packet of the queue pass, behind what was added before. There is always room: the

@@ -52,6 +52,7 @@ impl AgentReplay {
             memory: 64 << 20,
             idle_timeout: Duration::from_secs(30),
             delivers: true,
+            in_order: false,
         };
         let mut proxy = Observer::new(ObserverConfig::default(), [7; 32])?;
         proxy.set_addresses(Addresses::announcing(0, PROXY));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sidekick_protocol::SenderStats;
+use sidekick_protocol::{GateCounters, SenderStats};
 
 use crate::counters::counters;
 use crate::monitor::subject::InterfaceReport;
@@ -54,17 +54,25 @@ counters! {
         withheld_late: "too late", "sidekick_agent_resends_withheld_late_total",
             "Lost datagrams not sent again, because they were too old or too many.";
         missed: "missed", "sidekick_agent_arrivals_missed_total",
-            "Numbers that were missing among arriving datagrams, of flows that show their \
-             numbers.";
+            "Datagrams that were missing among those that arrived, by the numbers that flows show, \
+             or by a proxy's lists.";
         copies_withheld: "missed by congestion", "sidekick_agent_copies_withheld_total",
-            "Of these, numbers of which no copy was requested, because their loss is \
-             congestion.";
+            "Of those with numbers, datagrams of which no copy was requested, because their loss \
+             is congestion.";
         copies_requested: hidden "", "sidekick_agent_copies_requested_total",
             "Copies requested of proxies, in ranges.";
         copies_received: hidden "", "sidekick_agent_copies_received_total",
             "Copies that proxies sent.";
         delivered: "delivered", "sidekick_agent_copies_delivered_total",
             "Copies handed to this host, because it lacked them.";
+        in_order: "in order", "sidekick_agent_copies_in_order_total",
+            "Of these, copies before which all that follows them waited.";
+        given_up: "given up", "sidekick_agent_arrivals_given_up_total",
+            "Missing datagrams for which those behind them wait no longer.";
+        help_bytes: hidden "", "sidekick_agent_help_received_bytes_total",
+            "Bytes of copies and lists that proxies sent.";
+        queue_unread: "too many for the queue", "sidekick_agent_queue_unread_total",
+            "Packets that passed the queue without order, because too many waited.";
         quacks: hidden "", "sidekick_agent_quacks_processed_total",
             "quACKs processed.";
         markers: hidden "", "sidekick_agent_markers_sent_total",
@@ -98,7 +106,15 @@ impl Totals {
         self.turned_up += stats.turned_up;
         self.copies_requested += stats.repeats_requested;
         self.copies_received += stats.repeats_received;
+        self.help_bytes += stats.added_bytes;
         self.malformed += stats.malformed + stats.other_version + stats.forged;
+    }
+
+    /// Adds the counters of a flow's gate.
+    pub(super) fn add_order(&mut self, counters: GateCounters) {
+        self.missed += counters.missing;
+        self.in_order += counters.in_order;
+        self.given_up += counters.given_up;
     }
 }
 
@@ -144,6 +160,25 @@ pub struct FlowReport {
     pub last_packet_ago: f64,
 }
 
+/// What arrives in order: how long packets waited since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OrderReport {
+    /// Why nothing waits although `in-order` is set, if so.
+    pub fault: Option<String>,
+    /// Packets that wait now.
+    pub waiting: usize,
+    /// Packets of these flows.
+    pub arrived: u64,
+    /// Of these, packets that waited.
+    pub held: u64,
+    /// Half of those that waited did so for at most this many milliseconds.
+    pub held_p50_ms: Option<f64>,
+    /// The same for 99 of 100.
+    pub held_p99_ms: Option<f64>,
+    /// How long all together waited, in seconds.
+    pub held_s: f64,
+}
+
 /// An agent's report at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -152,6 +187,8 @@ pub struct Report {
     pub tun: Option<String>,
     /// The operator wants no such device.
     pub tun_off: bool,
+    /// What arrives in order, if the operator wants that.
+    pub order: Option<OrderReport>,
     /// Totals since the start.
     pub totals: Totals,
     /// Most flows that are helped at once.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::config::DEFAULT_METRICS;
-use super::report::{FlowReport, Report, Totals};
+use super::report::{FlowReport, OrderReport, Report, Totals};
 use crate::monitor::exposition::{InterfaceCounter, Page};
 use crate::monitor::subject::{
     AGENT, InterfaceReport, Origin, Program, ProgramStatus, Start, StatusSource,
@@ -80,6 +80,20 @@ impl ProgramStatus for AgentStatus {
             "Most bytes of these copies.",
             report.memory_max,
         );
+        if let Some(order) = &report.order {
+            page.gauge(
+                "sidekick_agent_arrivals_waiting",
+                "Arriving packets that wait for those before them.",
+                order.waiting,
+            );
+            let quantiles = [("0.5", order.held_p50_ms), ("0.99", order.held_p99_ms)];
+            page.summary(
+                "sidekick_agent_hold_seconds",
+                "How long packets waited that did, since the start.",
+                quantiles.map(|(share, ms)| (share, ms.map(|ms| ms / 1e3))),
+                (order.held_s, order.held),
+            );
+        }
         page.gauge(
             "sidekick_agent_answering",
             "Whether the agent answered the last request for a report.",
@@ -116,6 +130,7 @@ impl ProgramStatus for AgentStatus {
             None => "not helped: there is no TUN device".to_owned(),
         };
         sheet.say("arrivals", arrivals);
+        report.order.iter().for_each(|order| sheet.say("order", in_order(order, &report.totals)));
         sheet.interfaces(report.interfaces.iter());
         // Each once. The table of flows has no room for their keys.
         let known = |flow: &FlowReport| Some((flow.proxy?, flow.proxy_key.clone()?));
@@ -128,6 +143,22 @@ impl ProgramStatus for AgentStatus {
         sheet.rows(Self::PROGRAM, &HEADINGS, "llllrrrrrrrrll", rows, report.flows_open);
         sheet.finish()
     }
+}
+
+/// What arrives in order, for people.
+fn in_order(order: &OrderReport, totals: &Totals) -> String {
+    if let Some(why) = &order.fault {
+        return format!("nothing waits: {why}");
+    }
+    let OrderReport { waiting, arrived, held, .. } = order;
+    let times = order.held_p50_ms.zip(order.held_p99_ms).map_or_else(String::new, |(p50, p99)| {
+        format!(", half of them at most {p50:.1} ms and 99 of 100 at most {p99:.1} ms")
+    });
+    let Totals { in_order, given_up, .. } = totals;
+    format!(
+        "{waiting} wait now; of {arrived} that arrived, {held} waited{times}; copies in order \
+         {in_order}, given up {given_up}"
+    )
 }
 
 const BY_INTERFACE: [InterfaceCounter<InterfaceReport>; 2] = [
@@ -283,6 +314,8 @@ pub(crate) mod tests {
             lost: 30,
             resent: 28,
             withheld_far: 2,
+            in_order: 25,
+            given_up: 1,
             ..Totals::default()
         };
         let wlan0 = InterfaceReport {
@@ -304,6 +337,15 @@ pub(crate) mod tests {
             report: Report {
                 tun: Some("sidekick0".to_owned()),
                 tun_off: false,
+                order: Some(OrderReport {
+                    fault: None,
+                    waiting: 3,
+                    arrived: 1200,
+                    held: 900,
+                    held_p50_ms: Some(0.5),
+                    held_p99_ms: Some(5.25),
+                    held_s: 0.75,
+                }),
                 totals,
                 flows_max: 256,
                 memory_max: 32 << 20,
@@ -381,7 +423,13 @@ pub(crate) mod tests {
         let series = parse(&example().metrics(Some(4096)));
         let captured = "sidekick_agent_interface_packets_captured_total";
         let up = "sidekick_agent_interface_up";
-        let samples: [(_, &[(&str, &str)], _); 13] = [
+        let held = "sidekick_agent_hold_seconds";
+        let samples: [(_, &[(&str, &str)], _); 18] = [
+            ("sidekick_agent_arrivals_waiting", &[], 3.0),
+            (held, &[("quantile", "0.5")], 0.0005),
+            (held, &[("quantile", "0.99")], 0.00525),
+            ("sidekick_agent_hold_seconds_sum", &[], 0.75),
+            ("sidekick_agent_hold_seconds_count", &[], 900.0),
             (captured, &[("interface", "wlan0"), ("backend", "ring")], 900.0),
             (up, &[("interface", "wlan0")], 1.0),
             (up, &[("interface", "a\"b\\c")], 0.0),
@@ -413,16 +461,32 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_order_says_why_nothing_waits() {
+        let mut status = example();
+        let order = status.report.order.as_mut().unwrap();
+        (order.held, order.held_p50_ms, order.held_p99_ms) = (0, None, None);
+        assert!(status.show().contains("order       3 wait now; of 1200 that arrived, 0 waited; "));
+        assert!(
+            status.metrics(None).contains("sidekick_agent_hold_seconds{quantile=\"0.5\"} NaN\n")
+        );
+        status.report.order.as_mut().unwrap().fault = Some("no queue".to_owned());
+        assert!(status.show().contains("order       nothing waits: no queue\n"));
+        status.report.order = None;
+        assert!(!status.show().contains("order  "));
+    }
+
+    #[test]
     fn columns_are_aligned() {
         let mut status = example();
         status.report.flows[1].state = "far\x1b[2J".to_owned();
         let expected = "\
 sidekick-agent 1.2.3, up 1 h 1 min
 health      ok
-totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2
+totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2, in order 25, given up 1
 flows       3 open, 2 with a proxy, 256 at most
 copies      64K, 32M at most
 arrivals    copies by way of sidekick0, of flows that the last column names
+order       3 wait now; of 1200 that arrived, 900 waited, half of them at most 0.5 ms and 99 of 100 at most 5.2 ms; copies in order 25, given up 1
 
 interface  backend  state  captured  dropped
 wlan0      ring     up          900        0

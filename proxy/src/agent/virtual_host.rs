@@ -14,6 +14,7 @@ use super::config::AgentConfig;
 use super::filter::Filter;
 use super::flows::{Agent, Limits};
 use super::frame::Passing;
+use super::holds::Holds;
 use super::outbox::To;
 use super::report::Totals;
 use crate::packet::{Link, parse};
@@ -56,6 +57,7 @@ impl HostAgent {
             memory: usize::try_from(config.memory.get()).unwrap_or(usize::MAX),
             idle_timeout: Duration::from_secs(config.idle_timeout),
             delivers: true,
+            in_order,
         };
         let mut agent = Agent::new(limits, port, move || {
             seed[0] = seed[0].wrapping_add(1);
@@ -127,6 +129,12 @@ impl HostAgent {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.agent.totals()
+    }
+
+    /// How long arriving datagrams of flows in order waited.
+    #[must_use]
+    pub fn holds(&self) -> &Holds {
+        self.agent.holds().0
     }
 }
 

@@ -21,6 +21,25 @@ impl Page {
         self.one(name, "gauge", help, number);
     }
 
+    /// A summary: these quantiles, where there are any, and the sum and the number of what was
+    /// observed.
+    pub(crate) fn summary(
+        &mut self,
+        name: &str,
+        help: &str,
+        quantiles: [(&str, Option<f64>); 2],
+        (sum, count): (f64, u64),
+    ) {
+        self.family(name, "summary", help);
+        for (share, value) in quantiles {
+            // The format's word for no observation.
+            let value = value.map_or_else(|| "NaN".to_owned(), |value| value.to_string());
+            self.sample(name, &[("quantile", share)], value);
+        }
+        self.sample(&format!("{name}_sum"), &[], sum);
+        self.sample(&format!("{name}_count"), &[], count);
+    }
+
     /// A family of one sample.
     fn one(&mut self, name: &str, kind: &str, help: &str, number: impl Display) {
         self.family(name, kind, help);
@@ -161,13 +180,15 @@ pub(crate) mod tests {
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert_eq!(name, helped);
-                assert!(matches!(kind, "counter" | "gauge"), "{line}");
+                assert!(matches!(kind, "counter" | "gauge" | "summary"), "{line}");
                 assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
                 typed = name.to_owned();
             } else {
                 let end = line.find(['{', ' ']).unwrap();
                 let (name, rest) = line.split_at(end);
-                assert_eq!(name, typed, "a sample is behind its HELP and TYPE");
+                let of = ["_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                let behind = name == typed || of == Some(&typed);
+                assert!(behind, "{line}: a sample is behind its HELP and TYPE");
                 let (labels, number) = match rest.strip_prefix('{') {
                     Some(rest) => labels(rest),
                     None => (Vec::new(), rest),

@@ -88,15 +88,20 @@ impl Rules {
     /// # Errors
     /// One sentence for the operator: why this is impossible. Nothing is set up then.
     pub fn set_up(interfaces: &[String], queue: u16, exempt: Exempt) -> Result<Self, RulesError> {
-        let by = |program| Self::set_up_by(program, interfaces, queue, exempt);
-        by(Program::Iptables).or_else(|first| match by(Program::Nft) {
-            // The message of the program that the system has.
-            Err(RulesError::NoProgram) => Err(first),
-            Err(second) if !matches!(first, RulesError::NoProgram) => {
-                tracing::debug!("{second}");
-                Err(first)
+        by_either(|program| Self::set_up_by(program, interfaces, queue, exempt))
+    }
+
+    /// Tries whether [`Rules::set_up`] would succeed, and changes nothing. Without the privilege,
+    /// it only looks whether there is a program.
+    ///
+    /// # Errors
+    /// As [`Rules::set_up`].
+    pub fn rehearse(interfaces: &[String], queue: u16, exempt: Exempt) -> Result<(), RulesError> {
+        by_either(|program| write(program, true, interfaces, queue, exempt)).or_else(|error| {
+            match error {
+                RulesError::Refused(..) if !nix::unistd::geteuid().is_root() => Ok(()),
+                error => Err(error),
             }
-            other => other,
         })
     }
 
@@ -110,27 +115,11 @@ impl Rules {
         queue: u16,
         exempt: Exempt,
     ) -> Result<Self, RulesError> {
-        if let Some(name) = interfaces.iter().find(|name| !is_plain(name)) {
-            return Err(RulesError::Interface(name.clone()));
-        }
+        check_names(interfaces)?;
         Self::remove_left_overs(queue)?;
         // From here on, dropping this undoes what is done.
         let rules = Self { program, queue, removed: false };
-        match program {
-            Program::Iptables => {
-                let script = iptables_rules(interfaces, queue, exempt);
-                for [_, restore] in families() {
-                    change(restore, &["--noflush", "-w", "5"], &script)?;
-                }
-            }
-            Program::Nft => change("nft", &["-f", "-"], &nft_rules(interfaces, queue, exempt))
-                .map_err(|error| match error {
-                    RulesError::Refused(_, said) if said.contains("No such file or directory") => {
-                        RulesError::NoExpression(said)
-                    }
-                    error => error,
-                })?,
-        }
+        write(program, false, interfaces, queue, exempt)?;
         Ok(rules)
     }
 
@@ -165,6 +154,59 @@ impl Drop for Rules {
             && let Err(error) = remove(self.program, self.queue)
         {
             tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Tries the one program, then the other.
+fn by_either<T>(by: impl Fn(Program) -> Result<T, RulesError>) -> Result<T, RulesError> {
+    by(Program::Iptables).or_else(|first| match by(Program::Nft) {
+        // The message of the program that the system has.
+        Err(RulesError::NoProgram) => Err(first),
+        Err(second) if !matches!(first, RulesError::NoProgram) => {
+            tracing::debug!("{second}");
+            Err(first)
+        }
+        other => other,
+    })
+}
+
+/// # Errors
+/// A name that a rule cannot have.
+fn check_names(interfaces: &[String]) -> Result<(), RulesError> {
+    match interfaces.iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(RulesError::Interface(name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Adds the rules, or with `rehearses` only has the program check them.
+fn write(
+    program: Program,
+    rehearses: bool,
+    interfaces: &[String],
+    queue: u16,
+    exempt: Exempt,
+) -> Result<(), RulesError> {
+    check_names(interfaces)?;
+    let rehearsal = |flag| Some(flag).filter(|_| rehearses);
+    match program {
+        Program::Iptables => {
+            let script = iptables_rules(interfaces, queue, exempt);
+            let arguments = ["--noflush", "-w", "5"].into_iter().chain(rehearsal("--test"));
+            let arguments: Vec<_> = arguments.collect();
+            families().try_for_each(|[_, restore]| change(restore, &arguments, &script))
+        }
+        Program::Nft => {
+            let arguments: Vec<_> = ["-f", "-"].into_iter().chain(rehearsal("--check")).collect();
+            change("nft", &arguments, &nft_rules(interfaces, queue, exempt)).map_err(|error| {
+                match error {
+                    RulesError::Refused(_, said) if said.contains("No such file or directory") => {
+                        RulesError::NoExpression(said)
+                    }
+                    error => error,
+                }
+            })
         }
     }
 }

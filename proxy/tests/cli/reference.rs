@@ -31,6 +31,7 @@ pub(crate) fn agent_metrics() -> String {
     let status: AgentStatus = serde_json::from_value(json!({
         "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0,
         "answering": true, "flows_max": 1, "memory_max": 1, "tun_off": false, "totals": {},
+        "order": {"waiting": 0, "arrived": 0, "held": 0, "held_s": 0.0},
         "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
     }))
     .unwrap();
@@ -101,7 +102,7 @@ fn advice(page: &str) -> BTreeMap<&str, &str> {
 /// Where the page has the row of a metric.
 fn heading(name: &str, kind: &str) -> &'static str {
     match kind {
-        "gauge" => "Present state",
+        "gauge" | "summary" => "Present state",
         "counter" => "Totals",
         _ => panic!("{name} is a {kind}"),
     }

@@ -2,6 +2,7 @@
 //! proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::mpsc;
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common::download::{V4, V6, default_route, far, forward, prefix};
 use crate::common::script::Script;
 use crate::common::{Daemon, PATIENCE, agent, assert_fails, in_namespace, run, status};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::Signal;
 use nix::unistd::gettid;
 use serde_json::Value;
 
@@ -138,13 +140,13 @@ const DOWNLOAD: Kind = Kind {
 /// A receiver's report about a call (RFC 3550, section 6.4.2).
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 9];
 
-/// The agent's host at the other end of the relay: its socket, and its agent.
+/// The agent's host at the other end of the relay: its socket, its agent, and its namespace.
 fn host(
     [ours, theirs]: [&'static str; 2],
     filter: &'static str,
     below: Below,
     arguments: &'static str,
-) -> (UdpSocket, Daemon, Option<Script>) {
+) -> (UdpSocket, Daemon, Option<Script>, File) {
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
     let there = thread::spawn(move || {
         // Only for this thread.
@@ -165,7 +167,7 @@ fn host(
         let socket = UdpSocket::bind(SocketAddr::new(theirs.parse().unwrap(), 4000)).unwrap();
         let agent =
             Daemon::begin(&mut agent(&format!("-i tap1 -v --json --metrics off {arguments}")));
-        (socket, agent, session)
+        (socket, agent, session, File::open("/proc/thread-self/ns/net").unwrap())
     });
     run(&format!("ip link set tap1 netns {}", told.recv().unwrap()));
     moved.send(()).unwrap();
@@ -195,7 +197,7 @@ fn call(
     }
     let announced = session.as_ref().map_or("", |_| " --announce 10.9.0.1:5252");
     let proxy = Daemon::start(&format!("-i tap0 --json --keep 8M{announced}"));
-    let (socket, agent, there) = host(near, filter, below, arguments);
+    let (socket, agent, there, _) = host(near, filter, below, arguments);
     let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
     let (mut got, mut order) = (BTreeMap::new(), Vec::new());
     let receive_from = socket.try_clone().unwrap();
@@ -318,7 +320,7 @@ fn upload(v6: bool) -> (Vec<u16>, String) {
     run(&format!("ip address add {} dev tap0", prefix(near[0])));
     run("ip link set tap0 up");
     let proxy = Daemon::start("-i tap0 --json --in-order");
-    let (socket, agent, there) = host(near, "2", Below::Ethernet, "");
+    let (socket, agent, there, _) = host(near, "2", Below::Ethernet, "");
     let to = server.local_addr().unwrap();
     let mut buffer = [0; 2000];
     let mut receive = |within: Duration| {
@@ -404,6 +406,137 @@ fn the_rules_for_the_order_go_with_the_agent() {
         drop(start());
         start().stop();
         assert!(!has_rules(), "after another start");
+    });
+}
+
+/// What an agent has left in this namespace of the network: rules, a queue and its device.
+fn left_in(namespace: &File) -> [bool; 3] {
+    thread::scope(|scope| {
+        let look = || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            let queues = "/proc/thread-self/net/netfilter/nfnetlink_queue";
+            let queues = std::fs::read_to_string(queues).unwrap_or_default();
+            let device = Command::new("ip").args(["link", "show", "sidekick0"]).output().unwrap();
+            [has_rules(), !queues.is_empty(), device.status.success()]
+        };
+        scope.spawn(look).join().unwrap()
+    })
+}
+
+/// A download in order of 400 datagrams, during which the agent ends by this signal, after so many
+/// of them have arrived. The server sends what is not acknowledged again, under another number.
+/// Returns what the agent has left.
+#[allow(clippy::disallowed_methods, reason = "the server has a retransmission timer")]
+fn interrupted(signal: Signal, at: usize) -> [bool; 3] {
+    const LEN: u16 = 400;
+    const TIMEOUT: Duration = Duration::from_millis(50);
+    forward();
+    let mut relay = Script::start(RELAY, &[]);
+    relay.hears();
+    let server = far(V4);
+    run(&format!("ip address add {} dev tap0", prefix(V4.near.0)));
+    run("ip link set tap0 up");
+    let proxy = Daemon::start("-i tap0 --json --keep 8M");
+    let (socket, agent, _, namespace) = host(V4.near.into(), "2", Below::Ethernet, "--in-order");
+    let (from, to) = (server.local_addr().unwrap(), socket.local_addr().unwrap());
+    let receive = |socket: &UdpSocket, within: Duration| {
+        socket.set_read_timeout(Some(within)).unwrap();
+        let mut buffer = [0; 2000];
+        let len = socket.recv(&mut buffer).ok()?;
+        // No answer to a marker, which comes along the path.
+        let is_whole = buffer[..2] == DOWNLOAD.begins;
+        is_whole.then(|| (u16::from_be_bytes([buffer[2], buffer[3]]), buffer[..len].to_vec()))
+    };
+    socket.send_to(&(DOWNLOAD.opens)(), from).unwrap();
+    thread::sleep(FAR);
+    let keeps = || status("127.0.0.1:9252")["copies"]["sessions"].as_u64() > Some(0);
+    for number in 10_000.. {
+        server.send_to(&quic(number), to).unwrap();
+        receive(&socket, Duration::from_millis(20));
+        socket.send_to(&(DOWNLOAD.answers)(number), from).unwrap();
+        if number > 10_050 && keeps() {
+            break;
+        }
+    }
+    let (begun, mut agent) = (Instant::now(), Some(agent));
+    let mut sent: Vec<(u16, Instant)> = Vec::new();
+    let mut acknowledged = [false; LEN as usize];
+    let mut got = BTreeMap::new();
+    while got.len() < usize::from(LEN) {
+        assert!(begun.elapsed() < PATIENCE, "{} of {LEN}, {signal} after {at}", got.len());
+        let is_due = |(index, (attempt, last)): (usize, &(u16, Instant))| {
+            (!acknowledged[index] && last.elapsed() >= TIMEOUT * (1 << attempt)).then_some(index)
+        };
+        let again = sent.iter().enumerate().find_map(is_due);
+        let next = again.or_else(|| Some(sent.len()).filter(|next| *next < usize::from(LEN)));
+        if let Some(index) = next {
+            let attempt = sent.get(index).map_or(0, |(attempt, _)| attempt + 1);
+            let number = 2000 + u16::try_from(index).unwrap() + 1000 * attempt;
+            match sent.get_mut(index) {
+                Some(sent) => *sent = (attempt, Instant::now()),
+                None => sent.push((attempt, Instant::now())),
+            }
+            server.send_to(&quic(number), to).unwrap();
+        }
+        while let Some((number, packet)) = receive(&socket, Duration::from_millis(1)) {
+            socket.send_to(&(DOWNLOAD.answers)(number), from).unwrap();
+            if number < 10_000 {
+                assert_eq!(packet, quic(number));
+                got.insert((number - 2000) % 1000, ());
+            }
+        }
+        while let Some((number, _)) = receive(&server, Duration::from_micros(1)) {
+            if (2000..10_000).contains(&number) {
+                acknowledged[usize::from((number - 2000) % 1000)] = true;
+            }
+        }
+        if got.len() >= at
+            && let Some(mut agent) = agent.take()
+        {
+            assert_eq!(left_in(&namespace), [true; 3], "before {signal}");
+            agent.signal(signal);
+            agent.wait();
+        }
+    }
+    let left = left_in(&namespace);
+    let again = sent.iter().map(|(attempts, _)| u64::from(*attempts)).sum::<u64>();
+    eprintln!("{signal} after {at}: {again} sent again, {:?}, left {left:?}", begun.elapsed());
+    drop((proxy, relay, socket));
+    run("ip link delete far0");
+    left
+}
+
+/// Killed, the agent leaves rules that stop no packet.
+#[test]
+fn a_download_in_order_outlives_the_agent() {
+    in_namespace(|| {
+        let [_, queue, device] = interrupted(Signal::SIGKILL, 150);
+        assert!(!queue && !device);
+        assert_eq!(interrupted(Signal::SIGTERM, 150), [false; 3]);
+    });
+}
+
+#[test]
+fn check_names_what_the_order_lacks() {
+    in_namespace(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("sidekick-agent.toml");
+        std::fs::write(&file, "interfaces = [\"lo\"]\nin-order = true\n").unwrap();
+        let checked = |before: &str| {
+            let agent = env!("CARGO_BIN_EXE_sidekick-agent");
+            let line = format!("{before} exec {agent} check {}", file.display());
+            let output = Command::new("unshare").args(["--mount", "sh", "-c", &line]).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(checked(""), "");
+        let said = checked("mount -t tmpfs none /usr/sbin;");
+        assert!(
+            said.contains("in-order: a queue for packets needs iptables or nft: inst"),
+            "{said}"
+        );
+        assert!(!has_rules());
     });
 }
 

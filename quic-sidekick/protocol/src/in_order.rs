@@ -49,8 +49,9 @@ pub enum InOrderState {
 
 /// Puts the reverse flow in order, with one gate.
 ///
-/// Pass all that arrives on the flow, call [`update`](Self::update) after each input of the
-/// sender, and pass the copies that it returns. Then take the [deliveries](Self::poll_delivery).
+/// Begin before the flow's first datagram arrives, so that the proxy keeps and lists it, too. Pass
+/// all that arrives on the flow, call [`update`](Self::update) after each input of the sender, and
+/// pass the copies that it returns. Then take the [deliveries](Self::poll_delivery).
 #[derive(Debug)]
 pub struct InOrder<T> {
     gate: Gate<T>,
@@ -58,6 +59,8 @@ pub struct InOrder<T> {
     lossy_until: Option<Instant>,
     /// How many of the first datagrams are still to come.
     first: u32,
+    /// Whether any has arrived.
+    has_begun: bool,
     paused_until: Option<Instant>,
     /// The round trip of the whole path, if it is known.
     whole: Option<Duration>,
@@ -74,6 +77,7 @@ impl<T> InOrder<T> {
             state: InOrderState::Idle,
             lossy_until: None,
             first: if is_clean { 0 } else { FIRST },
+            has_begun: false,
             paused_until: None,
             whole: None,
             unfilled: Vec::new(),
@@ -122,6 +126,7 @@ impl<T> InOrder<T> {
     ) {
         sender.on_arrival(payload);
         sender.on_received(payload.len(), now);
+        self.has_begun = true;
         let Some(identifier) = identifier else {
             self.gate.pass(datagram);
             return;
@@ -150,7 +155,11 @@ impl<T> InOrder<T> {
     /// Takes a list that the sender's latest input held, and serves the timer.
     pub fn update(&mut self, sender: &mut Sender, now: Instant) {
         self.plan(sender, now);
-        if let Some(list) = sender.take_list() {
+        // Until a datagram arrives, the latest list waits: the flow may come another way, and all
+        // that is listed would be missing.
+        if self.has_begun
+            && let Some(list) = sender.take_list()
+        {
             // A contradiction shows a forged list, or that the proxy counts anew.
             if self.gate.on_list(list.first, list.identifiers().iter().copied(), now).is_err() {
                 self.gate.open(now);
@@ -176,6 +185,7 @@ impl<T> InOrder<T> {
         self.gate.set_hold(Hold::default(), now);
         self.gate.open(now);
         self.follow(sender, now);
+        sender.protect(None, now);
     }
 
     /// Decides what to hold, and what to ask of the proxy.

@@ -37,9 +37,9 @@ impl Order {
 
     /// Passes what may leave the gate on to the host.
     fn deliver(&mut self, outbox: &mut Outbox, totals: &mut Totals) {
-        while let Some(Delivery { datagram, .. }) = self.gate.poll_delivery() {
+        while let Some(Delivery { datagram, waited }) = self.gate.poll_delivery() {
             match datagram {
-                Datagram::Queued(id) => outbox.push_queued(id),
+                Datagram::Queued(id) => outbox.push_held(id, waited),
                 Datagram::Copy(copy) => {
                     let delivered = u64::from(outbox.push_packet(&self.template, &copy));
                     self.delivered += delivered;
@@ -51,6 +51,30 @@ impl Order {
 }
 
 impl HelpedFlow {
+    /// Begins to put what arrives in order, if the flow's packets are to wait, so that the proxy
+    /// lists the first of them, too. `is_clean` says that other flows lately lost none on their way
+    /// here.
+    pub(in super::super) fn expect_order(&mut self, is_clean: bool, now: Instant) {
+        if self.order.is_none()
+            && self.is_in_order()
+            && let Some(template) = self.template.reversed()
+        {
+            self.begin_order(template, is_clean, now);
+        }
+    }
+
+    /// Whether arriving packets wait, if there is a queue.
+    fn is_in_order(&self) -> bool {
+        // A transport stream may only arrive.
+        (self.kind().minds_order() || self.arriving.kind == Kind::MpegTs) && self.is_own
+    }
+
+    fn begin_order(&mut self, template: Template, is_clean: bool, now: Instant) {
+        self.sender.want_copies(KEEP, now);
+        let gate = InOrder::new(is_clean);
+        self.order = Some(Box::new(Order { gate, template, delivered: 0 }));
+    }
+
     /// Takes a packet of the queue. Returns false if the flow's packets do not wait. `is_clean`
     /// says that other flows lately lost none on their way here.
     pub(in super::super) fn on_queued(
@@ -62,16 +86,12 @@ impl HelpedFlow {
     ) -> bool {
         let mut payloads = passing.payloads();
         let (Some(payload), None) = (payloads.next(), payloads.next()) else { return false };
-        // A transport stream may only arrive.
-        let minds = self.kind().minds_order() || self.arriving.kind == Kind::MpegTs;
-        if !minds || !self.is_own || Sender::is_answer(payload) {
+        if !self.is_in_order() || Sender::is_answer(payload) {
             return false;
         }
         if self.order.is_none() {
             let Some(template) = Template::of(passing) else { return false };
-            self.sender.want_copies(KEEP, now);
-            let gate = InOrder::new(is_clean);
-            self.order = Some(Box::new(Order { gate, template, delivered: 0 }));
+            self.begin_order(template, is_clean, now);
         }
         let whole = self.rtt();
         let Self { order, sender, position, .. } = self;
@@ -96,6 +116,10 @@ impl HelpedFlow {
 
     /// Completes an input or a timeout of the sender.
     pub(super) fn settle_order(&mut self, outbox: &mut Outbox, totals: &mut Totals, now: Instant) {
+        if !self.is_in_order() {
+            // What began as another protocol is a call.
+            self.end_order(outbox, totals, now);
+        }
         let Self { order, sender, .. } = self;
         let Some(order) = order else { return };
         order.gate.update(sender, now);
@@ -112,5 +136,6 @@ impl HelpedFlow {
         let Some(mut order) = self.order.take() else { return };
         order.gate.open(&mut self.sender, now);
         order.deliver(outbox, totals);
+        totals.add_order(order.gate.counters());
     }
 }

@@ -112,7 +112,10 @@ impl Agent {
         config.proxy = proxy;
         let is_own = self.local.contains(&flow.source.ip());
         let about = (flow, candidate, is_own);
-        let helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
+        let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
+        if self.limits.in_order {
+            helped.expect_order(self.is_clean(now), now);
+        }
         self.common.totals.flows += 1;
         self.helped += 1;
         self.only_arriving += usize::from(helped.only_arrives);

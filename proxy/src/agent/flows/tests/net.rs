@@ -330,5 +330,6 @@ pub(super) fn limits() -> Limits {
         memory: 1 << 20,
         idle_timeout: Duration::from_secs(30),
         delivers: true,
+        in_order: false,
     }
 }
