@@ -125,6 +125,8 @@ pub(super) type Help = Driver<Adjacent>;
 /// A connection, its sockets, and the application on it.
 pub(super) struct Quic<A> {
     pub(super) conn: Connection,
+    /// This is the client, or a long header has arrived.
+    begun: bool,
     pub(super) app: A,
     local: SocketAddr,
     begin: Instant,
@@ -167,12 +169,13 @@ impl<A: App> Quic<A> {
     ) -> Result<Self, String> {
         let conn = quiche::accept(&connection_id(local, 2), None, local, peer, config)
             .map_err(|error| error.to_string())?;
-        Ok(Self::new(conn, app, local, begin))
+        Ok(Self { begun: false, ..Self::new(conn, app, local, begin) })
     }
 
     fn new(conn: Connection, app: A, local: SocketAddr, begin: Instant) -> Self {
         Self {
             conn,
+            begun: true,
             app,
             local,
             begin,
@@ -224,6 +227,12 @@ impl<A: App> Quic<A> {
     }
 
     pub(super) fn take(&mut self, mut packet: Packet) {
+        // A server drops what belongs to no connection, such as a marker that overtakes the first
+        // packet. To quiche that would be a client's mistake.
+        self.begun |= packet.payload.first().is_some_and(|byte| byte & 0x80 != 0);
+        if !self.begun {
+            return;
+        }
         let info = RecvInfo { from: packet.source, to: packet.destination };
         // As on a real socket, quiche drops datagrams that it cannot decrypt. A broken connection
         // reports its error when it sends.

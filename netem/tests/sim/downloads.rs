@@ -229,3 +229,18 @@ mod full {
         }
     }
 }
+
+/// A marker may overtake the first packet of its connection, as here for seed 4.
+#[test]
+fn order_over_a_reordering_link_arrives() {
+    let settings = [
+        "near.loss_percent=0",
+        "near.reorder_percent=25",
+        "flow.bytes=100000",
+        "flow.cc=cubic",
+        "sidekick.mode=agent-in-order",
+    ];
+    for record in runs("download-paper", 5, &[&settings]) {
+        assert!(record.repeats.is_some_and(|repeats| repeats.held_ms.p50 > 0.0), "{record:?}");
+    }
+}
