@@ -14,13 +14,12 @@
 //! packets wait for those before them.
 //!
 //! `cli` and `status` are for the operator, like those of the proxy, and so is `journal`, which
-//! logs what happens to a flow. `holds` measures how long packets wait. `claims` decides whether a
-//! proxy is believed.
+//! logs what happens to a flow. `holds` measures how long packets wait. When a flow's losses are
+//! repaired decides [`sidekick_protocol::policy`].
 
 mod arriving;
 mod candidate;
 mod captures;
-mod claims;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -37,9 +36,7 @@ mod named;
 mod outbox;
 pub(crate) mod replay;
 pub(crate) mod report;
-mod round_trip;
 pub(crate) mod status;
-mod terms;
 pub(crate) mod tun;
 mod under_way;
 pub(crate) mod virtual_host;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::policy::RoundTrip;
+
 use super::kind::{Classifier, Kind};
-use super::round_trip::RoundTrip;
 
 /// A bridge and its port, or a bond and its member, show each packet twice. So a packet on another
 /// interface counts as a duplicate, until the flow's own interface has shown none for this long.
@@ -69,7 +70,7 @@ impl Candidate {
         self.seen = Some((interface, now));
         self.classifier.note(payload);
         let kind = self.classifier.kind;
-        self.round_trip.on_leaving(kind, payload, now);
+        self.round_trip.on_leaving(payload, kind.begins_with(payload), kind.spins(), now);
         if self.packets == 0 {
             self.begins = kind == Kind::Quic && kind.begins_with(payload) && payload.len() >= FIRST;
         }

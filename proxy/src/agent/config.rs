@@ -12,7 +12,7 @@ use sidekick_protocol::PublicKey;
 use thiserror::Error;
 
 use super::filter::{Filter, Selector};
-use super::terms;
+use super::flow::flow_bytes;
 use crate::capture::settings::{Backend, Settings, interface_name};
 use crate::cli::values::{metrics_or_off, proxy};
 use crate::config::{Log, MAX_INTERFACES, lines};
@@ -327,7 +327,7 @@ impl AgentConfig {
     fn memory(&self) -> [u64; 3] {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let captures = interfaces.saturating_mul(DIRECTIONS);
-        let flows = u64::from(self.max_flows).saturating_mul(terms::bytes()) >> 20;
+        let flows = u64::from(self.max_flows).saturating_mul(flow_bytes()) >> 20;
         [captures.saturating_mul(self.buffer.into()), self.memory.get() >> 20, flows]
     }
 

@@ -4,21 +4,19 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::policy::{KEEP, MAX_AGE, Policy, STORE, Traits, UNCOUNTED};
 use sidekick_protocol::{
-    Assistance, Flow, LeaveInOrder, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
+    Assistance, Flow, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
 };
 
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
-use super::claims::Counts;
 use super::frame::{Passing, Template};
 use super::journal::Journal;
 use super::kind::{Classifier, Kind};
 use super::looks::Alike;
 use super::outbox::Outbox;
 use super::report::Totals;
-use super::round_trip::RoundTrip;
-use super::terms::{for_flow, frugal_after, terms};
 use super::under_way::UnderWay;
 
 mod order;
@@ -29,18 +27,9 @@ use order::Order;
 
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
 const NEW: Duration = Duration::from_millis(100);
-/// The first pause. Each later one is twice as long, up to the longest. A flow that had help for as
-/// long as the next pause begins with the first again.
-const REST: Duration = Duration::from_secs(10);
-/// The agent does not send a lost packet again that is older than this.
-const MAX_AGE: Duration = Duration::from_millis(200);
-/// How long the proxy keeps copies of arriving packets. A receiver cannot use older ones.
-const KEEP: Duration = Duration::from_millis(200);
 /// A program whose packets left within this time still sends: a receiver of a call reports at least
 /// this often (RFC 3550, section 6.2), and WireGuard keeps its way open every 25 s.
 const SENDS: Duration = Duration::from_secs(30);
-/// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
-const STORE: usize = 1 << 20;
 /// So many packets are compared with those before them, to see whether they can be told apart. They
 /// cannot if more than half of them are alike.
 const COMPARED: u32 = 16;
@@ -49,8 +38,6 @@ const ENDS_ALIKE: u32 = 2;
 
 /// The first bits of a long header (RFC 9000, section 17.2).
 const LONG: u8 = 0xc0;
-/// Most packets of a handshake that the agent sends again because no proxy counted the flow yet.
-const UNCOUNTED: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct HelpedFlow {
@@ -62,7 +49,7 @@ pub(super) struct HelpedFlow {
     alike: [Alike; 2],
     /// Many packets that leave are the same, so no report can tell which of them arrived.
     are_the_same: bool,
-    round_trip: RoundTrip,
+    policy: Policy,
     pub(super) last: Instant,
     /// Its packets in a second, of both directions, smoothed, and those since the latest second.
     pub(super) rate: f64,
@@ -89,28 +76,6 @@ pub(super) struct HelpedFlow {
     reception: Option<Box<Reception>>,
     /// The arriving packets, if they wait for those before them.
     pub(super) order: Option<Box<Order>>,
-    /// When a proxy puts the leaving packets in order.
-    leaves: LeaveInOrder,
-    congested_until: Option<Instant>,
-    /// Since when a queue grows before the proxy.
-    full_since: Option<Instant>,
-    /// The agent pauses the help until then, after a queue grew for long.
-    rests_until: Option<Instant>,
-    /// When the latest pause ended.
-    woke: Option<Instant>,
-    /// The next pause.
-    rest: Duration,
-    /// The losses at the last decision about reordering, and how many of them turned out to be
-    /// late.
-    judged: (u64, u64),
-    /// What the proxy's trust does not know yet: counts, and bytes of the program's packets.
-    news: (Counts, usize),
-    /// The sender's polls and answers that it knows.
-    polls: (u64, u64),
-    /// The proxy's reports are not believed.
-    is_unbelieved: bool,
-    /// Its packets overtake each other.
-    reorders: bool,
     /// A proxy reported it at least once.
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
@@ -129,6 +94,12 @@ pub(super) struct HelpedFlow {
     pub(super) armed: Option<Instant>,
     /// The session numbers that the agent's map has for this flow.
     pub(super) numbers: Vec<u32>,
+}
+
+/// Bytes that a flow takes beside its copies, until a proxy accepts.
+pub(super) fn flow_bytes() -> u64 {
+    let config = SenderConfig::default();
+    Policy::config(config, Kind::Quic.traits(), Position::End).unanswered_bytes() as u64
 }
 
 /// The origin of a leaving datagram of a helped flow.
@@ -158,10 +129,7 @@ impl HelpedFlow {
         now: Instant,
     ) -> Self {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
-        let terms = terms(candidate.classifier.kind, position);
-        // Most links keep the order, and the next packet may be far away in time.
-        let frugal = Some(frugal_after(candidate.classifier.kind));
-        let config = SenderConfig { terms, packet_threshold: 1, frugal, ..for_flow(config) };
+        let config = Policy::config(config, candidate.classifier.kind.traits(), position);
         let is_pinned = config.key.is_some();
         let mut sender = Sender::new(config, seed);
         sender.start(flow, now);
@@ -171,7 +139,7 @@ impl HelpedFlow {
             position,
             alike: Default::default(),
             are_the_same: false,
-            round_trip: candidate.round_trip,
+            policy: Policy::new(candidate.round_trip),
             last: now,
             rate: candidate.rate(now, NEW),
             packets: 0,
@@ -187,17 +155,6 @@ impl HelpedFlow {
             arriving: candidate.arriving,
             reception: None,
             order: None,
-            leaves: LeaveInOrder::new(false),
-            congested_until: None,
-            full_since: None,
-            woke: None,
-            rests_until: None,
-            rest: REST,
-            judged: (0, 0),
-            news: Default::default(),
-            polls: (0, 0),
-            is_unbelieved: false,
-            reorders: false,
             was_assisted: false,
             only_arrives: candidate.only_arrives(),
             is_own,
@@ -215,7 +172,7 @@ impl HelpedFlow {
     /// Notes a datagram that arrived, also of a flow whose losses the agent cannot repair. Help may
     /// begin before the answer to the handshake arrives.
     pub(super) fn note_arriving(&mut self, now: Instant) {
-        self.round_trip.on_arriving(now);
+        self.policy.on_arriving(now);
     }
 
     /// Requests the datagrams that are missing before one that arrived. Call [`HelpedFlow::flush`]
@@ -319,7 +276,8 @@ impl HelpedFlow {
         self.sent += 1;
         let before = self.kind();
         self.classifier.note(payload);
-        self.round_trip.on_leaving(self.kind(), payload, now);
+        let (begins, spins) = (self.kind().begins_with(payload), self.kind().spins());
+        self.policy.on_leaving(payload, begins, spins, now);
         // A call begins with the handshake of another protocol.
         if before != self.kind() && self.kind() == Kind::Rtp {
             self.begin_again(now);
@@ -327,24 +285,20 @@ impl HelpedFlow {
         self.compare(0, payload, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        self.leaves.on_sent();
         if keeps {
             self.keep_copy(payload, now);
         }
         self.next_tag += 1;
-        let (counts, bytes) = &mut self.news;
-        counts.packets += 1;
-        *bytes += payload.len();
         Sighting::FromProgram
     }
 
     /// Agrees on other terms with the proxy.
     fn begin_again(&mut self, now: Instant) {
-        self.sender.set_terms(terms(self.kind(), self.position));
-        self.apply_order();
+        self.sender.set_terms(self.kind().traits().terms(self.position));
+        self.policy.apply_order(self.traits(), &mut self.sender);
         self.reception = None;
         // The help begins again after a pause anyway.
-        if self.rests_until.is_none() {
+        if !self.policy.rests() {
             self.sender.start(self.flow, now);
         }
     }
@@ -392,18 +346,13 @@ impl HelpedFlow {
         self.template = template;
         self.store.clear();
         self.under_way.clear_repairs();
-        (self.round_trip, self.congested_until) = (RoundTrip::unknown(), None);
-        (self.full_since, self.rests_until, self.woke, self.rest) = (None, None, None, REST);
-        self.reorders = false;
-        let stats = self.sender.stats();
-        self.judged = (stats.early_lost, stats.turned_up);
-        self.apply_order();
+        self.policy.begin_again(self.traits(), &mut self.sender);
         self.sender.start(self.flow, now);
     }
 
     /// Whether a proxy reports it now.
     pub(super) fn is_assisted(&self) -> bool {
-        self.rests_until.is_none() && self.sender.assistance() == Assistance::Assisted
+        self.policy.is_assisted(&self.sender)
     }
 
     /// Whether a proxy refuses it, because it has reached a limit.
@@ -418,6 +367,19 @@ impl HelpedFlow {
 
     pub(super) fn kind(&self) -> Kind {
         self.classifier.kind
+    }
+
+    /// What decides when its losses are repaired.
+    fn traits(&self) -> Traits {
+        let traits = self.kind().traits();
+        Traits { waits: traits.waits || self.arriving.kind.waits(), ..traits }
+    }
+
+    /// Asks a proxy for help again after a pause.
+    fn wake(&mut self, now: Instant) {
+        if self.policy.wake(now) {
+            self.sender.start(self.flow, now);
+        }
     }
 
     /// Bytes of copies.

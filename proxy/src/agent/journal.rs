@@ -5,41 +5,13 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use sidekick_protocol::policy::{RESTS, Withheld};
 use sidekick_protocol::{Assistance, Flow, PublicKey};
 use tracing::info;
-
-/// Why a flow whose help pauses has none.
-pub(super) const RESTS: &str = "a queue grew before the proxy for long: without help for a while";
 
 /// Most changes of one flow's help that the log names. A proxy can grant and end sessions at will,
 /// and answers can name proxies at will.
 const MOST_CHANGES: u32 = 32;
-
-/// Why lost packets are not sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Withheld {
-    /// A queue grows before the proxy: the flow's sender must detect its losses.
-    Congested,
-    /// A repair would arrive too late.
-    Far,
-    /// Nothing shows yet that a repair would be in time.
-    Unmeasured,
-    /// The losses that the proxy reports are not plausible.
-    Unbelieved,
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Congested => "a queue grows before the proxy",
-            Self::Far => "the proxy is too far away for a repair in time",
-            Self::Unmeasured => "the near RTT is not measured yet",
-            Self::Unbelieved => {
-                "the proxy reports more losses than the agent's own messages suffer"
-            }
-        })
-    }
-}
 
 /// A state of a flow's help that the log names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sidekick_protocol::policy::{Traits, is_initial};
+
 use super::looks::Looks;
 
 /// The protocol of a flow.
@@ -86,14 +88,22 @@ impl Kind {
         matches!(self, Self::Quic | Self::WireGuard | Self::Encrypted)
     }
 
+    /// Whether short headers of its packets have a spin bit.
+    pub(super) fn spins(self) -> bool {
+        matches!(self, Self::Quic | Self::Encrypted)
+    }
+
+    /// What decides when its losses are repaired.
+    pub(super) fn traits(self) -> Traits {
+        let (slows_down, waits) = (self.slows_down(), self.waits());
+        Traits { slows_down, waits, is_call: self == Self::Rtp }
+    }
+
     /// Whether this packet begins a flow of this kind. The first answer then comes a round trip
     /// later.
     pub(super) fn begins_with(self, payload: &[u8]) -> bool {
         match (self, payload) {
-            // The first bits of a long header contain the type, here of an Initial packet (RFC
-            // 9000, section 17.2.2). RFC 9369 gives the types other numbers in version 2.
-            (Self::Quic, [first, 0x6b, 0x33, 0x43, 0xcf, ..]) => first & 0xf0 == 0xd0,
-            (Self::Quic, [first, ..]) => first & 0xf0 == 0xc0,
+            (Self::Quic, _) => is_initial(payload),
             // The initiation of a handshake.
             (Self::WireGuard, [first, ..]) => *first == 1,
             _ => false,

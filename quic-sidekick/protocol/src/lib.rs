@@ -60,6 +60,7 @@ pub mod keys;
 mod keys;
 mod loss_floor;
 pub mod observer;
+pub mod policy;
 pub mod sender;
 mod store;
 pub mod terms;

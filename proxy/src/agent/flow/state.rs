@@ -2,60 +2,25 @@
 
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::policy::{RESTS, Withheld};
 use sidekick_protocol::{Assistance, Handling, InOrderState, Reason};
 
-use super::super::journal::{RESTS, Withheld};
 use super::HelpedFlow;
-
-/// A repair that is late by more than this part of the round trip is no help. Loss detection by
-/// time allows an eighth (RFC 9002, section 6.1.2). Senders allow more once they find losses
-/// spurious.
-const REPAIR_SHARE: u32 = 5;
-/// The longest near RTT for a flow that has not shown its round trip: a fifth of a path of 65 ms.
-const UNKNOWN_FAR: Duration = Duration::from_millis(13);
-/// The longest near RTT for a flow whose receiver waits for late packets.
-const WAITING_FAR: Duration = Duration::from_millis(80);
 
 impl HelpedFlow {
     /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
     pub(in super::super) fn withheld(&self, now: Instant) -> Option<Withheld> {
-        if self.is_unbelieved {
-            return Some(Withheld::Unbelieved);
-        }
-        if self.congested_until.is_some_and(|until| now < until) {
-            return Some(Withheld::Congested);
-        }
-        let Some(near) = self.near() else { return Some(Withheld::Unmeasured) };
-        (near > self.longest_near(near)).then_some(Withheld::Far)
-    }
-
-    /// The longest near RTT with which repairs are in time.
-    fn longest_near(&self, near: Duration) -> Duration {
-        match self.round_trip.get(near) {
-            _ if self.kind().waits() || self.arriving.kind.waits() => WAITING_FAR,
-            // Anyone can send what looks like an answer, and would end the help.
-            Some(rtt) if self.round_trip.certain(near).is_none() => {
-                UNKNOWN_FAR.max(rtt / REPAIR_SHARE)
-            }
-            Some(rtt) => rtt / REPAIR_SHARE,
-            None => UNKNOWN_FAR,
-        }
-    }
-
-    /// The near RTT without a queue: a queue is a reason of its own.
-    fn near(&self) -> Option<Duration> {
-        let queue = self.sender.near_queueing().unwrap_or_default();
-        Some(self.sender.near_rtt()?.saturating_sub(queue))
+        self.policy.withheld(self.traits(), &self.sender, now)
     }
 
     /// The whole path's round trip, if the flow showed it.
     pub(in super::super) fn rtt(&self) -> Option<Duration> {
-        self.round_trip.get(self.near().unwrap_or_default())
+        self.policy.rtt(&self.sender)
     }
 
     /// The longest near RTT with which repairs are in time, once the near RTT is measured.
     pub(in super::super) fn near_most(&self) -> Option<Duration> {
-        self.near().map(|near| self.longest_near(near))
+        self.policy.distance(self.traits(), &self.sender).map(|(_, most)| most)
     }
 
     /// States for the operator whether what arrives is helped, and if not, why. `takes` states
@@ -77,7 +42,7 @@ impl HelpedFlow {
             None if self.arriving.kind.is_numbered() && !self.is_own => "not to this host",
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
-            Some(_) if self.rests_until.is_some() => "a pause",
+            Some(_) if self.policy.rests() => "a pause",
             Some(_) if !self.may_receive(now) => "its program does not send",
             Some(_) if self.sender.is_kept() => match self.withheld(now) {
                 None => "helped",
@@ -94,7 +59,7 @@ impl HelpedFlow {
     /// States for the operator whether what leaves is helped, and if not, why. `strays` states
     /// whether answers came along another path.
     pub(in super::super) fn state(&self, strays: bool, now: Instant) -> String {
-        if self.rests_until.is_some() {
+        if self.policy.rests() {
             return RESTS.to_owned();
         }
         match (self.sender.assistance(), self.withheld(now)) {
@@ -112,8 +77,8 @@ impl HelpedFlow {
             },
             (Assistance::Assisted, Some(Withheld::Far)) => {
                 let ms = |time: Duration| time.as_secs_f64() * 1e3;
-                let near = self.near().unwrap_or_default();
-                let most = self.longest_near(near);
+                let distance = self.policy.distance(self.traits(), &self.sender);
+                let (near, most) = distance.unwrap_or_default();
                 let (near, most) = (ms(near), ms(most));
                 format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)
             }

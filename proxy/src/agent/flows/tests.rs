@@ -13,12 +13,12 @@ use sidekick_protocol::MAX_DATAGRAM_LEN;
 use tracing::Level;
 
 use super::*;
-use crate::agent::journal::Withheld;
 use crate::agent::journal::tests::log_of;
 use crate::packet::{Link, parse};
 use handshake::initial;
 use net::*;
 pub(in crate::agent) use net::{encrypted, frames};
+use sidekick_protocol::policy::Withheld;
 
 #[test]
 fn packets_lost_on_the_near_segment_are_sent_again() {

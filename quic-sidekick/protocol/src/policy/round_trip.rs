@@ -1,11 +1,9 @@
 //! The whole path's round trip, as a flow's packets show it.
 //!
-//! The handshake shows it at once. Flows that began before the agent show it by the spin bit of
+//! The handshake shows it at once. Flows that began before the help show it by the spin bit of
 //! QUIC (RFC 9000, section 17.4), or by answers that follow a silence.
 
 use std::time::{Duration, Instant};
-
-use super::kind::Kind;
 
 /// Values of a round trip of which a short one counts: each may be too long.
 const SAMPLES: usize = 4;
@@ -14,9 +12,21 @@ const SILENCE: Duration = Duration::from_millis(400);
 /// So many packets with the same spin bit come before it changes. Otherwise it is random.
 const SPIN: u32 = 8;
 
+/// Whether a datagram begins a connection of QUIC. The first answer then comes a round trip later.
+#[must_use]
+pub fn is_initial(payload: &[u8]) -> bool {
+    match payload {
+        // The first bits of a long header contain the type, here of an Initial packet (RFC 9000,
+        // section 17.2.2). RFC 9369 gives the types other numbers in version 2.
+        [first, 0x6b, 0x33, 0x43, 0xcf, ..] => first & 0xf0 == 0xd0,
+        [first, ..] => first & 0xf0 == 0xc0,
+        [] => false,
+    }
+}
+
 /// Measures a flow's round trip.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundTrip {
+pub struct RoundTrip {
     handshake: Handshake,
     spin: Spin,
     answers: Answers,
@@ -52,18 +62,18 @@ enum Handshake {
     Asked { first: Instant, latest: Instant },
     /// The times from each of them to the first answer.
     Answered { first: Duration, latest: Duration },
-    /// The flow began before the agent, or without a handshake. An arrival may answer any packet.
+    /// The flow began before the help, or without a handshake. An arrival may answer any packet.
     Unknown,
 }
 
 impl Handshake {
-    fn on_leaving(&mut self, kind: Kind, payload: &[u8], now: Instant) {
+    fn on_leaving(&mut self, begins: bool, now: Instant) {
         match self {
-            Self::Unbegun if kind.begins_with(payload) => {
+            Self::Unbegun if begins => {
                 *self = Self::Asked { first: now, latest: now };
             }
             Self::Unbegun => *self = Self::Unknown,
-            Self::Asked { latest, .. } if kind.begins_with(payload) => *latest = now,
+            Self::Asked { latest, .. } if begins => *latest = now,
             Self::Asked { .. } | Self::Answered { .. } | Self::Unknown => {}
         }
     }
@@ -149,21 +159,23 @@ impl Answers {
 
 impl RoundTrip {
     /// That of a flow whose handshake went another way.
-    pub(super) fn unknown() -> Self {
+    #[must_use]
+    pub fn unknown() -> Self {
         Self { handshake: Handshake::Unknown, ..Self::default() }
     }
 
-    /// Notes a packet that leaves, of a flow of this kind.
-    pub(super) fn on_leaving(&mut self, kind: Kind, payload: &[u8], now: Instant) {
-        self.handshake.on_leaving(kind, payload, now);
-        if matches!(kind, Kind::Quic | Kind::Encrypted) {
+    /// Notes a packet that leaves. `begins` says that it begins the flow's handshake, and `spins`
+    /// that short headers have a spin bit.
+    pub fn on_leaving(&mut self, payload: &[u8], begins: bool, spins: bool, now: Instant) {
+        self.handshake.on_leaving(begins, now);
+        if spins {
             self.spin.on_leaving(payload, now);
         }
         self.answers.on_leaving(now);
     }
 
     /// Notes a packet that arrives.
-    pub(super) fn on_arriving(&mut self, now: Instant) {
+    pub fn on_arriving(&mut self, now: Instant) {
         self.handshake.on_arriving(now);
         self.answers.on_arriving(now);
     }
@@ -185,7 +197,11 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn clock() -> Instant {
+        Instant::now()
+    }
 
     const MS: Duration = Duration::from_millis(1);
     const INITIAL: [u8; 6] = [0xc3, 0, 0, 0, 1, 8];
@@ -196,7 +212,9 @@ mod tests {
         let (mut trip, begun) = (RoundTrip::default(), clock());
         for (at, packet) in packets {
             match packet {
-                Some(payload) => trip.on_leaving(Kind::Quic, payload, begun + *at * MS),
+                Some(payload) => {
+                    trip.on_leaving(payload, is_initial(payload), true, begun + *at * MS);
+                }
                 None => trip.on_arriving(begun + *at * MS),
             }
         }
@@ -226,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A connection whose handshake the agent did not see: the bit changes each `period`
+    /// A connection whose handshake went unseen: the bit changes each `period`
     /// milliseconds, and a packet leaves each `spacing`.
     fn spinning(period: u32, spacing: u32, random: bool) -> Option<Duration> {
         let (mut trip, begun) = (RoundTrip::default(), clock());
@@ -234,7 +252,7 @@ mod tests {
             let at = number * spacing;
             let bit = if random { number * number / 7 % 2 } else { at / period % 2 };
             let first = if bit == 0 { 0x41 } else { 0x61 };
-            trip.on_leaving(Kind::Encrypted, &[first, 9], begun + at * MS);
+            trip.on_leaving(&[first, 9], false, true, begun + at * MS);
         }
         trip.get(2 * MS)
     }
@@ -254,11 +272,11 @@ mod tests {
         for round in 0..6_u32 {
             let at = begun + round * 1000 * MS;
             // A question, its answer with some delay of the peer, and packets in between.
-            trip.on_leaving(Kind::Encrypted, &[1], at);
-            trip.on_leaving(Kind::Encrypted, &[1], at + 20 * MS);
+            trip.on_leaving(&[1], false, true, at);
+            trip.on_leaving(&[1], false, true, at + 20 * MS);
             trip.on_arriving(at + (60 + round) * MS);
             trip.on_arriving(at + 61 * MS);
-            trip.on_leaving(Kind::Encrypted, &[1], at + 90 * MS);
+            trip.on_leaving(&[1], false, true, at + 90 * MS);
             trip.on_arriving(at + 91 * MS);
             let known = (round >= 4).then_some((60 + round - 2) * MS);
             assert_eq!(trip.get(2 * MS), known, "{round}");

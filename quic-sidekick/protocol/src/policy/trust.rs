@@ -1,7 +1,7 @@
 //! Whether the losses that a proxy reports are plausible, and what repairs may cost.
 //!
-//! A proxy that reports losses which did not happen makes the agent send packets twice, and the
-//! agent cannot see what arrives at the destination. But it can compare: its own polls cross the
+//! A proxy that reports losses which did not happen makes the sender send packets twice, and the
+//! sender cannot see what arrives at the destination. But it can compare: its own polls cross the
 //! same near segment as the packets, and at least as many of them stay unanswered as packets are
 //! lost. And what repairs may cost for long is bounded in any case. All flows that a proxy reports
 //! count together, so that short ones are no way around this.
@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// While a proxy reports losses, the agent polls it with every so many packets.
+/// While a proxy reports losses, it is polled with every so many packets.
 const EVERY: u64 = 16;
-/// So many polls must be expected to be lost before the agent judges the proxy.
+/// So many polls must be expected to be lost before the proxy is judged.
 const JUDGED: u64 = 16;
 /// So long after the latest loss, the comparison ends.
 const CLAIMED: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const SAVED: usize = 64 * 1024;
 const NEW: usize = 8 * 1024;
 /// So the repairs of all new proxies together may take this part of the programs' own bytes.
 const NEW_SHARE: usize = 32;
-/// Most proxies that the agent remembers.
+/// Most proxies that are remembered.
 const PROXIES: usize = 64;
 
 /// What the flows of a proxy have sent and lost.
@@ -48,9 +48,9 @@ pub(super) struct Counts {
     pub(super) answers: u64,
 }
 
-/// How far the agent believes a proxy.
+/// How far a proxy is believed.
 #[derive(Debug)]
-pub(super) struct Trust {
+pub struct Trust {
     /// The counts since the first loss that was reported since the latest judgement, and the time
     /// of the latest loss.
     since: Option<(Counts, Instant)>,
@@ -121,7 +121,7 @@ impl Trust {
         }
     }
 
-    /// Whether the agent believes what the proxy reports.
+    /// Whether what the proxy reports is believed.
     pub(super) fn believes(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| until <= now)
     }
@@ -139,16 +139,16 @@ impl Trust {
     }
 
     /// Spends the bytes of a repair. Returns false, and spends nothing, if they are too many.
-    pub(super) fn spend(&mut self, len: usize) -> bool {
+    pub fn spend(&mut self, len: usize) -> bool {
         let left = self.budget.checked_sub(len);
         self.budget = left.unwrap_or(self.budget);
         left.is_some()
     }
 }
 
-/// How far the agent believes each proxy.
+/// How far each proxy is believed, by the flows of one agent or one socket together.
 #[derive(Debug)]
-pub(super) struct Trusts {
+pub struct Trusts {
     proxies: HashMap<SocketAddr, Trust>,
     /// What the repairs of new ones may take at once.
     new: usize,
@@ -166,7 +166,7 @@ impl Trusts {
         self.new = (self.new + bytes / NEW_SHARE).min(SAVED);
     }
 
-    /// That of a proxy. If there are too many, the agent forgets the one that was used longest ago.
+    /// That of a proxy. If there are too many, it forgets the one that was used longest ago.
     pub(super) fn of(&mut self, proxy: SocketAddr, now: Instant) -> &mut Trust {
         let Self { proxies, new } = self;
         if proxies.len() >= PROXIES && !proxies.contains_key(&proxy) {
@@ -186,7 +186,11 @@ impl Trusts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn clock() -> Instant {
+        Instant::now()
+    }
 
     const PACKET: Counts = Counts { packets: 1, lost: 0, polls: 0, answers: 0 };
 
