@@ -144,7 +144,8 @@ test-deb: deb
 	proxy/packaging/test-deb $(BUILT)/deb
 
 # The crates that do not depend on the hooked quiche, which cannot be published.
-PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
+PUBLISHED = -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy \
+	-p sidekick-socket
 
 # This publishes nothing. It checks the manifests, and lists what cargo would upload. The Debian
 # packages need the licence of each crate, so this also looks for these.
@@ -287,6 +288,8 @@ test-features: build-deps
 	$(CARGO) clippy --locked -p sidekick-protocol --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-protocol --lib --features ring -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-socket --lib -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-socket --all-features --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace --exclude quiche --lib --examples
 

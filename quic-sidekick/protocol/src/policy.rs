@@ -96,6 +96,8 @@ pub struct Traits {
 impl Traits {
     /// Those of QUIC.
     pub const QUIC: Self = Self { slows_down: true, waits: false, is_call: false };
+    /// Those of a call by SRTP.
+    pub const CALL: Self = Self { slows_down: false, waits: true, is_call: true };
 
     /// The terms to request for such a flow, whose packets have their identifier there.
     #[must_use]

@@ -1,0 +1,411 @@
+//! All flows of a socket, without I/O.
+
+use std::collections::hash_map::Entry as Place;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::policy::{RoundTrip, Trusts, is_initial};
+use sidekick_protocol::{Sender, SenderConfig};
+
+use crate::Config;
+use crate::flow::{Flow, FlowStatus};
+
+/// Most flows that are helped at a time, and most that may be. Datagrams of others pass without
+/// help.
+const PEERS: usize = 1024;
+/// A flow of which no datagram passed for this time is forgotten; and one without help.
+const IDLE: Duration = Duration::from_secs(60);
+const STRANGER_IDLE: Duration = Duration::from_secs(3);
+/// How often idle peers and old copies are dropped.
+const SWEEP: Duration = Duration::from_secs(1);
+/// The help for a flow that the peer began waits until so many datagrams left: anyone can make a
+/// server answer a few.
+const STRANGERS: u32 = 8;
+/// Most bytes of copies, of all flows together.
+const MEMORY: usize = 64 << 20;
+/// A flow that begins within this time after others arrived without a loss expects none.
+const CLEAN: Duration = Duration::from_secs(60);
+/// The latest proxies that were asked, whose messages are taken out of what arrives.
+const PROXIES: usize = 16;
+
+/// The fields of an IP header that belong to a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The ECN field, 0 to 3 (RFC 3168, section 5).
+    pub ecn: u8,
+    /// The address of this host: the source of what leaves, and the destination of what arrives.
+    /// `None` if the system chooses it, or does not state it.
+    pub local: Option<IpAddr>,
+}
+
+impl Marks {
+    /// The ECN field of a datagram that met congestion.
+    pub(crate) const CE: u8 = 3;
+}
+
+/// A datagram from a peer, or to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// Its header fields.
+    pub marks: Marks,
+    /// The UDP payload.
+    pub payload: Vec<u8>,
+}
+
+impl Datagram {
+    pub(crate) fn new(peer: SocketAddr, marks: Marks, payload: &[u8]) -> Self {
+        Self { peer, marks, payload: payload.to_vec() }
+    }
+}
+
+/// What the application and the network get next.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) deliveries: VecDeque<Datagram>,
+    /// Each with the name under which a repair counts.
+    leaving: VecDeque<(Datagram, Option<u64>)>,
+    /// The latest proxies.
+    proxies: VecDeque<SocketAddr>,
+    /// The socket is one of IPv6, which takes addresses of IPv4 in its own form.
+    maps: bool,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, datagram: Datagram, name: Option<u64>) {
+        self.leaving.push_back((datagram, name));
+    }
+
+    /// Queues a message to a proxy.
+    pub(crate) fn push_message(&mut self, proxy: SocketAddr, marks: Marks, message: &[u8]) {
+        if !self.proxies.contains(&proxy) {
+            self.proxies.truncate(PROXIES - 1);
+            self.proxies.push_front(proxy);
+        }
+        let to = match proxy {
+            SocketAddr::V4(v4) if self.maps => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+            _ => proxy,
+        };
+        let is_same = |ip: &IpAddr| ip.to_canonical().is_ipv4() == proxy.is_ipv4();
+        let marks = Marks { local: marks.local.filter(is_same), ..marks };
+        self.push(Datagram::new(to, marks, message), None);
+    }
+}
+
+/// What becomes of a datagram that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// The application gets it now.
+    Passes,
+    /// It was a proxy's, or it waits for those before it. The application gets what
+    /// [`Flows::poll_delivery`] returns.
+    Taken,
+}
+
+/// A peer.
+#[derive(Debug)]
+enum Entry {
+    /// It began the flow, and few datagrams have left.
+    Stranger {
+        left: u32,
+        round_trip: Box<RoundTrip>,
+        last: Instant,
+    },
+    Helped(Box<Flow>),
+}
+
+/// All flows of a socket: the help without its I/O.
+///
+/// Call [`on_sent`](Self::on_sent) for each datagram of the application that left, and
+/// [`on_received`](Self::on_received) for each that arrives; [`on_timeout`](Self::on_timeout) at
+/// [`poll_timeout`](Self::poll_timeout). After each of these, [`transmit`](Self::transmit), and
+/// pass what [`poll_delivery`](Self::poll_delivery) returns to the application.
+///
+/// A message of a proxy reports what left before. So a caller with threads holds a lock from the
+/// system's call that sends or receives until the call here.
+pub struct Flows {
+    config: Config,
+    local: SocketAddr,
+    random: Box<dyn FnMut() -> Option<[u8; 32]> + Send>,
+    peers: HashMap<SocketAddr, Entry>,
+    /// Those of them that are helped.
+    helped: usize,
+    /// The flow of a session's number.
+    numbers: HashMap<u32, SocketAddr>,
+    /// When each flow with a deadline is due.
+    timers: BTreeSet<(Instant, SocketAddr)>,
+    sweep_at: Option<Instant>,
+    trusts: Trusts,
+    /// Bytes of copies.
+    memory: usize,
+    /// Until then, a new flow expects no losses of what arrives: others lately had none.
+    clean_until: Option<Instant>,
+    outbox: Outbox,
+}
+
+impl fmt::Debug for Flows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flows").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+fn key(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
+impl Flows {
+    /// No flows yet, of a socket at `local`, whose address may be unspecified. `random` draws the
+    /// secrets of a flow; one without secrets gets no help.
+    pub fn new(
+        config: Config,
+        local: SocketAddr,
+        random: impl FnMut() -> Option<[u8; 32]> + Send + 'static,
+    ) -> Self {
+        Self {
+            config,
+            local,
+            random: Box::new(random),
+            peers: HashMap::new(),
+            helped: 0,
+            numbers: HashMap::new(),
+            timers: BTreeSet::new(),
+            sweep_at: None,
+            trusts: Trusts::default(),
+            memory: 0,
+            clean_until: None,
+            outbox: Outbox { maps: local.is_ipv6(), ..Outbox::default() },
+        }
+    }
+
+    /// A datagram of the application left.
+    pub fn on_sent(&mut self, peer: SocketAddr, marks: Marks, payload: &[u8], now: Instant) {
+        let key = key(peer);
+        if !self.peers.contains_key(&key) {
+            self.begin(peer, marks, RoundTrip::default(), now);
+        }
+        match self.peers.get_mut(&key) {
+            Some(Entry::Helped(flow)) => {
+                let before = flow.memory();
+                flow.on_sent(payload, marks, self.memory < MEMORY, now);
+                self.memory = (self.memory + flow.memory()).saturating_sub(before);
+                self.settle(key, now);
+            }
+            Some(Entry::Stranger { left, round_trip, last }) => {
+                *last = now;
+                *left += 1;
+                round_trip.on_leaving(payload, is_initial(payload), true, now);
+                if *left >= STRANGERS {
+                    let round_trip = **round_trip;
+                    self.begin(peer, marks, round_trip, now);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A datagram arrived.
+    pub fn on_received(
+        &mut self,
+        peer: SocketAddr,
+        marks: Marks,
+        payload: &[u8],
+        now: Instant,
+    ) -> Arrival {
+        let key = key(peer);
+        if let Some(number) = Sender::session_number(payload)
+            && self.outbox.proxies.contains(&key)
+        {
+            if let Some(flow) = self.numbers.get(&number).copied()
+                && let Some(Entry::Helped(helped)) = self.peers.get_mut(&flow)
+            {
+                helped.on_message(key, payload, now);
+                self.settle(flow, now);
+            }
+            return Arrival::Taken;
+        }
+        let has_room = self.peers.len() - self.helped < PEERS;
+        let entry = match self.peers.entry(key) {
+            Place::Occupied(entry) => entry.into_mut(),
+            Place::Vacant(_) if !has_room => return Arrival::Passes,
+            Place::Vacant(entry) => {
+                self.sweep_at.get_or_insert(now + SWEEP);
+                let round_trip = Box::default();
+                entry.insert(Entry::Stranger { left: 0, round_trip, last: now })
+            }
+        };
+        match entry {
+            Entry::Helped(flow) if Sender::is_answer(payload) => {
+                flow.on_answer(payload, now);
+                self.settle(key, now);
+                Arrival::Taken
+            }
+            Entry::Helped(flow) => {
+                let passes = flow.on_received(payload, marks, &mut self.outbox, now);
+                if let Some(is_lossy) = flow.is_lossy(now) {
+                    self.clean_until = (!is_lossy).then(|| now + CLEAN);
+                }
+                self.settle(key, now);
+                if passes { Arrival::Passes } else { Arrival::Taken }
+            }
+            Entry::Stranger { round_trip, last, .. } => {
+                *last = now;
+                round_trip.on_arriving(now);
+                Arrival::Passes
+            }
+        }
+    }
+
+    /// Begins the help for a flow, if there is room.
+    fn begin(&mut self, peer: SocketAddr, marks: Marks, round_trip: RoundTrip, now: Instant) {
+        if self.helped >= PEERS {
+            return;
+        }
+        let Some(seed) = (self.random)() else { return };
+        let Config { proxy, key: pinned, traits } = self.config;
+        let config = SenderConfig { proxy, key: pinned, ..SenderConfig::default() };
+        let local = marks.local.map_or(self.local, |ip| (ip, self.local.port()).into());
+        let is_clean = self.clean_until.is_some_and(|until| now < until);
+        let flow = Flow::begin(config, traits, seed, (local, peer), round_trip, is_clean, now);
+        self.peers.insert(key(peer), Entry::Helped(Box::new(flow)));
+        self.helped += 1;
+        self.sweep_at.get_or_insert(now + SWEEP);
+        self.settle(key(peer), now);
+    }
+
+    /// Completes an input of a flow, and sets its timer.
+    fn settle(&mut self, key: SocketAddr, now: Instant) {
+        let Self { peers, trusts, outbox, numbers, timers, .. } = self;
+        let Some(Entry::Helped(flow)) = peers.get_mut(&key) else { return };
+        flow.settle(trusts, outbox, now);
+        if !flow.sender.session_numbers().eq(flow.numbers.iter().copied()) {
+            forget_numbers(numbers, &flow.numbers, key);
+            flow.numbers.clear();
+            flow.numbers.extend(flow.sender.session_numbers());
+            numbers.extend(flow.numbers.iter().map(|number| (*number, key)));
+        }
+        arm(timers, flow, key);
+    }
+
+    /// Sends what is ready. `send` returns whether the system took the datagram; one that it did
+    /// not take is lost.
+    pub fn transmit(&mut self, now: Instant, mut send: impl FnMut(&Datagram) -> bool) {
+        while let Some((datagram, name)) = self.outbox.leaving.pop_front() {
+            let key = key(datagram.peer);
+            if send(&datagram)
+                && let Some(name) = name
+                && let Some(Entry::Helped(flow)) = self.peers.get_mut(&key)
+            {
+                flow.on_resent(name, &datagram.payload, now);
+                arm(&mut self.timers, flow, key);
+            }
+        }
+    }
+
+    /// The next datagram for the application, in order. A caller that has not passed one on yet for
+    /// which [`Arrival::Passes`] was returned does that before.
+    pub fn poll_delivery(&mut self) -> Option<Datagram> {
+        self.outbox.deliveries.pop_front()
+    }
+
+    /// The same, without taking it.
+    #[must_use]
+    pub fn peek_delivery(&self) -> Option<&Datagram> {
+        self.outbox.deliveries.front()
+    }
+
+    /// Lets a datagram wait behind the others that [`Flows::poll_delivery`] returns.
+    pub fn push_delivery(&mut self, datagram: Datagram) {
+        self.outbox.deliveries.push_back(datagram);
+    }
+
+    /// When [`Flows::on_timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.sweep_at).min()
+    }
+
+    /// Serves the timers that are due at `now`.
+    pub fn on_timeout(&mut self, now: Instant) {
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+            && let Some((_, key)) = self.timers.pop_first()
+        {
+            if let Some(Entry::Helped(flow)) = self.peers.get_mut(&key) {
+                flow.armed = None;
+                flow.on_timeout(now);
+                self.settle(key, now);
+            }
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+    }
+
+    /// Drops old copies and idle peers.
+    fn sweep(&mut self, now: Instant) {
+        let mut memory = 0;
+        let Self { peers, helped, outbox, numbers, timers, .. } = self;
+        peers.retain(|key, entry| match entry {
+            Entry::Stranger { last, .. } => now < *last + STRANGER_IDLE,
+            Entry::Helped(flow) if now < flow.last + IDLE => {
+                memory += flow.expire(now);
+                true
+            }
+            Entry::Helped(flow) => {
+                flow.end(outbox, now);
+                *helped -= 1;
+                forget_numbers(numbers, &flow.numbers, *key);
+                flow.armed.into_iter().for_each(|at| {
+                    timers.remove(&(at, *key));
+                });
+                false
+            }
+        });
+        self.memory = memory;
+        self.sweep_at = (!self.peers.is_empty()).then(|| now + SWEEP);
+    }
+
+    /// Ends the help for all peers. Call it before the socket closes, and then
+    /// [`Flows::transmit`], so that proxies learn of it.
+    pub fn close(&mut self, now: Instant) {
+        for (_, entry) in self.peers.drain() {
+            if let Entry::Helped(mut flow) = entry {
+                flow.end(&mut self.outbox, now);
+            }
+        }
+        (self.sweep_at, self.helped, self.memory) = (None, 0, 0);
+        self.timers.clear();
+        self.numbers.clear();
+    }
+
+    /// The flows that are helped, in no particular order.
+    pub fn status(&self, now: Instant) -> impl Iterator<Item = FlowStatus> + '_ {
+        self.peers.values().filter_map(move |entry| match entry {
+            Entry::Helped(flow) => Some(flow.status(now)),
+            Entry::Stranger { .. } => None,
+        })
+    }
+}
+
+/// Sets a flow's timer, unless an earlier one wakes it.
+fn arm(timers: &mut BTreeSet<(Instant, SocketAddr)>, flow: &mut Flow, key: SocketAddr) {
+    if let Some(due) = flow.poll_timeout()
+        && flow.armed.is_none_or(|armed| due < armed)
+    {
+        if let Some(armed) = flow.armed.replace(due) {
+            timers.remove(&(armed, key));
+        }
+        timers.insert((due, key));
+    }
+}
+
+fn forget_numbers(numbers: &mut HashMap<u32, SocketAddr>, of: &[u32], key: SocketAddr) {
+    for number in of {
+        if numbers.get(number) == Some(&key) {
+            numbers.remove(number);
+        }
+    }
+}
