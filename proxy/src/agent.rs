@@ -32,7 +32,6 @@ mod host;
 mod journal;
 mod kind;
 mod looks;
-mod named;
 mod outbox;
 pub(crate) mod replay;
 pub(crate) mod report;

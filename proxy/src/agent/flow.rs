@@ -1,13 +1,14 @@
 //! A flow that is helped, without I/O.
 
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::policy::{KEEP, MAX_AGE, Policy, STORE, Traits, UNCOUNTED};
+use sidekick_protocol::policy::{KEEP, MAX_AGE, Named, Policy, STORE, Traits, UNCOUNTED};
 use sidekick_protocol::{
     Assistance, Flow, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
 };
+use tracing::debug;
 
 use super::arriving::Reception;
 use super::candidate::{Candidate, MOVED};
@@ -422,9 +423,26 @@ impl HelpedFlow {
         !self.kind().reports_strangers() && self.sends(now)
     }
 
-    /// Logs that the agent asks a proxy that an answer names.
-    pub(super) fn log_answer(&mut self, proxy: SocketAddr) {
-        self.journal.note_answer(proxy);
+    /// Asks the proxy that an answer on the path names for help, if the address is plausible.
+    /// `local` has this machine's addresses.
+    pub(super) fn on_answer(
+        &mut self,
+        named: &mut Named,
+        chosen: &SenderConfig,
+        local: impl Fn(IpAddr) -> bool,
+        answer: &[u8],
+        now: Instant,
+    ) {
+        let destination = self.flow.destination.ip();
+        match named.introduce(&mut self.sender, chosen, local, (destination, answer), now) {
+            Ok(Some(proxy)) => self.journal.note_answer(proxy),
+            Ok(None) => {}
+            Err(proxy) => {
+                debug!(
+                    "an answer on the path to {destination} names {proxy}: the agent does not ask it"
+                );
+            }
+        }
     }
 
     pub(super) fn log_end(&self, why: &str) {

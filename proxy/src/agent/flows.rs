@@ -16,6 +16,7 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use sidekick_protocol::policy::Named;
 use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::debug;
 
@@ -25,7 +26,6 @@ use super::flow::HelpedFlow;
 use super::frame::{Passing, Template};
 use super::holds::Holds;
 use super::kind::Kind;
-use super::named::{Named, on_answer};
 use super::outbox::To;
 use super::report::{FlowReport, Totals};
 use crate::packet::{self, Link};
@@ -211,8 +211,8 @@ impl Agent {
             match self.flows.get_mut(&flow) {
                 Some(Entry::Candidate(candidate)) => candidate.note_arriving(payload, now),
                 Some(Entry::Helped(helped)) if Sender::is_answer(payload) => {
-                    let known = (&mut self.named, &self.local);
-                    on_answer(known, &self.limits.sender, helped, payload, now);
+                    let (chosen, local) = (&self.limits.sender, |ip| self.local.contains(&ip));
+                    helped.on_answer(&mut self.named, chosen, local, payload, now);
                     is_due = true;
                     continue;
                 }

@@ -10,6 +10,7 @@
 //! [`Policy::withheld`], and [`Policy::order`]. If nothing is withheld, send each lost datagram
 //! again, once for each of its [`names`].
 
+mod named;
 mod round_trip;
 mod trust;
 
@@ -18,6 +19,7 @@ use crate::in_order::LeaveInOrder;
 use crate::loss_floor::Lost;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
+pub use named::Named;
 pub use round_trip::{RoundTrip, is_initial};
 use std::fmt;
 use std::mem;
@@ -133,9 +135,7 @@ impl fmt::Display for Withheld {
             Self::Congested => "a queue grows before the proxy",
             Self::Far => "the proxy is too far away for a repair in time",
             Self::Unmeasured => "the near RTT is not measured yet",
-            Self::Unbelieved => {
-                "the proxy reports more losses than the agent's own messages suffer"
-            }
+            Self::Unbelieved => "the proxy reports more losses than messages to it suffer",
         })
     }
 }

@@ -208,20 +208,19 @@ impl Flow {
         false
     }
 
-    /// The answer of a proxy to a marker arrived.
-    pub(crate) fn on_answer(&mut self, answer: &[u8], now: Instant) {
+    /// A message of a proxy arrived. Returns false if it changed nothing.
+    pub(crate) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) -> bool {
         // An error changes only the sender's counters.
-        let _ = self.sender.handle_on_path(answer, now);
+        let Ok(copied) = self.sender.handle_input(from, message, now) else { return false };
+        if let Some(copied) = copied.filter(|_| !self.traits.waits) {
+            self.on_copy(copied.bytes(message), now);
+        }
+        true
     }
 
-    /// A message of a proxy arrived.
-    pub(crate) fn on_message(&mut self, from: SocketAddr, message: &[u8], now: Instant) {
-        // An error changes only the sender's counters.
-        let Ok(Some(copied)) = self.sender.handle_input(from, message, now) else { return };
-        let copy = copied.bytes(message);
-        let Some(identifier) = POSITION.of_copy(copy).filter(|_| !self.traits.waits) else {
-            return;
-        };
+    /// A proxy's copy arrived.
+    fn on_copy(&mut self, copy: &[u8], now: Instant) {
+        let Some(identifier) = POSITION.of_copy(copy) else { return };
         let number = self.next_number;
         self.next_number += 1;
         self.waiting.insert(number, Datagram::new(self.peer, self.arriving, copy));

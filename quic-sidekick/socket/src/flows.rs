@@ -6,8 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::policy::{RoundTrip, Trusts, is_initial};
-use sidekick_protocol::{Sender, SenderConfig};
+use sidekick_protocol::Sender;
+use sidekick_protocol::policy::{Named, RoundTrip, Trusts, is_initial};
 
 use crate::Config;
 use crate::flow::{Flow, FlowStatus};
@@ -119,7 +119,7 @@ enum Entry {
 
 /// All flows of a socket: the help without its I/O.
 ///
-/// Call [`on_sent`](Self::on_sent) for each datagram of the application that left, and
+/// Call [`on_sent`](Self::on_sent) for the datagrams of the application that left, and
 /// [`on_received`](Self::on_received) for each that arrives; [`on_timeout`](Self::on_timeout) at
 /// [`poll_timeout`](Self::poll_timeout). After each of these, [`transmit`](Self::transmit), and
 /// pass what [`poll_delivery`](Self::poll_delivery) returns to the application.
@@ -139,6 +139,8 @@ pub struct Flows {
     timers: BTreeSet<(Instant, SocketAddr)>,
     sweep_at: Option<Instant>,
     trusts: Trusts,
+    /// Proxies that answers have named.
+    named: Named,
     /// Bytes of copies.
     memory: usize,
     /// Until then, a new flow expects no losses of what arrives: others lately had none.
@@ -174,36 +176,45 @@ impl Flows {
             timers: BTreeSet::new(),
             sweep_at: None,
             trusts: Trusts::default(),
+            named: Named::default(),
             memory: 0,
             clean_until: None,
             outbox: Outbox { maps: local.is_ipv6(), ..Outbox::default() },
         }
     }
 
-    /// A datagram of the application left.
-    pub fn on_sent(&mut self, peer: SocketAddr, marks: Marks, payload: &[u8], now: Instant) {
+    /// Datagrams of the application left, one or some at once.
+    pub fn on_sent<'a>(
+        &mut self,
+        peer: SocketAddr,
+        marks: Marks,
+        datagrams: impl IntoIterator<Item = &'a [u8]>,
+        now: Instant,
+    ) {
         let key = key(peer);
         if !self.peers.contains_key(&key) {
             self.begin(peer, marks, RoundTrip::default(), now);
         }
-        match self.peers.get_mut(&key) {
-            Some(Entry::Helped(flow)) => {
-                let before = flow.memory();
-                flow.on_sent(payload, marks, self.memory < MEMORY, now);
-                self.memory = (self.memory + flow.memory()).saturating_sub(before);
-                self.settle(key, now);
-            }
-            Some(Entry::Stranger { left, round_trip, last }) => {
-                *last = now;
-                *left += 1;
-                round_trip.on_leaving(payload, is_initial(payload), true, now);
-                if *left >= STRANGERS {
-                    let round_trip = **round_trip;
-                    self.begin(peer, marks, round_trip, now);
+        for payload in datagrams {
+            match self.peers.get_mut(&key) {
+                Some(Entry::Helped(flow)) => {
+                    let before = flow.memory();
+                    flow.on_sent(payload, marks, self.memory < MEMORY, now);
+                    self.memory = (self.memory + flow.memory()).saturating_sub(before);
                 }
+                Some(Entry::Stranger { left, round_trip, last }) => {
+                    *last = now;
+                    *left += 1;
+                    round_trip.on_leaving(payload, is_initial(payload), true, now);
+                    if *left >= STRANGERS {
+                        let round_trip = **round_trip;
+                        self.begin(peer, marks, round_trip, now);
+                    }
+                }
+                None => return,
             }
-            None => {}
         }
+        self.settle(key, now);
     }
 
     /// A datagram arrived.
@@ -221,7 +232,9 @@ impl Flows {
             if let Some(flow) = self.numbers.get(&number).copied()
                 && let Some(Entry::Helped(helped)) = self.peers.get_mut(&flow)
             {
-                helped.on_message(key, payload, now);
+                if helped.on_message(key, payload, now) {
+                    self.named.on_answer(key.ip(), now);
+                }
                 self.settle(flow, now);
             }
             return Arrival::Taken;
@@ -238,7 +251,10 @@ impl Flows {
         };
         match entry {
             Entry::Helped(flow) if Sender::is_answer(payload) => {
-                flow.on_answer(payload, now);
+                let (about, chosen) = ((key.ip(), payload), self.config.sender());
+                // The socket knows no addresses of this machine. If the sender does not ask the
+                // proxy, nothing changes.
+                let _ = self.named.introduce(&mut flow.sender, &chosen, |_| false, about, now);
                 self.settle(key, now);
                 Arrival::Taken
             }
@@ -264,15 +280,13 @@ impl Flows {
             return;
         }
         let Some(seed) = (self.random)() else { return };
-        let Config { proxy, key: pinned, traits } = self.config;
-        let config = SenderConfig { proxy, key: pinned, ..SenderConfig::default() };
+        let (config, traits) = (self.config.sender(), self.config.traits);
         let local = marks.local.map_or(self.local, |ip| (ip, self.local.port()).into());
         let is_clean = self.clean_until.is_some_and(|until| now < until);
         let flow = Flow::begin(config, traits, seed, (local, peer), round_trip, is_clean, now);
         self.peers.insert(key(peer), Entry::Helped(Box::new(flow)));
         self.helped += 1;
         self.sweep_at.get_or_insert(now + SWEEP);
-        self.settle(key(peer), now);
     }
 
     /// Completes an input of a flow, and sets its timer.

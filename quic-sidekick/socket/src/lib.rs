@@ -15,7 +15,8 @@
 //! # }
 //! ```
 //!
-//! - [`UdpSocket`] suits loops that poll, such as those around quiche or str0m.
+//! - [`UdpSocket`] suits loops that poll, such as those around quiche or str0m. The example
+//!   `polling` has one.
 //! - `tokio::UdpSocket` does the same for tokio (feature `tokio`).
 //! - `quinn::Runtime` gives quinn's endpoints such sockets (feature `quinn`). Merged datagrams stay
 //!   merged both ways, with their ECN fields and addresses.
@@ -33,6 +34,8 @@ pub mod tokio;
 
 use std::net::SocketAddr;
 use std::time::Instant;
+
+use sidekick_protocol::SenderConfig;
 
 pub use flow::FlowStatus;
 pub use flows::{Arrival, Datagram, Flows, Marks};
@@ -57,6 +60,13 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self { proxy: None, key: None, traits: Traits::QUIC }
+    }
+}
+
+impl Config {
+    /// What the sender of each flow is told.
+    fn sender(&self) -> SenderConfig {
+        SenderConfig { proxy: self.proxy, key: self.key, ..SenderConfig::default() }
     }
 }
 

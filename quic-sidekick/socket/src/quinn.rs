@@ -218,9 +218,8 @@ impl AsyncUdpSocket for Socket {
         let now = self.runtime.now();
         let marks = Marks { ecn: transmit.ecn.map_or(0, |ecn| ecn as u8), local: transmit.src_ip };
         let size = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
-        for datagram in transmit.contents.chunks(size) {
-            state.flows.on_sent(transmit.destination, marks, datagram, now);
-        }
+        let datagrams = transmit.contents.chunks(size);
+        state.flows.on_sent(transmit.destination, marks, datagrams, now);
         state.transmit(now);
         let due = state.flows.poll_timeout();
         if due.is_some_and(|due| state.armed.is_none_or(|armed| due < armed)) {

@@ -51,13 +51,13 @@ impl UdpSocket {
         let mut flows = self.flows();
         let sent = self.socket.send_to(datagram, peer)?;
         let now = clock();
-        flows.on_sent(peer, Marks::default(), datagram, now);
+        flows.on_sent(peer, Marks::default(), [datagram], now);
         self.transmit(&mut flows, now);
         Ok(sent)
     }
 
     /// Receives a datagram of a peer into `buffer`, and returns its length and source. What does
-    /// not fit is cut off.
+    /// not fit is cut off. Messages of proxies come by it, too, so give it 1500 bytes or more.
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] if there is none; otherwise the system's.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tokio::io::{Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::ToSocketAddrs;
 use tokio::time::{Sleep, sleep_until};
 
@@ -82,43 +82,65 @@ impl UdpSocket {
         sent
     }
 
+    /// Waits until the system takes a datagram.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.writable().await
+    }
+
     /// Waits for a datagram of a peer, and returns its length and source.
     ///
     /// # Errors
     /// The system's.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let mut buffer = ReadBuf::new(buffer);
-        let peer = poll_fn(|cx| self.poll_recv_from(cx, &mut buffer)).await?;
-        Ok((buffer.filled().len(), peer))
+        loop {
+            self.readable().await?;
+            match self.try_recv_from(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                received => return received,
+            }
+        }
+    }
+
+    /// Waits until [`try_recv_from`](Self::try_recv_from) is worth a call.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_readable(cx)).await
     }
 
     /// The same for code that polls. Only the task that polled last is woken.
     ///
     /// # Errors
     /// The system's.
-    pub fn poll_recv_from(
-        &self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<SocketAddr>> {
-        loop {
-            let is_readable = self.io.poll_recv_ready(cx)?.is_ready();
-            let due = self.poll_timer(cx).is_ready();
-            let mut receive = || self.socket.recv_from(buffer.initialize_unfilled());
-            let received = match (is_readable, due) {
-                (_, true) => receive(),
-                (true, false) => self.io.try_io(Interest::READABLE, receive),
-                (false, false) => return Poll::Pending,
-            };
-            match received {
-                Ok((len, peer)) => {
-                    buffer.advance(len);
-                    return Poll::Ready(Ok(peer));
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_readable = self.io.poll_recv_ready(cx)?.is_ready();
+        if is_readable || self.poll_timer(cx).is_ready() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
         }
+    }
+
+    /// Receives a datagram of a peer if there is one, and returns its length and source.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] if there is none; otherwise the system's.
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        match self.io.try_io(Interest::READABLE, || self.socket.recv_from(buffer)) {
+            // tokio knows of nothing that arrived. But something may have waited here.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.is_due() => {
+                self.socket.recv_from(buffer)
+            }
+            received => received,
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.socket.poll_timeout().is_some_and(|at| at <= clock())
     }
 
     /// Whether the timers are due, and wakes the task when they are.

@@ -121,7 +121,7 @@ impl Net {
 
     fn send(&mut self, to: SocketAddr, payload: &[u8]) {
         self.leave(to, payload.to_vec());
-        self.flows.on_sent(to, Marks::default(), payload, self.now);
+        self.flows.on_sent(to, Marks::default(), [payload], self.now);
         self.flush();
     }
 
@@ -328,7 +328,7 @@ fn peers_are_bounded_and_forgotten() {
     let mut net = Net::new(Config::default());
     net.proxy = None;
     for number in 0..3000 {
-        net.flows.on_sent(peer(number), Marks::default(), &datagram(0), net.now);
+        net.flows.on_sent(peer(number), Marks::default(), [&datagram(0)[..]], net.now);
         net.flows.on_received(peer(number + 5000), Marks::default(), &datagram(1), net.now);
     }
     assert_eq!(net.flows.status(net.now).count(), 1024);

@@ -1,24 +1,20 @@
-//! Which of the proxies that answer markers the agent asks for help, without I/O.
+//! Which of the proxies that answer markers are asked for help.
 //!
-//! A flow's [`Sender`] asks no address that cannot be a proxy's, and few that do not answer. An
-//! agent has a sender for each flow, and therefore also limits what all of them ask together.
+//! A flow's [`Sender`] asks no address that cannot be a proxy's, and few that do not answer. A
+//! caller with a sender for each flow therefore also limits what all of them ask together.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::sender::HandleError;
-use sidekick_protocol::{Sender, SenderConfig};
-use tracing::debug;
-
-use super::flow::HelpedFlow;
+use crate::sender::{HandleError, Sender, SenderConfig};
 
 /// Sessions that all flows together request from an address that has not answered, at whatever
 /// ports. A session sends at most seven messages before it gives up.
 const MOST_REQUESTS: u32 = 4;
-/// After this time, the agent may request as many more.
+/// After this time, they may request as many more.
 const REQUEST_PERIOD: Duration = Duration::from_secs(60);
-/// Most addresses that the agent remembers.
+/// Most addresses that are remembered.
 const MOST: usize = 64;
 /// Most of them that have not answered, so that these displace no proxy for long; and those of them
 /// that one destination named.
@@ -30,18 +26,64 @@ const MOST_OF_DESTINATION: usize = 4;
 enum Standing {
     /// It has answered as a proxy, most recently at this time.
     Proxy(Instant),
-    /// The agent requested this many sessions from it since this time, without an answer. The last
-    /// address is the destination whose answers named it first.
+    /// So many sessions were requested from it since this time, without an answer. The last address
+    /// is the destination whose answers named it first.
     Silent(u32, Instant, IpAddr),
 }
 
-/// The addresses that answers have named.
+/// The addresses that answers have named, to all flows of an agent or a socket.
 #[derive(Debug, Default)]
-pub(super) struct Named(HashMap<IpAddr, Standing>);
+pub struct Named(HashMap<IpAddr, Standing>);
 
 impl Named {
-    /// Whether the agent may request another session from an address that this destination named.
-    pub(super) fn has_room(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) -> bool {
+    /// Passes an answer that arrived on a flow's path to its sender, unless the proxy that it names
+    /// should not be asked. `chosen` has the proxy and the key that the user wants, `local` the
+    /// machine's own addresses, and `destination` is the flow's. Returns the proxy if the sender
+    /// asks it now.
+    ///
+    /// # Errors
+    /// The proxy, if it is not asked.
+    pub fn introduce(
+        &mut self,
+        sender: &mut Sender,
+        chosen: &SenderConfig,
+        local: impl Fn(IpAddr) -> bool,
+        (destination, answer): (IpAddr, &[u8]),
+        now: Instant,
+    ) -> Result<Option<SocketAddr>, SocketAddr> {
+        // The answer contains the address under which the proxy sees this machine.
+        if sender.handle_proof(answer, now) {
+            return Ok(None);
+        }
+        let Some(proxy) = Sender::answering_proxy(answer) else {
+            // An error changes only the sender's counters.
+            let _ = sender.handle_on_path(answer, now);
+            return Ok(None);
+        };
+        let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
+        let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
+        let is_own = local(proxy.ip()) && !is_chosen;
+        if is_chosen && !is_other {
+            sender.expect_proxy(proxy);
+        }
+        let latest = sender.session_numbers().last();
+        let outcome = if is_own || is_other || !self.has_room(proxy.ip(), destination, now) {
+            Err(HandleError::NotAsked)
+        } else {
+            sender.handle_on_path(answer, now)
+        };
+        if outcome == Err(HandleError::NotAsked) {
+            return Err(proxy);
+        }
+        let asks = sender.session_numbers().last() != latest;
+        if asks {
+            self.on_asked(proxy.ip(), destination, now);
+        }
+        Ok(asks.then_some(proxy))
+    }
+
+    /// Whether another session may be requested from an address that this destination named.
+    fn has_room(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) -> bool {
         match self.0.get(&proxy) {
             Some(Standing::Proxy(_)) => true,
             Some(Standing::Silent(asked, since, _)) => {
@@ -63,7 +105,7 @@ impl Named {
     }
 
     /// Notes that a session was requested from an address that this destination named.
-    pub(super) fn on_asked(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) {
+    fn on_asked(&mut self, proxy: IpAddr, destination: IpAddr, now: Instant) {
         self.make_room(proxy);
         match self.0.entry(proxy).or_insert(Standing::Silent(0, now, destination)) {
             Standing::Proxy(_) => {}
@@ -73,7 +115,7 @@ impl Named {
     }
 
     /// Notes that a proxy answered from an address.
-    pub(super) fn on_answer(&mut self, proxy: IpAddr, now: Instant) {
+    pub fn on_answer(&mut self, proxy: IpAddr, now: Instant) {
         self.make_room(proxy);
         self.0.insert(proxy, Standing::Proxy(now));
     }
@@ -94,49 +136,14 @@ impl Named {
     }
 }
 
-/// Asks the proxy that an answer names for help, if the address is plausible.
-pub(super) fn on_answer(
-    (named, local): (&mut Named, &HashSet<IpAddr>),
-    chosen: &SenderConfig,
-    helped: &mut HelpedFlow,
-    answer: &[u8],
-    now: Instant,
-) {
-    // The answer contains the address under which the proxy sees this machine.
-    if helped.sender.handle_proof(answer, now) {
-        return;
-    }
-    let Some(proxy) = Sender::answering_proxy(answer) else {
-        // An error changes only the sender's counters.
-        let _ = helped.sender.handle_on_path(answer, now);
-        return;
-    };
-    let is_chosen = chosen.proxy.is_some() || chosen.key.is_some();
-    let is_other = chosen.proxy.is_some_and(|chosen| chosen != proxy);
-    let is_own = local.contains(&proxy.ip()) && !is_chosen;
-    if is_chosen && !is_other {
-        helped.sender.expect_proxy(proxy);
-    }
-    let latest = helped.sender.session_numbers().last();
-    let destination = helped.flow.destination.ip();
-    let outcome = if is_own || is_other || !named.has_room(proxy.ip(), destination, now) {
-        Err(HandleError::NotAsked)
-    } else {
-        helped.sender.handle_on_path(answer, now)
-    };
-    if outcome == Err(HandleError::NotAsked) {
-        debug!("an answer on the path to {destination} names {proxy}: the agent does not ask it");
-    }
-    if helped.sender.session_numbers().last() != latest {
-        helped.log_answer(proxy);
-        named.on_asked(proxy.ip(), destination, now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn clock() -> Instant {
+        Instant::now()
+    }
 
     #[test]
     fn an_address_that_never_answers_gets_few_messages() {
