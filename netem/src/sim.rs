@@ -40,6 +40,7 @@ mod page;
 mod proxy;
 mod quic;
 mod server;
+mod socket;
 mod split;
 mod tls;
 mod transfer;
@@ -50,6 +51,7 @@ use agent::AgentNode;
 use chain::{Node, Side, Stuck, drive};
 use faults::{Nat, Schedule};
 use proxy::{Proxy, Tally};
+use socket::SocketNode;
 use split::SplitProxy;
 use tunnel::TunnelEnd;
 use wire::Wire;
@@ -114,6 +116,7 @@ struct Run<'a> {
 struct Path {
     /// On the sender's host.
     agent: Option<AgentNode>,
+    socket: Option<SocketNode>,
     nat: Option<Nat>,
     /// The sender's end of a tunnel over the near segment.
     tunnel: Option<TunnelEnd>,
@@ -161,6 +164,7 @@ impl Path {
         };
         Ok(Self {
             agent: AgentNode::new(scenario.sidekick.mode, seed),
+            socket: SocketNode::new(&scenario.sidekick, transfer::addresses(0).0, seed),
             nat: Nat::new(&schedule),
             tunnel: tunnel_end(Side::Right),
             near: wire(Place::Near, &scenario.near, streams::NEAR)?,
@@ -203,9 +207,10 @@ impl Path {
         receiver: &mut dyn Node,
         limit: Option<Duration>,
     ) -> Result<Duration, SimError> {
-        let Self { agent, nat, tunnel, near, first, middle, far } = self;
+        let Self { agent, socket, nat, tunnel, near, first, middle, far } = self;
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
         nodes.extend(agent.as_mut().map(|agent| agent as &mut dyn Node));
+        nodes.extend(socket.as_mut().map(|socket| socket as &mut dyn Node));
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
         nodes.extend(tunnel.as_mut().map(|end| end as &mut dyn Node));
         nodes.extend([near as &mut dyn Node, &mut **first]);

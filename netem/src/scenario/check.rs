@@ -84,9 +84,9 @@ impl Scenario {
         }
         let receives = kind.is_download();
         if receives {
-            if !matches!(mode, Mode::Off | Mode::Receive | Mode::Auto) && !mode.is_of_agent() {
-                let instead = "the client receives the data; set sidekick.mode to off, receive, auto, agent or \
-                     agent-in-order";
+            if !matches!(mode, Mode::Receive | Mode::Auto) && !mode.is_plain() {
+                let instead = "the client receives the data; set sidekick.mode to off, receive, auto, agent, \
+                     agent-in-order or socket";
                 return clash(of_kind, of_mode, instead);
             }
             return Ok(());
@@ -102,7 +102,7 @@ impl Scenario {
         let Some(cc) = flow.cc else { return Ok(()) };
         let wanted = match mode {
             Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::Receive => return Ok(()),
-            Mode::Agent | Mode::AgentInOrder => return Ok(()),
+            Mode::Agent | Mode::AgentInOrder | Mode::Socket => return Ok(()),
             Mode::Pacubic if cc == Cubic => return Ok(()),
             Mode::Pacubic => CubicRfc9438,
             Mode::AckReduction if cc != Bbr2 => return Ok(()),
@@ -249,7 +249,7 @@ impl Scenario {
         if matches!(kind, FlowKind::Page | FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
-        if self.sidekick.mode.is_of_agent() {
+        if self.sidekick.mode.is_plain() && self.sidekick.mode != Mode::Off {
             return Some(format!("sidekick.mode = {}", self.sidekick.mode.name()));
         }
         let receives = kind.is_download();
@@ -316,6 +316,7 @@ mod tests {
             ("upload-paper", "flow.kind=listen", "flow.kind = listen"),
             ("upload-paper", "sidekick.parity_percent=50", "sidekick.parity_percent"),
             ("upload-paper", "sidekick.mode=agent", "sidekick.mode = agent"),
+            ("upload-paper", "sidekick.mode=socket", "sidekick.mode = socket"),
             (
                 "upload-paper",
                 "faults.events=proxy-restart at 1",

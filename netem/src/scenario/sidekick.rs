@@ -30,6 +30,8 @@ named! {
         Agent = "agent",
         /// The same, and the agent puts in order what arrives.
         AgentInOrder = "agent-in-order",
+        /// Plain QUIC over a socket that gets help.
+        Socket = "socket",
     }
 }
 
@@ -114,6 +116,11 @@ impl Mode {
     /// Whether the connections are plain ones beside an agent.
     pub fn is_of_agent(self) -> bool {
         matches!(self, Self::Agent | Self::AgentInOrder)
+    }
+
+    /// Whether the connections are plain ones.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::Off | Self::Socket) || self.is_of_agent()
     }
 }
 

@@ -92,8 +92,8 @@ fn a_wrong_value_names_those_that_are_taken() {
     for (assignment, takes) in [
         (
             "sidekick.mode=fast",
-            "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive, agent \
-             or agent-in-order",
+            "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive, agent, \
+             agent-in-order or socket",
         ),
         ("flow.cc=bbr", "cubic, cubic-rfc9438, reno, bbr2 or hybla"),
         ("near.loss_percent=101", "percent from 0 to 100"),

@@ -106,6 +106,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end - lead);
         path.agent.iter().for_each(|agent| agent.describe(&mut record));
+        path.socket.iter().for_each(|socket| socket.describe(&mut record, start + end));
         if let Some(what) = over_acknowledged(scenario, client, server) {
             return Err(SimError::Failed { what, at: end, seed });
         }
@@ -129,7 +130,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
 }
 
 /// The addresses of a flow's client and server.
-fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
+pub(super) fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
     ((SENDER, CLIENT_PORT + number).into(), (RECEIVER, SERVER_PORT + number).into())
 }
 
@@ -203,7 +204,7 @@ fn splice(
 /// The plugin in the scenario's mode. `None` for a plain sender.
 fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     let sidekick = &scenario.sidekick;
-    if sidekick.mode == Mode::Off || sidekick.mode.is_of_agent() {
+    if sidekick.mode.is_plain() {
         return Ok(None);
     }
     let name = sidekick.mode.name();

@@ -48,6 +48,7 @@ mod lies;
 mod packrat;
 mod parity;
 mod satellites;
+mod sockets;
 mod sweep;
 mod tables;
 mod tune;
