@@ -237,11 +237,12 @@ fn tune_arguments(flow: &Flow) -> Vec<String> {
 /// The sending programs' options for the proxy.
 fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
-    if sidekick.mode != Mode::Off {
+    if sidekick.mode != Mode::Off && sidekick.proxy != ProxyFate::Found {
+        arguments.extend(words(&["--proxy", &sidekick.proxy_address().to_string()]));
+    }
+    // A socket has no other options.
+    if !matches!(sidekick.mode, Mode::Off | Mode::Socket) {
         let poll = if sidekick.poll { "on" } else { "off" };
-        if sidekick.proxy != ProxyFate::Found {
-            arguments.extend(words(&["--proxy", &sidekick.proxy_address().to_string()]));
-        }
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
         arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));

@@ -249,7 +249,7 @@ impl Scenario {
         if matches!(kind, FlowKind::Page | FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
-        if self.sidekick.mode.is_plain() && self.sidekick.mode != Mode::Off {
+        if self.sidekick.mode.is_of_agent() {
             return Some(format!("sidekick.mode = {}", self.sidekick.mode.name()));
         }
         let receives = kind.is_download();
@@ -316,7 +316,7 @@ mod tests {
             ("upload-paper", "flow.kind=listen", "flow.kind = listen"),
             ("upload-paper", "sidekick.parity_percent=50", "sidekick.parity_percent"),
             ("upload-paper", "sidekick.mode=agent", "sidekick.mode = agent"),
-            ("upload-paper", "sidekick.mode=socket", "sidekick.mode = socket"),
+            ("upload-paper", "sidekick.mode=socket", ""),
             (
                 "upload-paper",
                 "faults.events=proxy-restart at 1",

@@ -17,10 +17,10 @@ use tracing::debug;
 use url::Host;
 
 use crate::discover::{self, Found, Route};
-use crate::event_loop::{Application, Ending, EventLoop, Seen};
+use crate::event_loop::{Application, Ending, EventLoop, Seen, Udp};
 use crate::http3::{Http3, http3};
 use crate::now;
-use crate::options::{Plan, ProxyName, Trust};
+use crate::options::{Assistance, By, Plan, ProxyName, Trust};
 use crate::qlog;
 use crate::report::Measured;
 use crate::tls::Verifier;
@@ -256,7 +256,9 @@ async fn dial(
     }
     let qlog = plan.qlog.as_deref().map(|file| qlog::create(file, &files)).transpose()?;
     let mut config = config(plan, needs, tuned, verifier)?;
-    let udp = socket(server, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
+    // Proxies answer at a socket that gets help, so it must not be connected to the server.
+    let connects = !matches!(plan.assistance, Some(Assistance { by: By::Socket(_), .. }));
+    let udp = socket(server, connects, tuned.is_some_and(|tuned| tuned.discovers_mtu()))
         .await
         .with_context(|| unreachable(server))?;
     // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
@@ -299,12 +301,19 @@ async fn attempt<A: Application, C>(
         .or(proxies.first())
         .copied();
     // Sidekick needs no more than this, and the four calls of the event loop.
-    let help = plan
-        .assistance
-        .as_ref()
-        .map(|assistance| Driver::new(Config { proxy, ..assistance.config.clone() }));
+    let (help, udp) = match plan.assistance.as_ref().map(|assistance| &assistance.by) {
+        Some(By::Plugin(config)) => {
+            (Some(Driver::new(Config { proxy, ..config.clone() })), Udp::Plain(udp))
+        }
+        Some(By::Socket(config)) => {
+            let config = sidekick_socket::Config { proxy, ..*config };
+            let socket = sidekick_socket::tokio::UdpSocket::wrap(udp.into_std()?, config);
+            (None, Udp::Helped(Box::new(socket.with_context(|| unreachable(server))?)))
+        }
+        None => (None, Udp::Plain(udp)),
+    };
     let (event_loop, seen, established) =
-        EventLoop::new(conn, udp, help, app).with_context(|| unreachable(server))?;
+        EventLoop::new(conn, (udp, server), help, app).with_context(|| unreachable(server))?;
 
     let started = now();
     let running = Running(tokio::spawn(event_loop.run()));
@@ -408,16 +417,18 @@ fn fix(config: &mut quiche::Config, plan: &Plan, window: u64) -> quiche::Result<
     Ok(())
 }
 
-/// Opens a socket that is connected to `server`. Segmentation offload (GSO) stays off: it would
-/// send at once what the controller paces, and a proxy on the same machine would see one packet
-/// instead of many.
-async fn socket(server: SocketAddr, discovers_mtu: bool) -> io::Result<UdpSocket> {
+/// Opens a socket for `server`, and connects it there if it `connects`. Segmentation offload (GSO)
+/// stays off: it would send at once what the controller paces, and a proxy on the same machine
+/// would see one packet instead of many.
+async fn socket(server: SocketAddr, connects: bool, discovers_mtu: bool) -> io::Result<UdpSocket> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let udp = UdpSocket::bind((any, 0)).await?;
-    udp.connect(server).await?;
+    if connects {
+        udp.connect(server).await?;
+    }
     if discovers_mtu {
         // It needs Don't Fragment (RFC 8899, section 4).
         match server {

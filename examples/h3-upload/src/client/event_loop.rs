@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use quic_sidekick::quiche::{self, Connection};
 use quic_sidekick::tune::paced_until;
 use quic_sidekick::{Driver, Status};
-use sidekick_protocol::is_network_error;
+use sidekick_protocol::{SenderStats, is_network_error};
+use sidekick_socket::FlowStatus;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 
 use crate::now;
+use crate::report::without_proxy;
 
 /// The most datagrams that one round reads, so that a flood delays neither timers nor packets.
 const MOST_RECEIVED: usize = 64;
@@ -97,7 +99,7 @@ pub(crate) struct Counters {
     pub(crate) acknowledged: u64,
     /// The most that these bytes have exceeded the received ones by.
     pub(crate) taken: u64,
-    /// The plugin's report, if the plan has a mode.
+    /// The plugin's report, if the plan has a mode, or that of the socket.
     pub(crate) sidekick: Option<Status>,
     /// Errors that the network reported at the plugin's socket.
     pub(crate) socket_errors: u64,
@@ -144,10 +146,72 @@ async fn heard(adjacent: Option<&UdpSocket>) {
     std::future::pending::<()>().await;
 }
 
+/// The connection's socket.
+#[derive(Debug)]
+pub(crate) enum Udp {
+    /// Connected to the server.
+    Plain(UdpSocket),
+    /// One that gets help.
+    Helped(Box<sidekick_socket::tokio::UdpSocket>),
+}
+
+impl Udp {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Plain(socket) => socket.local_addr(),
+            Self::Helped(socket) => socket.local_addr(),
+        }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.readable().await,
+            Self::Helped(socket) => socket.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.writable().await,
+            Self::Helped(socket) => socket.writable().await,
+        }
+    }
+
+    /// Receives a datagram of the server.
+    fn try_recv(&self, buffer: &mut [u8], server: SocketAddr) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_recv(buffer),
+            Self::Helped(socket) => loop {
+                let (len, from) = socket.try_recv_from(buffer)?;
+                if from == server {
+                    return Ok(len);
+                }
+            },
+        }
+    }
+
+    fn try_send(&self, datagram: &[u8], server: SocketAddr) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_send(datagram),
+            Self::Helped(socket) => socket.try_send_to(datagram, server),
+        }
+    }
+
+    /// The help in the plugin's words, if this socket gets help.
+    fn status(&self) -> Option<Status> {
+        let Self::Helped(socket) = self else { return None };
+        let unasked = without_proxy();
+        let Some(flow) = socket.status().pop() else { return Some(unasked) };
+        let stats = SenderStats { early_lost: flow.lost, ..unasked.stats };
+        let FlowStatus { assistance, near_rtt, .. } = flow;
+        Some(Status { assistance, near_rtt, stats, ..unasked })
+    }
+}
+
 /// A connection and its application.
 pub(crate) struct EventLoop<A> {
     conn: Connection,
-    udp: UdpSocket,
+    udp: Udp,
     server: SocketAddr,
     local: SocketAddr,
     help: Option<Help>,
@@ -163,15 +227,15 @@ pub(crate) struct EventLoop<A> {
 }
 
 impl<A: Application> EventLoop<A> {
-    /// Prepares the loop of a connection that has sent nothing. `udp` is connected to the server.
+    /// Prepares the loop of a connection to `server` that has sent nothing, and its socket.
     /// The receiver fires after the handshake, or is dropped if that fails.
     pub(crate) fn new(
         mut conn: Connection,
-        udp: UdpSocket,
+        (udp, server): (Udp, SocketAddr),
         help: Option<Driver>,
         app: A,
     ) -> io::Result<(Self, Arc<Seen>, oneshot::Receiver<()>)> {
-        let (server, local) = (udp.peer_addr()?, udp.local_addr()?);
+        let local = udp.local_addr()?;
         let help = help.map(|mut driver| {
             if let Err(error) = driver.attach(&mut conn) {
                 tracing::warn!(%error, "no socket for the proxy: unassisted");
@@ -248,7 +312,7 @@ impl<A: Application> EventLoop<A> {
         let Self { conn, udp, buffer, seen, .. } = self;
         let info = quiche::RecvInfo { from: self.server, to: self.local };
         for _ in 0..MOST_RECEIVED {
-            match udp.try_recv(buffer) {
+            match udp.try_recv(buffer, self.server) {
                 // quiche drops a datagram that is not the connection's, and closes the connection
                 // after an error of the server.
                 Ok(len) => drop(conn.recv(buffer.get_mut(..len).unwrap_or_default(), info)),
@@ -270,7 +334,7 @@ impl<A: Application> EventLoop<A> {
                 match self.conn.send(&mut self.buffer) {
                     Ok((len, _)) => {
                         let datagram = self.buffer.get(..len).unwrap_or_default();
-                        put(&self.udp, datagram, &self.seen).await;
+                        put((&self.udp, self.server), datagram, &self.seen).await;
                     }
                     Err(quiche::Error::Done) => break,
                     Err(error) => return Err(error),
@@ -331,7 +395,7 @@ impl<A: Application> EventLoop<A> {
             rtt: path.map(|path| path.rtt).unwrap_or_default(),
             acknowledged: stats.acked_bytes,
             taken: counters.taken.max(stats.acked_bytes.saturating_sub(stats.recv_bytes)),
-            sidekick: driver.map(|driver| driver.status()),
+            sidekick: driver.map(|driver| driver.status()).or_else(|| self.udp.status()),
             socket_errors: driver.map_or(0, |driver| driver.socket_errors()),
         };
     }
@@ -339,10 +403,10 @@ impl<A: Application> EventLoop<A> {
 
 /// Sends a datagram. If the system refuses it, such as a probe of the path MTU, it counts as lost
 /// in the network.
-async fn put(udp: &UdpSocket, datagram: &[u8], seen: &Seen) {
+async fn put((udp, server): (&Udp, SocketAddr), datagram: &[u8], seen: &Seen) {
     let mut again = true;
     loop {
-        match udp.try_send(datagram) {
+        match udp.try_send(datagram, server) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if udp.writable().await.is_err() {
                     return;

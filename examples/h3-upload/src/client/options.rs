@@ -13,16 +13,20 @@ use url::Host;
 
 use crate::target::Target;
 
+/// `--sidekick` for help by the socket.
+const SOCKET: &str = "socket";
 /// The port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;
 
 /// The options of the command line.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// How to use a Sidekick proxy: off, or a mode. auto, receive, reinject, early-loss, pacubic
-    /// and path-aware-bbr help what this program sends. auto and receive also help what it
+    /// How to use a Sidekick proxy: off, a mode, or socket. auto, receive, reinject, early-loss,
+    /// pacubic and path-aware-bbr help what this program sends. auto and receive also help what it
     /// receives, if the proxy keeps copies. ack-reduction requests fewer acknowledgements from
-    /// servers that offer that; use it only if the bottleneck is before the proxy.
+    /// servers that offer that; use it only if the bottleneck is before the proxy. socket helps as
+    /// a stack without the plugin gets it, by its socket, which has no options but --proxy and
+    /// --proxy-key.
     /// docs/integrate.md compares the modes
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
@@ -102,6 +106,7 @@ pub struct Options {
 enum Sidekick {
     Off,
     On(Mode),
+    Socket,
 }
 
 /// `--proxy`, before its name is resolved.
@@ -174,8 +179,37 @@ impl Cc {
 pub struct Assistance {
     /// `None` to discover proxies on the path.
     pub proxy: Option<ProxyName>,
-    /// Without the proxy's address, which is not resolved yet.
-    pub config: Config,
+    /// What helps.
+    pub by: By,
+}
+
+/// What helps a connection, without the proxy's address, which is not resolved yet.
+#[derive(Clone, Debug)]
+pub enum By {
+    /// The plugin.
+    Plugin(Config),
+    /// The socket.
+    Socket(sidekick_socket::Config),
+}
+
+impl By {
+    /// The mode's name.
+    #[must_use]
+    pub fn mode(&self) -> String {
+        match self {
+            Self::Plugin(config) => config.mode.to_string(),
+            Self::Socket(_) => SOCKET.to_owned(),
+        }
+    }
+
+    /// Whether only the proxy with a given key may help.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        match self {
+            Self::Plugin(config) => config.key.is_some(),
+            Self::Socket(config) => config.key.is_some(),
+        }
+    }
 }
 
 /// Which certificates to accept.
@@ -223,7 +257,7 @@ impl Plan {
     /// The mode's name in the report.
     #[must_use]
     pub fn mode(&self) -> String {
-        self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.config.mode.to_string())
+        self.assistance.as_ref().map_or_else(|| "off".to_owned(), |help| help.by.mode())
     }
 }
 
@@ -250,7 +284,10 @@ impl Options {
         };
         let tune = Tune {
             network: self.network,
-            help: assistance.as_ref().map_or(Help::Off, |help| Help::Mode(help.config.mode)),
+            help: match assistance.as_ref().map(|help| &help.by) {
+                Some(By::Plugin(config)) => Help::Mode(config.mode),
+                Some(By::Socket(_)) | None => Help::Off,
+            },
             controller: Some(cc.quiche_name()),
             ..Tune::client()
         };
@@ -286,6 +323,16 @@ impl Options {
                 );
                 Ok((self.cc.unwrap_or(usual), None))
             }
+            Sidekick::Socket => {
+                ensure!(
+                    self.repair.is_none(),
+                    "--repair has no effect with --sidekick socket: choose receive or auto"
+                );
+                let config = sidekick_socket::Config { key: self.proxy_key, ..Default::default() };
+                let by = By::Socket(config);
+                let assistance = Assistance { proxy: self.proxy.clone(), by };
+                Ok((self.cc.unwrap_or(usual), Some(assistance)))
+            }
             Sidekick::On(mode) => {
                 ensure!(
                     self.repair.is_none() || matches!(mode, Mode::Receive | Mode::Auto),
@@ -307,7 +354,8 @@ impl Options {
                     receive_repair: self.repair.unwrap_or_default(),
                     ..Config::discover(mode)
                 };
-                let assistance = Assistance { proxy: self.proxy.clone(), config };
+                let by = By::Plugin(config);
+                let assistance = Assistance { proxy: self.proxy.clone(), by };
                 Ok((congestion_control(mode, self.cc, usual)?, Some(assistance)))
             }
         }
@@ -343,9 +391,10 @@ fn congestion_control(mode: Mode, asked: Option<Cc>, usual: Cc) -> anyhow::Resul
 fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     match text {
         "off" => Ok(Sidekick::Off),
+        SOCKET => Ok(Sidekick::Socket),
         mode => mode.parse().map(Sidekick::On).map_err(|_| {
             let modes: Vec<_> = Mode::ALL.iter().map(ToString::to_string).collect();
-            format!("choose off or one of {}", modes.join(", "))
+            format!("choose off, {SOCKET} or one of {}", modes.join(", "))
         }),
     }
 }
@@ -449,7 +498,9 @@ mod tests {
     fn without_a_name_the_sender_discovers_a_proxy() {
         let key = "0".repeat(64);
         let plan = plan(&["--sidekick", "pacubic", "--proxy-key", &key]).unwrap();
-        let Assistance { proxy, config } = plan.assistance.unwrap();
+        let Assistance { proxy, by: By::Plugin(config) } = plan.assistance.unwrap() else {
+            panic!("a mode is the plugin's");
+        };
         assert_eq!((proxy, config.proxy, config.key), (None, None, key.parse().ok()));
     }
 

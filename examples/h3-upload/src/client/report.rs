@@ -197,7 +197,7 @@ fn shares(loss: NearLoss) -> Value {
 }
 
 /// The report of a plugin that has found no proxy.
-fn without_proxy() -> Status {
+pub(crate) fn without_proxy() -> Status {
     Status {
         assistance: Assistance::Seeking,
         stats: SenderStats::default(),
@@ -336,7 +336,7 @@ fn help(plan: &Plan, status: &Status) -> String {
     let asked = plan.assistance.as_ref();
     let proxy = asked.and_then(|asked| asked.proxy.as_ref()).map(ToString::to_string);
     let proxy = proxy.unwrap_or_else(|| "a proxy on the path".to_owned());
-    let is_pinned = asked.is_some_and(|asked| asked.config.key.is_some());
+    let is_pinned = asked.is_some_and(|asked| asked.by.is_pinned());
     let other_key = if is_pinned { ", or its key is not that of --proxy-key" } else { "" };
     match status.assistance {
         // The proxy accepted, but reported nothing before the end.
