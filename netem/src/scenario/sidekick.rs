@@ -30,7 +30,7 @@ named! {
         Agent = "agent",
         /// The same, and the agent puts in order what arrives.
         AgentInOrder = "agent-in-order",
-        /// Plain QUIC over a socket that gets help.
+        /// Plain QUIC over a socket that gets help. The proxy puts what leaves in order.
         Socket = "socket",
     }
 }

@@ -3,13 +3,14 @@
 
 use crate::support::jobs::{goodput, runs};
 
-/// The plugin knows the connection, and the socket its datagrams alone. Over BBR2, and in
-/// downloads, that makes little difference.
+/// The plugin knows the connection, and the socket its datagrams alone. That makes little
+/// difference where these arrive in order.
 #[test]
 fn a_socket_helps_about_as_much_as_the_plugin() {
     const SEEDS: u64 = 2;
     for (scenario, cc, mode) in [
         ("upload-paper", "flow.cc=bbr2", "sidekick.mode=auto"),
+        ("upload-paper", "flow.cc=cubic", "sidekick.mode=reinject"),
         ("download-paper", "flow.cc=cubic", "sidekick.mode=receive"),
     ] {
         for loss in ["near.loss_percent=0", "near.loss_percent=4"] {

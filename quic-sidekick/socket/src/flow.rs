@@ -286,6 +286,8 @@ impl Flow {
         let mut trust = self.policy.report(&mut self.sender, trusts, count, now);
         let withheld = self.policy.withheld(self.traits, &self.sender, now);
         self.sender.set_fetching(withheld.is_none());
+        let repairs = withheld.is_none() && !self.traits.waits;
+        self.policy.order(repairs, &lost, &mut self.sender, now);
         for Lost { tag, congestion, .. } in lost.drain(..) {
             if withheld.is_none() && !congestion {
                 let names = policy::names(tag, self.traits);
