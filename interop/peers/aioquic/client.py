@@ -1,7 +1,10 @@
-"""download.py CAFILE URL: a client on aioquic. It downloads the URL, and prints JSON."""
+"""client.py CAFILE [--upload BYTES] URL: a client on aioquic. It downloads the URL, or uploads so
+many bytes to it, and prints JSON.
+"""
 
 import asyncio
 import json
+import os
 import sys
 import time
 from urllib.parse import urlsplit
@@ -13,19 +16,22 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated
 
 
-class Download(QuicConnectionProtocol):
+class Client(QuicConnectionProtocol):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.http = None
         self.received = 0
         self.ended = self._loop.create_future()
 
-    def request(self, url):
+    def request(self, url, body):
         self.http = H3Connection(self._quic)
         stream = self._quic.get_next_available_stream_id()
-        headers = {":method": "GET", ":scheme": "https", ":authority": url.netloc, ":path": url.path}
+        method = "PUT" if body else "GET"
+        headers = {":method": method, ":scheme": "https", ":authority": url.netloc, ":path": url.path}
         headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-        self.http.send_headers(stream, headers, end_stream=True)
+        self.http.send_headers(stream, headers, end_stream=not body)
+        if body:
+            self.http.send_data(stream, body, end_stream=True)
         self.transmit()
 
     def quic_event_received(self, event):
@@ -33,7 +39,7 @@ class Download(QuicConnectionProtocol):
             self.ended.set_exception(ConnectionError(event.reason_phrase))
         for part in self.http.handle_event(event) if self.http else []:
             match part:
-                case HeadersReceived(headers=headers) if (status := dict(headers)[b":status"]) != b"200":
+                case HeadersReceived(headers=headers) if (status := dict(headers)[b":status"])[:1] != b"2":
                     self.ended.set_exception(ConnectionError(f"the server answers {status.decode()}"))
                 case DataReceived(data=data):
                     self.received += len(data)
@@ -42,16 +48,18 @@ class Download(QuicConnectionProtocol):
 
 
 async def main():
-    authorities, url = sys.argv[1], urlsplit(sys.argv[2])
+    authorities, *upload, url = sys.argv[1:]
+    body, url = os.urandom(int(upload[1]) if upload else 0), urlsplit(url)
     configuration = QuicConfiguration(alpn_protocols=H3_ALPN)
     configuration.load_verify_locations(authorities)
     began = time.monotonic()
     async with connect(
-        url.hostname, url.port, configuration=configuration, create_protocol=Download
+        url.hostname, url.port, configuration=configuration, create_protocol=Client
     ) as client:
-        client.request(url)
+        client.request(url, body)
         await client.ended
-        print(json.dumps({"bytes": client.received, "seconds": time.monotonic() - began}))
+        length = len(body) or client.received
+        print(json.dumps({"bytes": length, "seconds": time.monotonic() - began}))
 
 
 asyncio.run(main())
