@@ -330,6 +330,7 @@ fn upload(v6: bool) -> (Vec<u16>, String) {
         Some((u16::from_be_bytes([bytes[2], bytes[3]]), from))
     };
     socket.send_to(&(DOWNLOAD.opens)(), to).unwrap();
+    // The delay of the far segment, by which the agent measures the whole round trip.
     thread::sleep(FAR);
     let (begun, mut number) = (Instant::now(), 10_000);
     let orders = || status("127.0.0.1:9252")["totals"]["lists"].as_u64() > Some(0);
@@ -448,6 +449,7 @@ fn interrupted(signal: Signal, at: usize) -> [bool; 3] {
         is_whole.then(|| (u16::from_be_bytes([buffer[2], buffer[3]]), buffer[..len].to_vec()))
     };
     socket.send_to(&(DOWNLOAD.opens)(), from).unwrap();
+    // The delay of the far segment, by which the agent measures the whole round trip.
     thread::sleep(FAR);
     let keeps = || status("127.0.0.1:9252")["copies"]["sessions"].as_u64() > Some(0);
     for number in 10_000.. {
