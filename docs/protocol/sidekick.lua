@@ -720,7 +720,8 @@ local datagrams = {
         if length < MIN_SYMBOL_LEN and not (length == 0 and listed > 0) then fail("truncated") end
         if length + 4 * listed > MAX_SYMBOL_LEN then fail("trailing bytes", tree) end
         if length > 0 then show(r, tree, "symbol", length) end
-        info:append((": symbol %d of %s, %s"):format(symbol, counted(window, "datagram"), counted(length, "byte")))
+        local what = length > 0 and ("symbol %d of"):format(symbol) or "list within"
+        info:append((": %s %s, %s"):format(what, counted(window, "datagram"), counted(length, "byte")))
     end,
     [SEALED] = function(r, tree, info, session)
         local sequence = number(r, tree, "sequence", 4)

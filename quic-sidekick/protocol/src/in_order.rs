@@ -20,6 +20,8 @@ const LOSSY: Duration = Duration::from_secs(10);
 const FIRST: u32 = 256;
 /// After a queue grew before the client, it holds nothing for this time.
 const PAUSE: Duration = Duration::from_millis(100);
+/// If more than this part of the losses is congestion, it holds nothing until the next random loss.
+const MOSTLY: f32 = 0.5;
 /// While the gate holds: a list for so many datagrams, or after this part of a near round trip.
 const EVERY: u8 = 4;
 const LIST_PART: u32 = 4;
@@ -43,7 +45,7 @@ pub enum InOrderState {
     Watching,
     /// Datagrams wait for those before them.
     Ordering,
-    /// A queue grows before the client, so nothing waits.
+    /// A queue grows before the client, or what is lost is congestion, so nothing waits.
     Congested,
 }
 
@@ -57,6 +59,8 @@ pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
     lossy_until: Option<Instant>,
+    /// The latest losses were congestion.
+    is_congested: bool,
     /// How many of the first datagrams are still to come.
     first: u32,
     /// Whether any has arrived.
@@ -76,6 +80,7 @@ impl<T> InOrder<T> {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
             lossy_until: None,
+            is_congested: false,
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
             paused_until: None,
@@ -201,10 +206,13 @@ impl<T> InOrder<T> {
                 let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
                 if self.paused_until.is_some_and(|until| now < until) {
                     (InOrderState::Congested, Some(rarely), Hold::default())
-                } else if self.is_lossy(now) != Some(false) {
-                    (InOrderState::Ordering, Some(often), hold)
-                } else {
+                } else if self.is_lossy(now) == Some(false) {
                     (InOrderState::Watching, Some(rarely), Hold::default())
+                } else if self.is_congested {
+                    // Lists show when that ends.
+                    (InOrderState::Congested, Some(often), Hold::default())
+                } else {
+                    (InOrderState::Ordering, Some(often), hold)
                 }
             }
             None => (InOrderState::Idle, None, Hold::default()),
@@ -235,10 +243,15 @@ impl<T> InOrder<T> {
         let congestion = sender.on_missing(number, datagrams.into(), now);
         sender.on_fate(number, Fate::Lost(datagrams));
         if congestion {
+            if sender.reverse_near_loss().congestion > MOSTLY {
+                // What waits leaves in bursts, which a short queue drops: then losses cause losses.
+                self.is_congested = true;
+                self.plan(sender, now);
+            }
             self.gate.give_up(number, now);
             return;
         }
-        let is_first = self.is_lossy(now) == Some(false);
+        let is_first = std::mem::take(&mut self.is_congested) || self.is_lossy(now) == Some(false);
         self.lossy_until = Some(now + LOSSY);
         if is_first {
             self.plan(sender, now);

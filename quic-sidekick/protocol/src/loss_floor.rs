@@ -262,6 +262,14 @@ impl LossFloor {
         }
     }
 
+    /// Notes that a packet that is sent now waits in a queue for `queue`.
+    pub(crate) fn on_queue(&mut self, queue: Duration, now: Instant) {
+        self.queue = queue;
+        if let Some(interval) = interval_of(&mut self.intervals, now) {
+            interval.queue = Some(interval.queue.unwrap_or_default().max(queue));
+        }
+    }
+
     /// Counts and judges losses, in the order of sending.
     pub(crate) fn judge(&mut self, lost: &mut [Lost], now: Instant) {
         for run in lost.chunk_by_mut(|one, next| one.number.wrapping_add(1) == next.number) {
@@ -380,12 +388,13 @@ impl LossFloor {
         }
         let lasts = now.saturating_duration_since(interval.begun);
         let is_short = interval.count.packets() < LEAST_PACKETS || lasts < self.least_time;
+        let end = interval.end.unwrap_or(now.max(sent));
+        let mut place = interval.place_at(end, self.queue, by_load, by_queue);
         // The load of a short interval is not known yet.
         let before = at.checked_sub(1).and_then(|at| intervals.get(at)).filter(|_| is_short);
-        let place = before.and_then(|before| before.place).unwrap_or_else(|| {
-            let end = interval.end.unwrap_or(now.max(sent));
-            interval.place_at(end, self.queue, by_load, by_queue)
-        });
+        if let Some([load, _]) = before.and_then(|before| before.place) {
+            place[0] = load;
+        }
         Some((place, interval.count))
     }
 

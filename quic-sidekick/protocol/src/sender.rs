@@ -10,6 +10,7 @@ mod history;
 mod introduction;
 mod last_quack;
 mod listing;
+mod one_way;
 mod queries;
 mod receive;
 mod reconcile;

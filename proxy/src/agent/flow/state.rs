@@ -30,7 +30,7 @@ impl HelpedFlow {
             let what = match order.gate().state() {
                 InOrderState::Ordering => "in order",
                 InOrderState::Watching => "in order; nothing is lost",
-                InOrderState::Congested => "a queue grows",
+                InOrderState::Congested => "congestion",
                 InOrderState::Idle if self.sender.is_kept() => "too far",
                 InOrderState::Idle => "no copies at a proxy",
             };

@@ -3,7 +3,7 @@
 
 use super::copies::{Copies, low};
 use crate::allowance::Allowance;
-use crate::wire::{PARITY_HEADER_LEN, Parity, Protect, SessionNumber, Words};
+use crate::wire::{ListTime, PARITY_HEADER_LEN, Parity, Protect, SessionNumber, Words};
 use sidekick_parity::{Encoder, MAX_SYMBOL_LEN, MAX_WINDOW};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct Due {
     listed: bool,
     /// It has no repair symbol.
     is_list: bool,
+    /// When it was due.
+    at: Instant,
 }
 
 /// The parity that a session sends to its client.
@@ -45,6 +47,8 @@ pub(super) struct SentParity {
     terms: Protect,
     /// When the terms end.
     until: Option<Instant>,
+    /// When the first list or repair symbol was due.
+    first_due: Option<Instant>,
     /// The percentage of the flow's bytes that parity may have.
     percent: usize,
     allowance: Allowance,
@@ -77,6 +81,7 @@ impl Default for SentParity {
         Self {
             terms: Protect { share: 0, window: 1, flush_us: 0, list: 0 },
             until: None,
+            first_due: None,
             percent: 0,
             // It begins with 16 KiB, so that a short flow is covered.
             allowance: Allowance::new(MAX_ALLOWANCE),
@@ -146,11 +151,11 @@ impl SentParity {
         self.credit += self.terms.share;
         if let Some(rest) = self.credit.checked_sub(Protect::WHOLE) {
             self.credit = rest;
-            passed.queue = self.add(copies.passed());
+            passed.queue = self.add(copies.passed(), now);
         } else if self.terms.list > 0
             && copies.passed().saturating_sub(self.listed) >= u64::from(self.terms.list)
         {
-            passed.queue = self.add_list(copies.passed());
+            passed.queue = self.add_list(copies.passed(), now);
         }
         if self.flush_due.is_none() && self.terms.flush_us > 0 {
             self.flush_due = Some(now + self.flush());
@@ -164,10 +169,10 @@ impl SentParity {
     }
 
     /// Adds a repair symbol of the datagrams up to `end`. Returns whether none waited before.
-    fn add(&mut self, end: u64) -> bool {
+    fn add(&mut self, end: u64, at: Instant) -> bool {
         let is_first = self.due.is_empty();
         if self.due.len() < MAX_DUE {
-            self.due.push_back(Due { number: self.next, end, listed: false, is_list: false });
+            self.due.push_back(Due { number: self.next, end, listed: false, is_list: false, at });
             self.next = self.next.wrapping_add(1);
             self.covered = end;
         }
@@ -175,10 +180,10 @@ impl SentParity {
     }
 
     /// Adds a list of the datagrams up to `end`, unless anything waits. Returns whether it did.
-    fn add_list(&mut self, end: u64) -> bool {
+    fn add_list(&mut self, end: u64, at: Instant) -> bool {
         let is_first = self.due.is_empty();
         if is_first {
-            self.due.push_back(Due { number: self.next, end, listed: false, is_list: true });
+            self.due.push_back(Due { number: self.next, end, listed: false, is_list: true, at });
             if self.terms.share == 0 {
                 self.flush_due = None;
             }
@@ -194,7 +199,7 @@ impl SentParity {
         if self.terms.share == 0 {
             return self.is_on(now)
                 && copies.passed() > self.listed
-                && self.add_list(copies.passed());
+                && self.add_list(copies.passed(), now);
         }
         let Some(latest) = copies.latest_at().filter(|_| self.is_on(now)) else { return false };
         let silent = latest + self.flush();
@@ -207,9 +212,9 @@ impl SentParity {
             return false;
         }
         self.credit = 0;
-        let queue = self.add(copies.passed());
+        let queue = self.add(copies.passed(), now);
         if self.terms.share >= TWO_AT_FLUSH {
-            self.add(copies.passed());
+            self.add(copies.passed(), now);
         }
         queue
     }
@@ -269,9 +274,11 @@ impl SentParity {
         for (place, at) in identifiers.iter_mut().zip(last..due.end) {
             *place = copies.identifier_at(at).unwrap_or_default();
         }
+        let begun = *self.first_due.get_or_insert(due.at);
+        let time = ListTime::since(begun, due.at);
         let parity = Parity {
             session,
-            number: due.number,
+            number: if symbol_len == 0 { time.0 } else { due.number },
             first: low(first),
             count: u8::try_from(count).ok()?,
             identifiers: Words::new(identifiers.get(..listing)?),

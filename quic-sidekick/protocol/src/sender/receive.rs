@@ -95,7 +95,7 @@ impl Sender {
     #[inline]
     pub fn on_received(&mut self, bytes: usize, now: Instant) {
         let Self { arrivals, sessions, .. } = self;
-        arrivals.on_received(bytes, || near_segment(sessions), now);
+        arrivals.on_received(bytes, || near_segment(sessions, now), now);
     }
 
     /// Records that datagrams of the reverse flow are missing before the next one that arrives.
@@ -103,7 +103,7 @@ impl Sender {
     /// so, a repair must not hide that from the peer: do not request copies, and do not delay
     /// acknowledgements (SPEC.md, section 7.12).
     pub fn on_missing(&mut self, gap: u64, packets: u64, now: Instant) -> bool {
-        let near = near_segment(&self.sessions);
+        let near = near_segment(&self.sessions, now);
         let congestion = self.arrivals.on_missing(gap, packets, near, now);
         if congestion {
             for session in &mut self.sessions {
@@ -134,10 +134,13 @@ impl Sender {
         self.arrivals.on_fate(gap, fate);
     }
 
-    /// Notes what proxies' answers say about gaps, and about copies.
+    /// Notes what proxies' lists say about queues, and their answers about gaps and copies.
     pub(super) fn note_fates(&mut self, now: Instant) {
         for session in &mut self.sessions {
             let Some(session) = session.established_mut() else { continue };
+            if let Some(queue) = session.take_queue() {
+                self.arrivals.on_queue(queue, now);
+            }
             let fetcher = &mut session.keeping.fetcher;
             for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
@@ -337,10 +340,12 @@ fn keeper(sessions: &[ProxySession]) -> Option<&NearRtt> {
     established.find(|session| session.keeps()).map(|session| &session.near_rtt)
 }
 
-fn near_segment(sessions: &[ProxySession]) -> Near {
-    keeper(sessions).map_or_else(Near::default, |near| Near {
-        rtt: near.smoothed().unwrap_or_default(),
-        queue: near.latest_queue(),
+fn near_segment(sessions: &[ProxySession], now: Instant) -> Near {
+    let mut established = sessions.iter().filter_map(|session| session.established());
+    let keeper = established.find(|session| session.keeps());
+    keeper.map_or_else(Near::default, |session| Near {
+        rtt: session.near_rtt.smoothed().unwrap_or_default(),
+        queue: session.latest_queue(now),
     })
 }
 

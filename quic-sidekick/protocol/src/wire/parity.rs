@@ -3,7 +3,7 @@
 use super::cursor::{Reader, Writer};
 use super::{BufferTooShort, ParseError, SessionNumber, Words};
 use sidekick_parity::{MAX_DATAGRAM_LEN, MAX_SYMBOL_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The number of bytes before the identifiers in a PARITY.
 pub const PARITY_HEADER_LEN: usize = 13;
@@ -21,7 +21,7 @@ const _: () = assert!(MOST_IN_WINDOW as usize == MAX_WINDOW);
 pub struct Parity<'a> {
     /// The number that the sender chose.
     pub session: SessionNumber,
-    /// The repair symbol's number.
+    /// The repair symbol's number. Without a repair symbol it is a [`ListTime`].
     pub number: u16,
     /// The position of the first datagram in the window.
     pub first: u32,
@@ -32,6 +32,29 @@ pub struct Parity<'a> {
     pub identifiers: Words<'a>,
     /// The repair symbol, 6 to 1474 bytes. If it is empty, another PARITY has it.
     pub symbol: &'a [u8],
+}
+
+/// When a list was due, by the proxy's clock: units of 16 microseconds, modulo 2^16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListTime(pub u16);
+
+impl ListTime {
+    /// The unit.
+    pub const UNIT: Duration = Duration::from_micros(16);
+
+    /// The time `now` of a clock that began at `begun`.
+    #[must_use]
+    pub fn since(begun: Instant, now: Instant) -> Self {
+        let units = now.saturating_duration_since(begun).as_nanos() / Self::UNIT.as_nanos();
+        #[allow(clippy::cast_possible_truncation, reason = "modulo 2^16")]
+        Self(units as u16)
+    }
+
+    /// The units from another time of the same clock to this one.
+    #[must_use]
+    pub fn after(self, other: Self) -> u16 {
+        self.0.wrapping_sub(other.0)
+    }
 }
 
 /// A request for parity, for lists, or for both.

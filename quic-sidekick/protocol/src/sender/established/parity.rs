@@ -3,8 +3,9 @@
 
 use super::Established;
 use crate::sender::effects::Context;
+use crate::sender::one_way::OneWay;
 use crate::sender::status::HandleError;
-use crate::wire::{Parity, Protect};
+use crate::wire::{ListTime, Parity, Protect};
 use sidekick_parity::{Decoder, ListError, MAX_WINDOW, Origin};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,9 @@ pub(in crate::sender) struct ReceivedParity {
     old: u32,
     /// The latest list, until the caller takes it.
     list: Option<List>,
+    one_way: OneWay,
+    /// How long the latest list waited in a queue, until the caller takes it.
+    queue: Option<Duration>,
 }
 
 /// The identifiers of datagrams that passed the proxy one after another.
@@ -156,6 +160,17 @@ impl Established {
         self.keeping.protection.list.take()
     }
 
+    /// How long the latest list waited in a queue, once.
+    pub(in crate::sender) fn take_queue(&mut self) -> Option<Duration> {
+        self.keeping.protection.queue.take()
+    }
+
+    /// How long the latest list or quACK waited in a queue. Lists are more frequent.
+    pub(in crate::sender) fn latest_queue(&self, now: Instant) -> Duration {
+        let listed = self.keeping.protection.one_way.queue(now);
+        listed.unwrap_or_else(|| self.near_rtt.latest_queue())
+    }
+
     pub(super) fn on_parity(
         &mut self,
         parity: &Parity<'_>,
@@ -163,8 +178,9 @@ impl Established {
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
         self.repeat_end_of_parity(context.now);
-        let ReceivedParity { decoder, paid, old, asked, heard, list, wanted, .. } =
-            &mut self.keeping.protection;
+        let ReceivedParity {
+            decoder, paid, old, asked, heard, list, wanted, one_way, queue, ..
+        } = &mut self.keeping.protection;
         if asked.is_none() {
             context.stats.malformed += 1;
             return Err(HandleError::Outdated);
@@ -173,6 +189,9 @@ impl Established {
         *heard = Some(context.now);
         context.stats.parity_received += 1;
         context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
+        if parity.symbol.is_empty() {
+            *queue = Some(one_way.note(ListTime(parity.number), context.now));
+        }
         let Some(decoder) = decoder else {
             *list = List::of(parity).filter(|_| wanted.is_some());
             return Ok(());

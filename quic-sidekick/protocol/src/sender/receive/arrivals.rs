@@ -138,6 +138,11 @@ impl Arrivals {
         }
     }
 
+    /// Notes that a list, which arrives now, waited in a queue for this time.
+    pub(in crate::sender) fn on_queue(&mut self, queue: Duration, now: Instant) {
+        self.floor.on_queue(queue, now);
+    }
+
     /// Notes that datagrams are missing before the next one to arrive. Returns whether the loss of
     /// one of them is congestion.
     pub(in crate::sender) fn on_missing(

@@ -117,6 +117,35 @@ fn the_first_losses_of_a_policer_are_heard() {
     assert!(rate > 0.0 && congestion.is_finite(), "{arrivals:?}");
 }
 
+/// Bursts fill a short queue for less time than a sample of the near RTT takes. Only lists show it.
+#[test]
+fn lists_show_the_queue_of_a_burst() {
+    for listed in [false, true] {
+        let (mut arrivals, begun) = (Arrivals::default(), start());
+        let segment = Near { rtt: 4 * MS, queue: Duration::ZERO };
+        let (mut lost, mut congestion) = (0, 0);
+        for number in 0..10_000 {
+            let now = begun + number * MS;
+            let is_burst = number % 80 < 16;
+            if is_burst && number % 8 == 7 {
+                continue;
+            }
+            if matches!(number % 80, 8 | 16) {
+                let is_heard = arrivals.on_missing(number.into(), 1, segment, now);
+                arrivals.on_fate(number.into(), Fate::Lost(1));
+                lost += u32::from(number > 5000);
+                congestion += u32::from(number > 5000 && is_heard);
+            }
+            arrivals.on_received(BYTES, || segment, now);
+            if listed && number % 4 == 3 {
+                arrivals.on_queue(if is_burst { 2 * MS } else { Duration::ZERO }, now);
+            }
+        }
+        let is_found = 2 * congestion > lost;
+        assert!(lost > 100 && is_found == listed, "{listed}: {congestion} of {lost}");
+    }
+}
+
 /// How many of 50 answers are called congestion. They have up to eight copies, of which the near
 /// segment loses this share.
 fn congested_answers(arrivals: &mut Arrivals, share: f64) -> u32 {
