@@ -13,7 +13,7 @@ const LIFETIME: Duration = Duration::from_secs(1);
 /// Identifiers and repair symbol share a datagram up to this length in bytes: on paths with packets
 /// of 1500 bytes, IPv6 leaves this many. Otherwise each has a datagram of its own.
 const MAX_TOGETHER: usize = 1452;
-/// Each position is listed this often, since any PARITY may be lost.
+/// Each position is in so many lists, since any PARITY may be lost.
 const LISTINGS: usize = 3;
 /// The longest PARITY that is sent, in bytes: a longer one does not fit IPv4 packets of 1500.
 const MAX_SIZE: usize = 1472;
@@ -60,8 +60,8 @@ pub(super) struct SentParity {
     begun: u64,
     /// The position behind the last that a repair symbol covers.
     covered: u64,
-    /// The position behind the last that was listed.
-    listed: u64,
+    /// The positions behind the last that was listed, by the latest lists. The latest is first.
+    listed: [u64; LISTINGS],
     flush_due: Option<Instant>,
     encoder: Encoder,
     due: VecDeque<Due>,
@@ -89,7 +89,7 @@ impl Default for SentParity {
             next: 0,
             begun: 0,
             covered: 0,
-            listed: 0,
+            listed: [0; LISTINGS],
             flush_due: None,
             encoder: Encoder::new(),
             due: VecDeque::new(),
@@ -113,7 +113,7 @@ impl SentParity {
         if !was_on {
             // The client has not kept the datagrams that passed before.
             self.begun = copies.passed();
-            (self.covered, self.listed, self.credit) = (self.begun, self.begun, 0);
+            (self.covered, self.listed, self.credit) = (self.begun, [self.begun; LISTINGS], 0);
         }
         // Under other terms, a silence counts from now.
         self.flush_due = None;
@@ -124,7 +124,7 @@ impl SentParity {
 
     /// The position behind the last that needs no flush.
     fn flushed(&self) -> u64 {
-        if self.terms.share > 0 { self.covered } else { self.listed }
+        if self.terms.share > 0 { self.covered } else { self.listed[0] }
     }
 
     fn is_on(&self, now: Instant) -> bool {
@@ -153,7 +153,7 @@ impl SentParity {
             self.credit = rest;
             passed.queue = self.add(copies.passed(), now);
         } else if self.terms.list > 0
-            && copies.passed().saturating_sub(self.listed) >= u64::from(self.terms.list)
+            && copies.passed().saturating_sub(self.listed[0]) >= u64::from(self.terms.list)
         {
             passed.queue = self.add_list(copies.passed(), now);
         }
@@ -198,7 +198,7 @@ impl SentParity {
         self.flush_due = None;
         if self.terms.share == 0 {
             return self.is_on(now)
-                && copies.passed() > self.listed
+                && copies.passed() > self.listed[0]
                 && self.add_list(copies.passed(), now);
         }
         let Some(latest) = copies.latest_at().filter(|_| self.is_on(now)) else { return false };
@@ -229,6 +229,13 @@ impl SentParity {
         !self.due.is_empty()
     }
 
+    fn note_listed(&mut self, end: u64) {
+        if end > self.listed[0] {
+            self.listed.rotate_right(1);
+            self.listed[0] = end;
+        }
+    }
+
     /// Writes the next PARITY to `out`, and returns its length. `None` if none waits that can be
     /// sent; [`SentParity::waits`] decides whether another follows.
     pub(super) fn emit(
@@ -248,8 +255,9 @@ impl SentParity {
         let longest = (first..due.end).filter_map(|at| copies.at(at)).map(<[u8]>::len).max()?;
         let symbol_len = longest + 2;
         let fits = MAX_TOGETHER.saturating_sub(PARITY_HEADER_LEN + symbol_len) / 4;
-        let new = usize::try_from(due.end.saturating_sub(self.listed)).unwrap_or(count).min(count);
-        let wanted = (new * LISTINGS).clamp(1, count);
+        let behind = |listed: u64| usize::try_from(due.end.saturating_sub(listed)).unwrap_or(count);
+        let new = behind(self.listed[0]).min(count);
+        let wanted = behind(self.listed[LISTINGS - 1]).clamp(1, count);
         let apart = due.is_list || fits < new;
         let (listing, symbol_len) = match (due.listed, apart) {
             (true, _) => (0, symbol_len),
@@ -258,7 +266,7 @@ impl SentParity {
         };
         let size = PARITY_HEADER_LEN + 4 * listing + symbol_len;
         if listing > 0 {
-            self.listed = self.listed.max(due.end);
+            self.note_listed(due.end);
         }
         // A window with a datagram that is too long for a repair symbol gets only a list. The
         // client then knows which datagrams to request.

@@ -10,8 +10,8 @@ use sidekick_parity::MAX_WINDOW;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A list names three times as many datagrams as are not listed yet, since each may be lost.
-const REPEATED: usize = 3;
+/// Each datagram is in so many lists, since any may be lost.
+const LISTINGS: usize = 3;
 
 /// When lists of what left leave, and how long a proxy may hold the datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) struct Listing {
     identifiers: VecDeque<u32>,
     /// How many no list names yet, and when the first of them left.
     unlisted: usize,
+    /// How many the latest lists were the first to name.
+    named: [usize; LISTINGS - 1],
     since: Option<Instant>,
     is_due: bool,
     /// The proxy is to hold nothing now.
@@ -86,8 +88,11 @@ impl Listing {
             return Some(SentList { first: self.passed, gap_us, wait_us, identifiers });
         }
         let SentOrder { hold, .. } = self.wanted.filter(|_| std::mem::take(&mut self.is_due))?;
-        let len = self.identifiers.len().min(REPEATED * self.unlisted);
-        (self.unlisted, self.since) = (0, None);
+        let named: usize = self.named.iter().sum();
+        let len = self.identifiers.len().min(self.unlisted + named);
+        self.named.rotate_right(1);
+        self.named[0] = std::mem::take(&mut self.unlisted);
+        self.since = None;
         let first = self.passed.wrapping_sub(u32::try_from(len).unwrap_or(0));
         let known = self.identifiers.iter().skip(self.identifiers.len() - len);
         room.iter_mut().zip(known).for_each(|(place, identifier)| *place = *identifier);
@@ -120,6 +125,7 @@ impl Sender {
         if wanted.is_none() && listing.wanted.is_some() {
             listing.identifiers.clear();
             (listing.unlisted, listing.since) = (0, None);
+            listing.named = Default::default();
             (listing.is_due, listing.releases) = (false, true);
         }
         listing.wanted = wanted;
@@ -151,4 +157,4 @@ impl Sender {
     }
 }
 
-const _: () = assert!(REPEATED * 21 <= MAX_WINDOW && MAX_WINDOW * 4 < MAX_DATAGRAM_LEN);
+const _: () = assert!(LISTINGS * 21 <= MAX_WINDOW && MAX_WINDOW * 4 < MAX_DATAGRAM_LEN);

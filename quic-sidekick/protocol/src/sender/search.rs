@@ -6,7 +6,9 @@ use crate::clock::scale;
 use crate::wire::discovery::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
 use std::time::{Duration, Instant};
 
-/// The interval after the first marker. It doubles with each marker.
+/// The interval after the first marker: the help should begin before the first answer arrives.
+const FIRST_INTERVAL: Duration = Duration::from_millis(10);
+/// The interval after the second one. It doubles with each marker.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The longest interval between markers.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -111,7 +113,10 @@ impl Search {
         self.nonces.rotate_right(1);
         self.nonces[0] = Some(nonce);
         self.last_marker = Some(now);
-        let interval = seeking_interval(INTERVAL, self.attempts, self.may_return);
+        let interval = match self.attempts.checked_sub(1) {
+            None => FIRST_INTERVAL,
+            Some(later) => seeking_interval(INTERVAL, later, self.may_return),
+        };
         self.attempts = self.attempts.saturating_add(1);
         let enough = self.found && self.attempts >= AT_LEAST;
         self.next_at = (!enough).then(|| now + interval);
@@ -120,5 +125,24 @@ impl Search {
     /// Writes the waiting marker to `out` and returns its length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         self.waiting.take()?.emit(out).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn a_lost_marker_is_repeated_before_a_flow_gets_its_first_answer() {
+        let (begun, mut search) = (Instant::now(), Search::default());
+        search.begin(begun);
+        let mut waited = Vec::new();
+        for nonce in 0..5 {
+            let now = search.poll_timeout().unwrap_or(begun);
+            waited.push((now - begun).as_millis());
+            search.queue_marker([nonce; NONCE_LEN], now);
+        }
+        assert_eq!(waited, [0, 10, 60, 160, 360]);
     }
 }

@@ -30,8 +30,8 @@ const MOST_OLD: u32 = 8;
 pub(in crate::sender) struct ReceivedParity {
     /// The parity that the sender requests.
     wanted: Option<Protect>,
-    /// A PROTECT waits to be sent.
-    waits: bool,
+    /// How many PROTECTs wait to be sent.
+    waiting: u8,
     /// When the latest PROTECT was sent.
     asked: Option<Instant>,
     /// When the latest PARITY arrived.
@@ -92,12 +92,12 @@ impl ReceivedParity {
     /// Whether a PROTECT waits to be sent.
     #[inline]
     pub(super) fn waits(&self) -> bool {
-        self.waits
+        self.waiting > 0
     }
 
     /// The PROTECT that waits to be sent.
     pub(super) fn take_message(&mut self) -> Option<Protect> {
-        std::mem::take(&mut self.waits).then_some(())?;
+        self.waiting = self.waiting.checked_sub(1)?;
         Some(self.wanted.unwrap_or(Protect::NOTHING))
     }
 
@@ -116,7 +116,7 @@ impl ReceivedParity {
     }
 
     fn ask(&mut self, now: Instant) {
-        self.waits = true;
+        self.waiting = self.waiting.max(1);
         self.asked = Some(now);
     }
 }
@@ -129,6 +129,8 @@ impl Established {
         if wanted == protection.wanted || wanted.is_some() && !may_be_kept {
             return;
         }
+        // Without the first one, nothing of a short flow is covered.
+        protection.waiting = if protection.wanted.is_none() { 2 } else { 1 };
         protection.wanted = wanted;
         protection.ask(now);
         if wanted.is_some() && protection.paid == 0 {

@@ -29,7 +29,9 @@ fn each_datagram_is_in_three_lists() {
     for number in 0..16_u8 {
         let payload = [number; 40];
         s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&payload), s.now);
-        if number % 4 == 3 {
+        // Silences end some lists early.
+        if matches!(number, 3 | 4 | 6 | 10 | 11 | 15) {
+            s.sender.on_timeout(s.now + MS);
             let mut room = [0; sidekick_parity::MAX_WINDOW];
             let list = s.sender.listing.take(&mut room).unwrap();
             for (place, _) in list.identifiers.iter().enumerate() {
@@ -38,7 +40,7 @@ fn each_datagram_is_in_three_lists() {
         }
     }
     assert_eq!(named.len(), 16);
-    assert!(named.iter().all(|(position, times)| *position >= 8 || *times == 3), "{named:?}");
+    assert!(named.iter().all(|(position, times)| *position > 6 || *times == 3), "{named:?}");
     // One that is not followed by others is listed after a quarter of a near round trip.
     s.sender.on_sent(1 << 21, Payload::whole(&[99; 40]), s.now);
     assert_eq!(s.sender.listing.poll_timeout(), Some(s.now + MS / 2));
