@@ -13,7 +13,7 @@ const HOLD_PART: u32 = 2;
 const LEAST_HOLD: Duration = Duration::from_millis(10);
 /// The gate holds nothing where the near round trip is more than this part of the whole one.
 const NEAR_PART: u32 = 3;
-/// After a loss on the near segment the gate holds for this time.
+/// After a loss on the near segment the gate holds for this time, or does not, by its cause.
 const LOSSY: Duration = Duration::from_secs(10);
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss
 /// ends slow start.
@@ -59,8 +59,7 @@ pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
     lossy_until: Option<Instant>,
-    /// The latest losses were congestion.
-    is_congested: bool,
+    congested_until: Option<Instant>,
     /// How many of the first datagrams are still to come.
     first: u32,
     /// Whether any has arrived.
@@ -80,7 +79,7 @@ impl<T> InOrder<T> {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
             lossy_until: None,
-            is_congested: false,
+            congested_until: None,
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
             paused_until: None,
@@ -206,11 +205,11 @@ impl<T> InOrder<T> {
                 let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
                 if self.paused_until.is_some_and(|until| now < until) {
                     (InOrderState::Congested, Some(rarely), Hold::default())
-                } else if self.is_lossy(now) == Some(false) {
-                    (InOrderState::Watching, Some(rarely), Hold::default())
-                } else if self.is_congested {
+                } else if self.congested_until.is_some_and(|until| now < until) {
                     // Lists show when that ends.
                     (InOrderState::Congested, Some(often), Hold::default())
+                } else if self.is_lossy(now) == Some(false) {
+                    (InOrderState::Watching, Some(rarely), Hold::default())
                 } else {
                     (InOrderState::Ordering, Some(often), hold)
                 }
@@ -245,18 +244,18 @@ impl<T> InOrder<T> {
         if congestion {
             if sender.reverse_near_loss().congestion > MOSTLY {
                 // What waits leaves in bursts, which a short queue drops: then losses cause losses.
-                self.is_congested = true;
+                self.congested_until = Some(now + LOSSY);
                 self.plan(sender, now);
             }
             self.gate.give_up(number, now);
             return;
         }
-        let is_first = std::mem::take(&mut self.is_congested) || self.is_lossy(now) == Some(false);
+        let was_open = self.congested_until.take().is_some() || self.is_lossy(now) == Some(false);
         self.lossy_until = Some(now + LOSSY);
-        if is_first {
+        if was_open {
             self.plan(sender, now);
         }
-        let waits = self.state == InOrderState::Ordering && !is_first;
+        let waits = self.state == InOrderState::Ordering && !was_open;
         if !waits || !sender.request_listed(number, after, last, now) {
             self.gate.give_up(number, now);
         }

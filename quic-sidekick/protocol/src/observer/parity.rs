@@ -47,8 +47,8 @@ pub(super) struct SentParity {
     terms: Protect,
     /// When the terms end.
     until: Option<Instant>,
-    /// When the first list or repair symbol was due.
-    first_due: Option<Instant>,
+    /// When the clock of lists began: at the first.
+    clock_begun: Option<Instant>,
     /// The percentage of the flow's bytes that parity may have.
     percent: usize,
     allowance: Allowance,
@@ -81,7 +81,7 @@ impl Default for SentParity {
         Self {
             terms: Protect { share: 0, window: 1, flush_us: 0, list: 0 },
             until: None,
-            first_due: None,
+            clock_begun: None,
             percent: 0,
             // It begins with 16 KiB, so that a short flow is covered.
             allowance: Allowance::new(MAX_ALLOWANCE),
@@ -282,7 +282,7 @@ impl SentParity {
         for (place, at) in identifiers.iter_mut().zip(last..due.end) {
             *place = copies.identifier_at(at).unwrap_or_default();
         }
-        let begun = *self.first_due.get_or_insert(due.at);
+        let begun = *self.clock_begun.get_or_insert(due.at);
         let time = ListTime::since(begun, due.at);
         let parity = Parity {
             session,

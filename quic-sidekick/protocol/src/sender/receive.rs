@@ -138,7 +138,7 @@ impl Sender {
     pub(super) fn note_fates(&mut self, now: Instant) {
         for session in &mut self.sessions {
             let Some(session) = session.established_mut() else { continue };
-            if let Some(queue) = session.take_queue() {
+            if let Some(queue) = session.take_queue().filter(|_| session.keeps()) {
                 self.arrivals.on_queue(queue, now);
             }
             let fetcher = &mut session.keeping.fetcher;

@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The longest interval between markers.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Markers in a row without an answer before the sender reports that there is no proxy.
-const ATTEMPTS: u32 = 6;
+const ATTEMPTS: u32 = 7;
 /// The fewest markers of a search. If the path has several proxies, one may miss the first marker.
 const AT_LEAST: u32 = 3;
 /// The shortest interval between markers while the proxy may no longer see the flow.
@@ -30,7 +30,7 @@ pub(super) struct Search {
     next_at: Option<Instant>,
     last_marker: Option<Instant>,
     /// The nonces of the latest markers, whose answers are accepted.
-    nonces: [Option<[u8; NONCE_LEN]>; 4],
+    nonces: [Option<[u8; NONCE_LEN]>; 5],
     found: bool,
     /// Every other marker requests an answer along the path.
     next_by_path: bool,
@@ -54,7 +54,7 @@ impl Search {
         self.may_return = false;
         self.next_at = None;
         self.waiting = None;
-        self.nonces = [None; 4];
+        self.nonces = [None; 5];
     }
 
     /// Whether an answer matches one of the latest markers.

@@ -346,7 +346,7 @@ pub(super) fn datagrams() -> Vec<Value> {
             &repeat((u16::MAX, 15, 63, 64), Part::Second, &bytes::<1472>(0x90)),
         ),
         datagram("PARITY, both", &parity((1, 7, 3), &words(2), &bytes::<6>(0x50))),
-        datagram("PARITY, a list alone", &parity((0, 0, 64), &words(64), &[])),
+        datagram("PARITY, a list alone", &parity((0x1234, 0, 64), &words(64), &[])),
         datagram(
             "PARITY, the longest symbol",
             &parity((u16::MAX, u32::MAX, 1), &[], &bytes::<1474>(0x50)),

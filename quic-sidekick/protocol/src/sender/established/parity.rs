@@ -130,7 +130,8 @@ impl Established {
             return;
         }
         // Without the first one, nothing of a short flow is covered.
-        protection.waiting = if protection.wanted.is_none() { 2 } else { 1 };
+        let copies = if protection.wanted.is_none() { 2 } else { 1 };
+        protection.waiting = protection.waiting.max(copies);
         protection.wanted = wanted;
         protection.ask(now);
         if wanted.is_some() && protection.paid == 0 {
@@ -191,10 +192,13 @@ impl Established {
         *heard = Some(context.now);
         context.stats.parity_received += 1;
         context.stats.added_bytes += u64::try_from(len).unwrap_or(0);
-        if parity.symbol.is_empty() {
-            *queue = Some(one_way.note(ListTime(parity.number), context.now));
-        }
+        let mut note_time = || {
+            if parity.symbol.is_empty() {
+                *queue = Some(one_way.note(ListTime(parity.number), context.now));
+            }
+        };
         let Some(decoder) = decoder else {
+            note_time();
             *list = List::of(parity).filter(|_| wanted.is_some());
             return Ok(());
         };
@@ -202,7 +206,10 @@ impl Established {
         if listed > 0 {
             let first = parity.first.wrapping_add(u32::from(parity.count) - listed);
             match decoder.list(first, parity.identifiers.iter()) {
-                Ok(_) => *old = 0,
+                Ok(_) => {
+                    *old = 0;
+                    note_time();
+                }
                 Err(ListError::Old) if *old < MOST_OLD => {
                     *old += 1;
                     return Err(HandleError::Outdated);

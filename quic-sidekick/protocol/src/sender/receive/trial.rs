@@ -90,6 +90,11 @@ impl Trial {
         self.lost += packets;
     }
 
+    /// Whether the peer heard of the latest loss.
+    pub(super) fn hears(&self) -> bool {
+        matches!(self.phase, Phase::Heard(_) | Phase::Left(_))
+    }
+
     /// Whether the peer is to hear of a loss now.
     pub(super) fn is_heard(&mut self, now: Instant) -> bool {
         match self.phase {
