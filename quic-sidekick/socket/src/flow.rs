@@ -309,7 +309,7 @@ impl Flow {
         for name in names {
             let Some(payload) = self.store.get_for_resend(tag, now) else { return };
             let len = payload.len();
-            if trust.as_mut().is_some_and(|trust| !trust.spend(len)) {
+            if trust.as_mut().is_some_and(|trust| !trust.spend(name, len)) {
                 self.store.refund(len);
                 return;
             }

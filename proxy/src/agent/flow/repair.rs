@@ -153,7 +153,7 @@ impl HelpedFlow {
                 return;
             };
             let len = payload.len();
-            if trust.as_mut().is_some_and(|trust| !trust.spend(len)) {
+            if trust.as_mut().is_some_and(|trust| !trust.spend(name, len)) {
                 totals.withheld_late += u64::from(name == tag);
                 self.store.refund(len);
                 return;

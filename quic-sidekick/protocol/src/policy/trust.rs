@@ -6,6 +6,7 @@
 //! lost. And what repairs may cost for long is bounded in any case. All flows that a proxy reports
 //! count together, so that short ones are no way around this.
 
+use super::is_last;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ const SAVED: usize = 64 * 1024;
 /// Bytes that the repairs of a new proxy may take at once. An impostor may name another address for
 /// each flow.
 const NEW: usize = 8 * 1024;
+/// Second copies leave this much of it.
+const RESERVED: usize = NEW / 2;
 /// So the repairs of all new proxies together may take this part of the programs' own bytes.
 const NEW_SHARE: usize = 32;
 /// Most proxies that are remembered.
@@ -138,9 +141,11 @@ impl Trust {
         is_due
     }
 
-    /// Spends the bytes of a repair. Returns false, and spends nothing, if they are too many.
-    pub fn spend(&mut self, len: usize) -> bool {
-        let left = self.budget.checked_sub(len);
+    /// Spends the bytes of a repair with this [name](super::names). Returns false, and spends
+    /// nothing, if they are too many. A second copy leaves some for the first copies of others.
+    pub fn spend(&mut self, name: u64, len: usize) -> bool {
+        let reserved = if is_last(name) { RESERVED } else { 0 };
+        let left = self.budget.checked_sub(len).filter(|left| *left >= reserved);
         self.budget = left.unwrap_or(self.budget);
         left.is_some()
     }
@@ -247,10 +252,26 @@ mod tests {
         for _ in 0..10_000 {
             trust.note(PACKET, 1000, now);
             sent += 1000;
-            spent += if trust.spend(1000) { 1000 } else { 0 };
+            spent += if trust.spend(1, 1000) { 1000 } else { 0 };
             assert!(spent <= SAVED + sent / SHARE, "{spent} of {sent}");
         }
         assert!(spent + 2000 > SAVED + sent / SHARE, "{spent} of {sent}");
+    }
+
+    /// Of the first packets, each repair is sent twice.
+    #[test]
+    fn second_copies_take_nothing_from_first_ones() {
+        let now = clock();
+        let mut trust = Trust::new(NEW, now);
+        let mut second = 0;
+        for packet in 0..200 {
+            trust.note(PACKET, 1200, now);
+            if packet % 10 == 0 {
+                assert!(trust.spend(packet, 1200), "{packet}");
+                second += u32::from(trust.spend(crate::policy::last_name(packet), 1200));
+            }
+        }
+        assert!((5..20).contains(&second), "{second}");
     }
 
     #[test]
@@ -282,7 +303,7 @@ mod tests {
                 let trust = trusts.of(proxy, now);
                 trust.note(Counts { lost: 1, ..PACKET }, 600, now);
                 sent += 600;
-                spent += if trust.spend(600) { 600 } else { 0 };
+                spent += if trust.spend(1, 600) { 600 } else { 0 };
             }
         }
         assert!(spent <= SAVED + sent / SHARE + sent / NEW_SHARE, "{spent} of {sent}");
