@@ -411,7 +411,7 @@ fn the_datagrams_of_a_merged_frame_are_repaired_one_by_one() {
     let missing: Vec<_> = payload.chunks(1200).map(<[u8]>::to_vec).collect();
     net.stream(flow(4000), 20);
     assert!(missing.iter().all(|payload| net.passed.contains(payload)));
-    assert_eq!(net.agent.totals().resent, 2 * 3, "the first are sent twice");
+    assert_eq!(net.agent.totals().resent, 3 + 1, "twice, as far as a new proxy may cost");
 }
 
 #[test]

@@ -88,7 +88,8 @@ impl Protect {
     pub const NOTHING: Self = Self { share: 0, window: 1, flush_us: 0, list: 0 };
 
     /// Asks for lists without parity: one for each `every` datagrams, 1 to 64, and for each that
-    /// has waited for `longest`, which is at most 65 ms. Each names the latest `window` datagrams.
+    /// has waited for `longest`, which is at most 65 ms. Each names the latest ones, at most
+    /// `window`.
     #[must_use]
     pub fn lists(every: u8, window: u8, longest: Duration) -> Self {
         Self { list: every.clamp(1, MOST_IN_WINDOW), ..Self::of(0.0, window, longest) }
