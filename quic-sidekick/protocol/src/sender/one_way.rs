@@ -4,7 +4,7 @@ use crate::clock::Least;
 use crate::wire::ListTime;
 use std::time::{Duration, Instant};
 
-/// A delay tells of the queue for so long.
+/// How long the delay of a list stands for that of the packets around it.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Times are modulo this.
