@@ -118,7 +118,10 @@ impl Queue {
         let room = BUFFER.saturating_mul(usize::try_from(longest).unwrap_or(usize::MAX));
         let room = room.clamp(1 << 16, 1 << 29);
         let failed = |errno| QueueError::Failed(number, errno);
-        setsockopt(&queue.socket, sockopt::RcvBufForce, &room).map_err(failed)?;
+        // In a user namespace only the second one works. With less room, more packets pass unread.
+        if setsockopt(&queue.socket, sockopt::RcvBufForce, &room).is_err() {
+            setsockopt(&queue.socket, sockopt::RcvBuf, &room).map_err(failed)?;
+        }
         setsockopt(&queue.socket, options::NoOverflows, &true).map_err(failed)?;
         // All in one message: a rule that a killed program has left may pass packets already, and
         // the queue drops them before it has a mode.

@@ -410,6 +410,23 @@ fn the_rules_for_the_order_go_with_the_agent() {
     });
 }
 
+/// A container's root may not force the size of a socket's buffer.
+#[test]
+fn a_container_s_root_gets_the_order() {
+    in_namespace(|| {
+        let mut contained = Command::new("unshare");
+        contained.args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            env!("CARGO_BIN_EXE_sidekick-agent"),
+        ]);
+        contained.args("-i lo --metrics off --in-order".split(' '));
+        let running = Daemon::begin(&mut contained);
+        assert!(running.ready.ends_with(", in order\n"), "{}", running.ready);
+    });
+}
+
 /// What an agent has left in this namespace of the network: rules, a queue and its device.
 fn left_in(namespace: &File) -> [bool; 3] {
     thread::scope(|scope| {
