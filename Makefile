@@ -18,7 +18,7 @@ PARTS = seeds programs interop vm upstream fuzz arm64 portable features packages
 
 help:
 	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (2 minutes)"
-	@echo "make demo-agent   upload a file and make a call by unmodified programs, without and with sidekick-agent (2 minutes)"
+	@echo "make demo-agent   transfer a file and make a call by unmodified programs, without and with sidekick-agent (2 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make demo-satellite  download a file over an emulated satellite, with and without a Sidekick proxy (half a minute)"
 	@echo "make check        format, lints and unit tests: before a commit"

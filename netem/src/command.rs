@@ -86,7 +86,7 @@ fn in_enclosure<const N: usize>(
         return Ok(ExitCode::from(enclosure::enter()?));
     };
     enclosure::end_with_outer(directory.clone())?;
-    let bench = Bench { backend, programs: &programs, directory: &directory, pcap, agent: false };
+    let bench = Bench { backend, programs: &programs, directory: &directory, pcap };
     Ok(if inside(&bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -34,6 +34,8 @@ pub(crate) const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
 pub(crate) const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of the file that the demonstration of a satellite downloads.
 pub(crate) const SATELLITE_BYTES: u64 = 1024 * 1024;
+/// Size of the file of the agent's demonstration. Without help, it takes 40 seconds each way.
+pub(crate) const AGENT_BYTES: u64 = 5 * 1024 * 1024;
 /// The second table uploads this much of the file, and the third downloads this much. Without help,
 /// they have 1 to 2 Mbit/s, and more of the file would only take longer.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
@@ -412,7 +414,7 @@ pub(crate) fn others() -> String {
             "demo-satellite",
         ),
         of("A call: re-injection repairs audio before it is too late to play.", "demo-audio"),
-        of("Unmodified programs: an agent repairs an upload and a call.", "demo-agent"),
+        of("Unmodified programs: an agent repairs an upload, a download and a call.", "demo-agent"),
     ]
     .concat()
 }

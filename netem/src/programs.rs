@@ -223,6 +223,19 @@ impl Program {
         Err(ProgramError::Failed(format!("{} {how}", self.name)))
     }
 
+    /// Checks that the line `ready: ...` ends in these words.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError`] with what the program wrote last to standard error.
+    pub fn is_ready_and(&self, does: &str) -> Result<(), ProgramError> {
+        if self.first_line.trim_end().ends_with(does) {
+            return Ok(());
+        }
+        let (name, words) = (self.name, last_line(&self.errors));
+        Err(ProgramError::Failed(format!("{name} is ready, but not `{does}`: {words}")))
+    }
+
     /// Waits for the program to end by itself. `None` if it has not ended within `timeout`.
     ///
     /// # Errors

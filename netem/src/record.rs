@@ -129,6 +129,8 @@ pub struct AgentRecord {
     pub withheld_far: u64,
     /// Lost datagrams not sent again, because they were too old or too many.
     pub withheld_late: u64,
+    /// Lost datagrams on their way to the host of which it got copies.
+    pub delivered: u64,
 }
 
 /// The second flow of a run.
@@ -323,6 +325,16 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Adds the work of an agent beside plain connections.
+    pub fn add_agent(&mut self, agent: AgentRecord) {
+        self.assisted = agent.flows_assisted > 0;
+        self.assistance = match self.assisted {
+            true => "assisted by the proxy, by way of an agent".to_owned(),
+            false => "the agent found no proxy".to_owned(),
+        };
+        self.agent = Some(agent);
+    }
+
     /// Whether the data flowed from the receiver of the path to its sender.
     pub fn is_download(&self) -> bool {
         let kinds = [FlowKind::Download, FlowKind::Requests, FlowKind::Page, FlowKind::Listen];

@@ -32,6 +32,9 @@ pub(crate) const AGENT: &str = "sidekick-agent";
 /// The program between the segments.
 const PROXY: &str = "sidekick-proxy";
 
+/// What an agent says when it is ready and puts in order what arrives.
+const IN_ORDER: &str = ", in order";
+
 /// The interval between checks of the progress.
 const TICK: Duration = Duration::from_millis(250);
 /// If no packet arrives for this long, the transfer has stalled.
@@ -62,9 +65,6 @@ pub(crate) struct Bench<'a> {
     pub directory: &'a FilePath,
     /// The directory for pcap files, with a directory for each seed.
     pub pcap: Option<&'a FilePath>,
-    /// Whether an agent runs on the sender's host. With an agent, a proxy runs between the segments
-    /// in any scenario.
-    pub agent: bool,
 }
 
 /// The environment of a run of real programs: a fresh path, files, and the proxy if the scenario
@@ -113,34 +113,46 @@ impl<'a> Testbed<'a> {
         if let Some(proxy) = &mut self.proxy {
             proxy.wait_until_ready()?;
         }
-        if self.bench.agent {
+        if self.scenario.sidekick.mode.is_of_agent() {
             self.agent = Some(self.start_agent(&self.bench.programs.path(AGENT)?)?);
         }
         Ok(receiver)
     }
 
-    /// Starts the proxy if the scenario has one, or the agent needs one.
+    /// Starts the proxy if the scenario has one.
     fn start_proxy(&mut self) -> Result<(), RunError> {
         self.start_proxy_at(PROXY_NEAR.into())
     }
 
-    /// Starts the proxy if the run has one. It listens at this address, or at every address if this
-    /// one is unspecified.
+    /// Starts the proxy if the scenario has one. It listens at this address, or at every address if
+    /// this one is unspecified.
     fn start_proxy_at(&mut self, address: IpAddr) -> Result<(), RunError> {
-        if self.scenario.sidekick.has_proxy() || self.bench.agent {
-            let proxy = self.start(PROXY, &proxy_arguments(address), |hosts| &hosts.proxy)?;
+        if self.scenario.sidekick.has_proxy() {
+            let arguments = [proxy_arguments(address), self.in_order()].concat();
+            let proxy = self.start(PROXY, &arguments, |hosts| &hosts.proxy)?;
             self.proxy = Some(proxy);
         }
         Ok(())
     }
 
+    /// The flag of the proxy and the agent, if both put packets in order.
+    fn in_order(&self) -> Vec<String> {
+        match self.scenario.sidekick.mode {
+            Mode::AgentInOrder => words(&["--in-order"]),
+            _ => Vec::new(),
+        }
+    }
+
     /// Starts this program as an agent on the sender's host. Returns when it is ready.
     fn start_agent(&self, program: &FilePath) -> Result<Program, ProgramError> {
         let mut command = Command::new(program);
-        command.args(["--interface", NEAR, "--json"]);
+        command.args(["--interface", NEAR, "--json"]).args(self.in_order());
         let (host, directory) = (&self.path.topology().sender, self.directory.path());
         let mut agent = Program::start_command(AGENT, command, host, directory)?;
         agent.wait_until_ready()?;
+        if self.scenario.sidekick.mode == Mode::AgentInOrder {
+            agent.is_ready_and(IN_ORDER)?;
+        }
         Ok(agent)
     }
 
@@ -236,12 +248,15 @@ fn tune_arguments(flow: &Flow) -> Vec<String> {
 
 /// The sending programs' options for the proxy.
 fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
+    if sidekick.mode == Mode::Off || sidekick.mode.is_of_agent() {
+        return words(&["--sidekick", "off"]);
+    }
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
-    if sidekick.mode != Mode::Off && sidekick.proxy != ProxyFate::Found {
+    if sidekick.proxy != ProxyFate::Found {
         arguments.extend(words(&["--proxy", &sidekick.proxy_address().to_string()]));
     }
     // A socket has no other options.
-    if !matches!(sidekick.mode, Mode::Off | Mode::Socket) {
+    if sidekick.mode != Mode::Socket {
         let poll = if sidekick.poll { "on" } else { "off" };
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));

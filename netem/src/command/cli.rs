@@ -205,7 +205,7 @@ const EXEC_EXAMPLES: &str = "\
 Examples:
   sidekick-lab exec upload-paper --set near.loss_percent=4 -- \\
       sh -c 'ping -c 100 -i 0.1 $SIDEKICK_RECEIVER_IP'
-  sidekick-lab exec download-paper --set sidekick.mode=auto \\
+  sidekick-lab exec download-paper --set sidekick.mode=agent-in-order \\
       --peer 'python3 -m http.server 8080' -- \\
       sh -c 'curl --retry 9 --retry-connrefused http://$SIDEKICK_RECEIVER_IP:8080/'";
 
@@ -229,7 +229,8 @@ pub(super) struct Exec {
     /// Write the peer's output here, and not to standard error
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub(super) peer_log: Option<PathBuf>,
-    /// Run sidekick-agent, or the agent at this path, on the sender's host
+    /// Run sidekick-agent, or the agent at this path, on the sender's host, as
+    /// `sidekick.mode=agent` does; with `agent-in-order`, it has `--in-order`
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     pub(super) agent: Option<Option<PathBuf>>,
     /// Write the summary here as one JSON object, and not to standard error

@@ -39,7 +39,7 @@ pub(super) fn satellite(demo: &cli::DemoPath) -> Result<ExitCode> {
 pub(super) fn agent(demo: &cli::DemoPath) -> Result<ExitCode> {
     let check = || Ok(UNMODIFIED_PROGRAMS);
     in_enclosure(demo, check, |bench| {
-        let file = source(None, bench.directory, demo::DEFAULT_BYTES, demo.common.seed)?;
+        let file = source(None, bench.directory, demo::AGENT_BYTES, demo.common.seed)?;
         let result = demo::agent::run(bench, &file, demo.common.seed)?;
         show(&demo.common, &result, demo::agent::print)?;
         Ok(verdict(result.passed, "a check of the demo failed; the table shows how"))

@@ -18,7 +18,7 @@ pub(super) const LAB_FAILED: u8 = 125;
 pub(super) fn run(exec: &Exec) -> Result<ExitCode> {
     let scenario = scenario(exec)?;
     let programs = Programs::find(exec.programs.as_deref())?;
-    let agent = agent(exec, &programs)?;
+    let agent = agent(exec, scenario.sidekick.mode, &programs)?;
     let Some(directory) = enclosure::inside() else {
         if scenario.sidekick.has_proxy() {
             programs.path("sidekick-proxy")?;
@@ -31,14 +31,8 @@ pub(super) fn run(exec: &Exec) -> Result<ExitCode> {
     let signals = Signals::default();
     let heard = signals.clone();
     enclosure::follow_outer(directory.clone(), move |signal| heard.hear(signal))?;
-    // The agent beside a command may be a program other than the lab's own.
-    let bench = Bench {
-        backend: Backend::User,
-        programs: &programs,
-        directory: &directory,
-        pcap: None,
-        agent: false,
-    };
+    let bench =
+        Bench { backend: Backend::User, programs: &programs, directory: &directory, pcap: None };
     let task = Task {
         command: exec.command.clone(),
         peer: exec.peer.clone(),
@@ -82,7 +76,7 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
     // Without a proxy, the agent helps no flow.
     let is_set = exec.set.iter().any(|change| change.starts_with("sidekick.mode"));
     if exec.agent.is_some() && !is_set && scenario.sidekick.mode == Mode::Off {
-        scenario.sidekick.mode = Mode::Auto;
+        scenario.sidekick.mode = Mode::Agent;
     }
     if exec.no_proxy {
         scenario.sidekick.proxy = ProxyFate::Absent;
@@ -91,10 +85,10 @@ fn scenario(exec: &Exec) -> Result<Scenario> {
 }
 
 /// The path of the agent's program, if the command wants one.
-fn agent(exec: &Exec, programs: &Programs) -> Result<Option<PathBuf>> {
+fn agent(exec: &Exec, mode: Mode, programs: &Programs) -> Result<Option<PathBuf>> {
     match &exec.agent {
-        None => Ok(None),
-        Some(None) => match programs.path(AGENT) {
+        None if !mode.is_of_agent() => Ok(None),
+        None | Some(None) => match programs.path(AGENT) {
             Ok(path) => Ok(Some(path)),
             Err(error) => bail!("{error}, or --agent PATH"),
         },

@@ -82,8 +82,9 @@ impl Bench<'_> {
         let last = receiver.output.lines().last().unwrap_or_default();
         let listener = report("audio-receive", last)?;
         let backend = self.backend.name();
-        let record = RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
-        let record = RunRecord { agent, ..record };
+        let mut record =
+            RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
+        agent.into_iter().for_each(|agent| record.add_agent(agent));
         progress.end(&outcome(&record));
         Ok(Call { record, listener })
     }

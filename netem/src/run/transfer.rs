@@ -1,5 +1,6 @@
 //! A transfer of one file between a client and `h3-upload-server`.
 
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
 
 use serde::Deserialize;
@@ -19,7 +20,7 @@ use crate::words;
 
 pub(crate) const UPLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-upload", PROXY];
 pub(crate) const DOWNLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-download", PROXY];
-/// The programs that an upload and a call need, without an agent and with one.
+/// The programs that transfers and a call need, without an agent and with one.
 pub(crate) const UNMODIFIED_PROGRAMS: [&str; 6] =
     [SERVER, QUINN, "audio-receive", "audio-send", PROXY, AGENT];
 
@@ -53,6 +54,7 @@ struct QuinnReport {
     bytes: u64,
     time_s: f64,
     goodput_mbit_s: f64,
+    sha256: String,
     packets_sent: u64,
     packets_lost: u64,
 }
@@ -80,7 +82,9 @@ impl Bench<'_> {
         let arguments = client_arguments(scenario, local, &testbed.ca());
         let finish = |record: RunRecord, report: ClientReport| {
             let (packets, repeats) = if down {
-                let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
+                let repeats = report.repeats.filter(|_| {
+                    scenario.sidekick.mode != Mode::Off && !scenario.sidekick.mode.is_of_agent()
+                });
                 let sent = record.links.far.to_sender.link.packets;
                 (server_packets(sent, record.packets, report.packets), repeats)
             } else {
@@ -101,12 +105,13 @@ impl Bench<'_> {
                 ..record
             }
         };
-        testbed.transfer(client, &arguments, (file, arrived), seed, progress, finish)
+        let digest = |_: &ClientReport| sha256(&arrived);
+        testbed.transfer(client, &arguments, (file, digest), seed, progress, finish)
     }
 
-    /// Uploads `file` once over the path of `scenario` by a client on quinn, and checks that the
-    /// same file arrived. The client uses no proxy, in any scenario.
-    pub(crate) fn quinn_upload(
+    /// Uploads or downloads `file` once over the path of `scenario` by a client on quinn, and
+    /// checks that the same file arrived. The client uses no proxy, in any scenario.
+    pub(crate) fn quinn_transfer(
         &self,
         scenario: &Scenario,
         seed: u64,
@@ -114,23 +119,38 @@ impl Bench<'_> {
         progress: Progress,
     ) -> Result<RunRecord, RunError> {
         let testbed = Testbed::new(self, scenario, seed)?;
-        let arrived = testbed.store()?.join(UPLOAD);
+        let store = testbed.store()?;
+        let down = scenario.flow.kind.is_download();
         let [ca, from] = [&testbed.ca(), &file.path].map(|path| path.display().to_string());
-        let arguments = words(&["--cafile", &ca, "--upload", &from, &url(UPLOAD)]);
-        let finish = |record: RunRecord, report: QuinnReport| RunRecord {
-            cc: QUINN_CC.to_owned(),
-            bytes: report.bytes,
-            time_s: report.time_s,
-            goodput_mbit_s: report.goodput_mbit_s,
-            packets: Packets {
-                sent: report.packets_sent,
-                lost_end_to_end: Some(report.packets_lost),
-                ..record.packets
-            },
-            assistance: "off".to_owned(),
-            ..record
+        let arguments = if down {
+            std::fs::copy(&file.path, store.join(DOWNLOAD)).map_err(failed("copy the file"))?;
+            words(&["--cafile", &ca, &url(DOWNLOAD)])
+        } else {
+            words(&["--cafile", &ca, "--upload", &from, &url(UPLOAD)])
         };
-        testbed.transfer(QUINN, &arguments, (file, arrived), seed, progress, finish)
+        let finish = |record: RunRecord, report: QuinnReport| {
+            let packets = if down {
+                let sent = record.links.far.to_sender.link.packets;
+                server_packets(sent, record.packets, Packets::default())
+            } else {
+                let (sent, lost) = (report.packets_sent, Some(report.packets_lost));
+                Packets { sent, lost_end_to_end: lost, ..record.packets }
+            };
+            RunRecord {
+                cc: QUINN_CC.to_owned(),
+                bytes: report.bytes,
+                time_s: report.time_s,
+                goodput_mbit_s: report.goodput_mbit_s,
+                packets,
+                assistance: "off".to_owned(),
+                ..record
+            }
+        };
+        let digest = |report: &QuinnReport| match down {
+            true => Ok(report.sha256.clone()),
+            false => sha256(&store.join(UPLOAD)),
+        };
+        testbed.transfer(QUINN, &arguments, (file, digest), seed, progress, finish)
     }
 }
 
@@ -147,12 +167,12 @@ impl Testbed<'_> {
     }
 
     /// Transfers the file between a client and the server of [`Testbed::store`], and checks that
-    /// the same file arrived at a path. `finish` adds the client's report to the record.
+    /// what arrived has the same digest. `finish` adds the client's report to the record.
     fn transfer<R: DeserializeOwned>(
         mut self,
         client: &'static str,
         arguments: &[String],
-        (file, arrived): (&SourceFile, PathBuf),
+        (file, digest): (&SourceFile, impl FnOnce(&R) -> io::Result<String>),
         seed: u64,
         mut progress: Progress,
         finish: impl FnOnce(RunRecord, R) -> RunRecord,
@@ -168,7 +188,7 @@ impl Testbed<'_> {
             return Err(RunError::Failed(format!("the {name} failed: {}", ended.why())));
         }
         let report = report(client, &ended.output)?;
-        let sha256 = sha256(&arrived).map_err(failed("read the file that arrived"))?;
+        let sha256 = digest(&report).map_err(failed("read the file that arrived"))?;
         if sha256 != file.sha256 {
             let sent = &file.sha256;
             return Err(RunError::Failed(format!(
@@ -176,7 +196,8 @@ impl Testbed<'_> {
             )));
         }
         let record = RunRecord::of(self.scenario, self.bench.backend.name(), seed, links);
-        let record = finish(RunRecord { sha256, agent, ..record }, report);
+        let mut record = finish(RunRecord { sha256, ..record }, report);
+        agent.into_iter().for_each(|agent| record.add_agent(agent));
         progress.end(&outcome(&record));
         Ok(record)
     }

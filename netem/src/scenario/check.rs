@@ -95,8 +95,9 @@ impl Scenario {
             if let Some((setting, without)) = self.not_of_a_call() {
                 return clash(setting, of_kind, format!("a call does not support it; {without}"));
             }
-            if !matches!(mode, Mode::Off | Mode::Reinject) {
-                return clash(of_kind, of_mode, "set sidekick.mode to off or reinject");
+            if !matches!(mode, Mode::Off | Mode::Reinject) && !mode.is_of_agent() {
+                let instead = "set sidekick.mode to off, reinject, agent or agent-in-order";
+                return clash(of_kind, of_mode, instead);
             }
         }
         let Some(cc) = flow.cc else { return Ok(()) };
@@ -177,8 +178,9 @@ impl Scenario {
             let instead = "a call's listener ignores it; leave it out";
             return clash(setting, of_kind, instead);
         }
-        if !matches!(mode, Mode::Off | Mode::Receive) {
-            return clash(of_kind, of_mode, "set sidekick.mode to off or receive");
+        if !matches!(mode, Mode::Off | Mode::Receive) && !mode.is_of_agent() {
+            let instead = "set sidekick.mode to off, receive, agent or agent-in-order";
+            return clash(of_kind, of_mode, instead);
         }
         if mode == Mode::Receive && repair != Repair::Parity {
             let instead = "a call's listener requests nothing; set sidekick.repair to parity";
@@ -249,9 +251,6 @@ impl Scenario {
         if matches!(kind, FlowKind::Page | FlowKind::Messages | FlowKind::Listen) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
-        if self.sidekick.mode.is_of_agent() {
-            return Some(format!("sidekick.mode = {}", self.sidekick.mode.name()));
-        }
         let receives = kind.is_download();
         // The real server has CUBIC without rollback.
         if receives && flow.cc.is_some_and(|cc| cc != CubicRfc9438) {
@@ -315,7 +314,7 @@ mod tests {
             ("upload-paper", "sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
             ("upload-paper", "flow.kind=listen", "flow.kind = listen"),
             ("upload-paper", "sidekick.parity_percent=50", "sidekick.parity_percent"),
-            ("upload-paper", "sidekick.mode=agent", "sidekick.mode = agent"),
+            ("upload-paper", "sidekick.mode=agent", ""),
             ("upload-paper", "sidekick.mode=socket", ""),
             (
                 "upload-paper",
@@ -383,10 +382,14 @@ mod tests {
             ),
             ("upload-paper", &["flow.split=near", "flow.split_cc=reno"], "set flow.split to both"),
             ("upload-paper", &steady, "only a call"),
-            ("audio-paper", &["sidekick.mode=pacubic"], "set sidekick.mode to off or reinject"),
+            ("audio-paper", &["sidekick.mode=pacubic"], "off, reinject, agent or"),
             (listener, &[receive, "sidekick.repair=requests"], "requests nothing"),
             (listener, &[receive, "sidekick.repair=both"], "requests nothing"),
-            (listener, &["sidekick.mode=reinject", "sidekick.repair=parity"], "off or receive"),
+            (
+                listener,
+                &["sidekick.mode=reinject", "sidekick.repair=parity"],
+                "off, receive, agent",
+            ),
         ] {
             let error = refused(scenario, settings);
             assert!(error.contains(word), "{scenario}, {settings:?}: {error}");

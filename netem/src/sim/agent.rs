@@ -9,7 +9,7 @@ use sidekick_proxy::testing::agent::{HostAgent, Sent};
 use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 use super::seed_bytes;
-use crate::record::{HeldMs, Repeats, RunRecord};
+use crate::record::{AgentRecord, HeldMs, Repeats, RunRecord};
 use crate::scenario::Mode;
 use crate::topology::SENDER;
 
@@ -33,11 +33,17 @@ impl AgentNode {
     /// Adds what it did to the record of a flow.
     pub(super) fn describe(&self, record: &mut RunRecord) {
         let totals = self.host.totals();
-        record.assisted = totals.flows_assisted > 0;
-        record.assistance = match record.assisted {
-            true => "assisted by the proxy, by way of an agent".to_owned(),
-            false => "the agent found no proxy".to_owned(),
-        };
+        record.add_agent(AgentRecord {
+            flows_assisted: totals.flows_assisted,
+            sent: totals.sent,
+            lost: totals.lost,
+            resent: totals.resent,
+            resent_bytes: totals.resent_bytes,
+            withheld_congested: totals.withheld_congested,
+            withheld_far: totals.withheld_far,
+            withheld_late: totals.withheld_late,
+            delivered: totals.delivered,
+        });
         record.packets.lost_early = totals.lost;
         record.quacks.received = totals.quacks;
         let (holds, ms) = (self.host.holds(), |wait: Duration| wait.as_secs_f64() * 1e3);

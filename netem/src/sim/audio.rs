@@ -53,6 +53,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
         audio.help_bytes = path.spoken_bytes() + hearing.to_proxy;
     }
+    path.agent.iter().for_each(|agent| agent.describe(&mut record));
     Ok(RunRecord { faults, ..record })
 }
 

@@ -52,15 +52,21 @@ fn with_client(client: &str) -> Programs {
 /// A client with quinn's report.
 const CLIENT_OF_QUINN: &str = r#"
 [ -f "$2" ] || { echo "no CA file" >&2; exit 1; }
-cp "$4" "${2%/*}/store/upload"
-echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2}'
+case $3 in
+    --upload) file=$4; cp "$4" "${2%/*}/store/upload" ;;
+    *) file=${2%/*}/store/download ;;
+esac
+set -- $(sha256sum "$file")
+echo '{"bytes":10485760,"time_s":8.0,"goodput_mbit_s":10.5,"packets_sent":9,"packets_lost":2,'
+echo "\"sha256\":\"$1\"}"
 "#;
 /// An agent that prints its summary on SIGINT.
 const AGENT: &str = r#"
 trap 'echo "{\"flows_assisted\":1,\"sent\":9,\"lost\":4,\"resent\":3,\"resent_bytes\":99,
-\"withheld_congested\":0,\"withheld_far\":0,\"withheld_late\":1}" | tr -d "\n"; exit' INT
+\"withheld_congested\":0,\"withheld_far\":0,\"withheld_late\":1,
+\"delivered\":2}" | tr -d "\n"; exit' INT
 sleep 1000 > /dev/null 2>&1 &
-echo "ready: helping what leaves by near"
+echo "ready: helping what leaves by near, in order"
 wait"#;
 
 /// The programs of the agent's demonstration, with this client and this agent. Every call fails.
@@ -168,7 +174,7 @@ fn a_demo_names_no_file_that_it_deletes() {
     assert_eq!(demo["bytes"], 1024 * 1024, "{demo}");
 }
 
-/// In the demonstration of the agent, the uploads end, without an agent and with one. The calls
+/// In the demonstration of the agent, the transfers end, without an agent and with one. The calls
 /// fail.
 #[test]
 fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
@@ -179,7 +185,9 @@ fn the_demo_of_the_agent_goes_on_from_one_run_to_the_next() {
     for sentence in [
         "upload by quinn, without an agent: 10.50 Mbit/s in 8.0 s",
         "upload by quinn, with the agent: 10.50 Mbit/s in 8.0 s",
-        "sidekick-lab: the call: the call failed: no microphone (exit status: 1)",
+        "download by quinn, without an agent: 10.50 Mbit/s in 8.0 s",
+        "download by quinn, with the agent: 10.50 Mbit/s in 8.0 s",
+        "sidekick-lab: call: the call failed: no microphone (exit status: 1)",
     ] {
         assert!(error.lines().any(|line| line == sentence), "{sentence}: {error}");
     }
@@ -194,7 +202,8 @@ fn nothing_is_left_of_the_demo_of_the_agent_after_ctrl_c() {
         "if mkdir \"${{0%/*}}/first\" 2> /dev/null; then\nread -r never < \"${{0%/*}}/stay\"\n\
          else\n{STAY}\nfi"
     );
-    let programs = unmodified(&client, PROXY);
+    let agent = PROXY.replace("capturing on near", "capturing on near, in order");
+    let programs = unmodified(&client, &agent);
     ends_without_a_trace(&programs, &["demo-agent"], 6, Signal::INT, Some(130));
 }
 
