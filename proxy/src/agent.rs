@@ -40,12 +40,14 @@ pub(crate) mod tun;
 mod under_way;
 pub(crate) mod virtual_host;
 
+use crate::gateway;
 use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};
-use crate::queue::Rules;
+use crate::queue::{Exempt, Rules};
 use anyhow::Result;
-use cli::{Command, lacks_for_order, read, read_file};
+use cli::{Command, read, read_file};
 use config::AgentConfig;
+use sidekick_protocol::DEFAULT_PORT;
 use std::process::ExitCode;
 
 /// Runs the agent's program with the arguments of this process.
@@ -58,7 +60,10 @@ fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {
             let (config, mut remarks) = read_file(&file)?;
-            remarks.extend(lacks_for_order(&config));
+            if config.in_order {
+                let exempt = Exempt::From(DEFAULT_PORT);
+                remarks.extend(gateway::lacks(&config.interfaces, config.queue, exempt));
+            }
             print_check(AGENT, &file, &remarks, &config.to_toml(), config.check())
         }
         Command::Clean { file } => {

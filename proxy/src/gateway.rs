@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use caps::Capability;
 use tracing::warn;
 
-use crate::queue::{Exempt, Queue, Rules};
+use crate::queue::{Exempt, Queue, QueueError, Rules};
 
 /// Most reads of the queue in one turn, of at most 32 packets each.
 const READS_PER_TURN: usize = 8;
@@ -19,6 +19,18 @@ pub(crate) struct Gateway {
     open: Option<(Queue, Rules)>,
     /// Why it is closed although the operator wants it.
     fault: Option<String>,
+}
+
+/// Remarks on what this machine lacks for [`Gateway::open`].
+pub(crate) fn lacks(interfaces: &[String], number: u16, exempt: Exempt) -> Vec<String> {
+    let queue = match Queue::probe(number) {
+        // Another user than the program's may ask.
+        Ok(_) | Err(QueueError::NotPermitted) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    let rules = Rules::rehearse(interfaces, number, exempt).err().map(|error| error.to_string());
+    let lacks = queue.into_iter().chain(rules);
+    lacks.map(|what| format!("in-order: {what}; until then, nothing waits")).collect()
 }
 
 impl Gateway {

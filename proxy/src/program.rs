@@ -14,10 +14,10 @@ use crate::config::{Config, LogLevel};
 use crate::life::Settings;
 use crate::monitor::subject::PROXY;
 use crate::monitor::text::harmless;
-use crate::queue::Rules;
+use crate::queue::{Exempt, Rules};
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
-use crate::{daemon, key};
+use crate::{daemon, gateway, key};
 
 /// Runs the proxy's program with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -28,7 +28,11 @@ pub fn main() -> ExitCode {
 fn execute(command: Command) -> Result<()> {
     match command {
         Command::Check { file } => {
-            let (config, remarks) = read_file(&file)?;
+            let (config, mut remarks) = read_file(&file)?;
+            if config.in_order {
+                let exempt = Exempt::To(config.listen().port());
+                remarks.extend(gateway::lacks(&config.interfaces, config.queue, exempt));
+            }
             let key = config.key.as_deref().map_or(Ok(()), key::check);
             print_check(PROXY, &file, &remarks, &config.to_toml(), config.check()).and(key)
         }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use sidekick_protocol::DEFAULT_PORT;
 
 use super::config::AgentConfig;
 use super::status::AgentStatus;
@@ -13,7 +12,6 @@ use crate::addresses::OwnAddresses;
 use crate::cli::file::{FileError, Parsed, options_of, with_file};
 use crate::cli::shared::{Action, StatusOptions, absent_interfaces, distinct, error};
 use crate::monitor::listener::MetricsAddress;
-use crate::queue::{Exempt, Queue, QueueError, Rules};
 
 /// Fixed, because clap's own repeats every given flag in an error.
 const USAGE: &str = "\
@@ -138,21 +136,6 @@ pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileE
     remarks.extend(config.no_copies());
     remarks.extend(config.other_device(Path::new("/sys/class/net")));
     Ok((config, remarks))
-}
-
-/// Remarks on what this machine lacks for the order of what arrives.
-pub(super) fn lacks_for_order(config: &AgentConfig) -> Vec<String> {
-    if !config.in_order {
-        return Vec::new();
-    }
-    let queue = match Queue::probe(config.queue) {
-        // Another user than the agent's may check the file.
-        Ok(_) | Err(QueueError::NotPermitted) => None,
-        Err(error) => Some(error.to_string()),
-    };
-    let rules = Rules::rehearse(&config.interfaces, config.queue, Exempt::From(DEFAULT_PORT));
-    let lacks = queue.into_iter().chain(rules.err().map(|error| error.to_string()));
-    lacks.map(|what| format!("in-order: {what}; until then, nothing waits")).collect()
 }
 
 /// Remarks on addresses that do not fit this machine now.

@@ -77,6 +77,8 @@ pub(super) struct HelpedFlow {
     reception: Option<Box<Reception>>,
     /// The arriving packets, if they wait for those before them.
     pub(super) order: Option<Box<Order>>,
+    /// They should, but do not pass the queue.
+    passes_by: bool,
     /// A proxy reported it at least once.
     was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
@@ -156,6 +158,7 @@ impl HelpedFlow {
             arriving: candidate.arriving,
             reception: None,
             order: None,
+            passes_by: false,
             was_assisted: false,
             only_arrives: candidate.only_arrives(),
             is_own,

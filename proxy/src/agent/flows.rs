@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use sidekick_protocol::policy::Named;
 use sidekick_protocol::{Flow, Sender, SenderConfig};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::candidate::Candidate;
 use super::filter::Filter;
@@ -101,6 +101,8 @@ pub(super) struct Agent {
     stray: Option<Instant>,
     /// Until then, a new flow expects no losses of what arrives: others lately had none.
     clean_until: Option<Instant>,
+    /// The log has named a flow whose packets pass the queue by.
+    warned: bool,
     /// The machine's addresses, and those of its interfaces' hardware.
     local: HashSet<IpAddr>,
     hardware: HashSet<[u8; 6]>,
@@ -127,6 +129,7 @@ impl Agent {
             known: HashMap::new(),
             stray: None,
             clean_until: None,
+            warned: false,
             local: HashSet::new(),
             hardware: HashSet::new(),
             sweep_at: None,
@@ -225,7 +228,15 @@ impl Agent {
                     if !self.limits.delivers {
                         continue;
                     }
-                    let totals = &mut self.common.totals;
+                    let Common { totals, outbox, .. } = &mut self.common;
+                    if helped.pass_by(outbox, totals, now) && !mem::replace(&mut self.warned, true)
+                    {
+                        warn!(
+                            "in-order: packets from {} do not pass the queue: a rule of the \
+                             firewall lets them pass before; put it behind, or nothing waits",
+                            flow.destination
+                        );
+                    }
                     is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }

@@ -539,22 +539,22 @@ fn a_download_in_order_outlives_the_agent() {
 fn check_names_what_the_order_lacks() {
     in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("sidekick-agent.toml");
+        let file = directory.path().join("sidekick.toml");
         std::fs::write(&file, "interfaces = [\"lo\"]\nin-order = true\n").unwrap();
-        let checked = |before: &str| {
-            let agent = env!("CARGO_BIN_EXE_sidekick-agent");
-            let line = format!("{before} exec {agent} check {}", file.display());
-            let output = Command::new("unshare").args(["--mount", "sh", "-c", &line]).output();
-            let output = output.unwrap();
-            assert!(output.status.success(), "{output:?}");
-            String::from_utf8(output.stderr).unwrap()
-        };
-        assert_eq!(checked(""), "");
-        let said = checked("mount -t tmpfs none /usr/sbin;");
-        assert!(
-            said.contains("in-order: a queue for packets needs iptables or nft: inst"),
-            "{said}"
-        );
+        for program in [env!("CARGO_BIN_EXE_sidekick-agent"), env!("CARGO_BIN_EXE_sidekick-proxy")]
+        {
+            let checked = |before: &str| {
+                let line = format!("{before} exec {program} check {}", file.display());
+                let output = Command::new("unshare").args(["--mount", "sh", "-c", &line]).output();
+                let output = output.unwrap();
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stderr).unwrap()
+            };
+            assert_eq!(checked(""), "");
+            let said = checked("mount -t tmpfs none /usr/sbin;");
+            let why = "in-order: a queue for packets needs iptables or nft: inst";
+            assert!(said.contains(why), "{said}");
+        }
         assert!(!has_rules());
     });
 }

@@ -10,6 +10,10 @@ use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::{HelpedFlow, KEEP};
 
+/// After so many arriving packets, none of which the queue has shown, another rule lets them pass
+/// before it.
+const UNQUEUED: u32 = 1024;
+
 /// What the host gets next.
 #[derive(Debug)]
 enum Datagram {
@@ -27,6 +31,8 @@ pub(in super::super) struct Order {
     template: Template,
     /// Copies that the host got.
     pub(in super::super) delivered: u64,
+    /// Packets that arrived before the queue showed the first one. `None` once it has.
+    unqueued: Option<u32>,
 }
 
 impl Order {
@@ -72,7 +78,8 @@ impl HelpedFlow {
     fn begin_order(&mut self, template: Template, is_clean: bool, now: Instant) {
         self.sender.want_copies(KEEP, now);
         let gate = InOrder::new(is_clean);
-        self.order = Some(Box::new(Order { gate, template, delivered: 0 }));
+        self.passes_by = false;
+        self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: Some(0) }));
     }
 
     /// Takes a packet of the queue. Returns false if the flow's packets do not wait. `is_clean`
@@ -96,11 +103,31 @@ impl HelpedFlow {
         let whole = self.rtt();
         let Self { order, sender, position, .. } = self;
         let Some(order) = order else { return false };
+        order.unqueued = None;
         order.template.update(passing);
         whole.into_iter().for_each(|whole| order.gate.set_whole(whole));
         let identifier = position.of_copy(payload);
         order.gate.on_arrival(payload, identifier, Datagram::Queued(id), sender, now);
         true
+    }
+
+    /// Notes a captured packet that should have passed the queue. Returns true if the flow's packets
+    /// do not, and then puts none in order.
+    pub(in super::super) fn pass_by(
+        &mut self,
+        outbox: &mut Outbox,
+        totals: &mut Totals,
+        now: Instant,
+    ) -> bool {
+        let unqueued = self.order.as_mut().and_then(|order| order.unqueued.as_mut());
+        let Some(unqueued) = unqueued else { return false };
+        *unqueued += 1;
+        let passes_by = *unqueued == UNQUEUED;
+        if passes_by {
+            self.stop_receiving(outbox, totals, now);
+            self.passes_by = true;
+        }
+        passes_by
     }
 
     /// Takes a proxy's copy, if the flow's packets wait for it. Returns whether they do.

@@ -38,6 +38,7 @@ impl HelpedFlow {
         }
         let why = match &self.reception {
             _ if !takes => "no TUN device",
+            _ if self.passes_by => "not in the queue",
             // A proxy keeps copies only for the address that it sees.
             None if self.arriving.kind.is_numbered() && !self.is_own => "not to this host",
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",

@@ -108,6 +108,24 @@ fn other_packets_pass_the_queue_at_once() {
     assert_eq!(call.agent.pop().map(|(to, _)| to), Some(To::Queued(9)));
 }
 
+/// Another rule of the firewall lets them pass before the queue.
+#[test]
+fn what_passes_the_queue_by_needs_no_lists() {
+    let mut net = Net::new(Limits { in_order: true, ..limits() }, MS, 0);
+    net.agent.set_local(&HashSet::from([flow(4000).source.ip()]), &HashSet::new());
+    net.loss_percent = 4;
+    net.send(flow(4000), &initial(1));
+    net.run(50 * MS);
+    net.pass(0..1100, MS);
+    let before = net.agent.totals();
+    assert!(before.help_bytes > 0, "{before:?}");
+    net.pass(1100..1400, MS);
+    let [_, _, twice] = net.order(0..1400);
+    assert_eq!((twice, net.agent.totals().help_bytes), (0, before.help_bytes));
+    let [row] = &net.agent.flows(1, |_| String::new(), net.now)[..] else { panic!("no flow") };
+    assert_eq!(row.arrivals, "not in the queue");
+}
+
 /// Packets of a transport stream. All bytes but the first look random.
 fn transport_stream(number: u64) -> Vec<u8> {
     let mut payload = vec![0x47; 188];
