@@ -272,7 +272,9 @@ impl Worker {
     fn read_port(&mut self, port: &mut PortReader<'_>) -> io::Result<()> {
         let count = port.read()?;
         if count > 0 {
+            // After the receipt: these packets arrived before the messages, which may list them.
             self.drain_captures();
+            self.read_queue();
         }
         let shards = u16::try_from(self.workers.len()).unwrap_or(1);
         for (from, message) in port.messages(count) {

@@ -224,11 +224,10 @@ impl Loop<'_> {
             // may have arrived.
             self.captures.read_leaving(&mut self.agent);
             self.captures.read_arriving(&mut self.agent);
-            self.read_queue();
+            read_queue(&mut self.gateway, &mut self.agent);
+            self.check_gateway();
             self.send_all();
             if message {
-                // A message may have arrived meanwhile that reports on packets that left before it.
-                self.captures.read_leaving(&mut self.agent);
                 self.read_port(&mut buffer)?;
             }
             let now = clock();
@@ -297,14 +296,6 @@ impl Loop<'_> {
         first.into_iter().chain(self.captures.descriptors())
     }
 
-    /// Reads packets that wait in the queue.
-    fn read_queue(&mut self) {
-        let Self { gateway, agent, .. } = self;
-        let now = clock();
-        gateway.read(|id, packet| agent.on_queued(id, packet, now));
-        self.check_gateway();
-    }
-
     /// Puts nothing in order any longer once the queue has failed.
     fn check_gateway(&mut self) {
         if self.agent.limits().in_order && !self.gateway.is_open() {
@@ -340,13 +331,19 @@ impl Loop<'_> {
 
     /// Reads some messages of proxies.
     fn read_port(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let mut receiver = self.port.receiver();
+        let Self { port, captures, gateway, agent, .. } = self;
+        let mut receiver = port.receiver();
         for _ in 0..MESSAGES_PER_TURN {
             let arrival = receiver.receive(buffer).context("the agent's port failed")?;
             let Some(arrival) = arrival else { break };
+            // After the receipt: these packets left or arrived before the message, which may report
+            // or list them.
+            captures.read_leaving(agent);
+            read_queue(gateway, agent);
             let message = buffer.get(..arrival.len).unwrap_or_default();
-            self.agent.on_message(arrival.from, message, clock());
+            agent.on_message(arrival.from, message, clock());
         }
+        self.check_gateway();
         Ok(())
     }
 
@@ -456,6 +453,12 @@ impl Loop<'_> {
             flows: self.agent.flows(flows, |number| self.captures.name(number), clock()),
         }
     }
+}
+
+/// Reads packets that wait in the queue.
+fn read_queue(gateway: &mut Gateway, agent: &mut Agent) {
+    let now = clock();
+    gateway.read(|id, packet| agent.on_queued(id, packet, now));
 }
 
 /// The port at which proxies answer. The kernel chooses its number. It serves IPv6 and IPv4 if the

@@ -59,6 +59,9 @@ pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
     lossy_until: Option<Instant>,
+    /// The gap that ended a time without losses, and its only datagram, until another gap follows:
+    /// its list may have overtaken it.
+    doubtful: Option<(u64, u32)>,
     congested_until: Option<Instant>,
     /// How many of the first datagrams are still to come.
     first: u32,
@@ -79,6 +82,7 @@ impl<T> InOrder<T> {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
             lossy_until: None,
+            doubtful: None,
             congested_until: None,
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
@@ -139,6 +143,11 @@ impl<T> InOrder<T> {
         self.first = self.first.saturating_sub(1);
         if let Some(gap) = self.gate.on_arrival(identifier, datagram, now) {
             sender.on_late(gap, now);
+        }
+        if let Some((gap, _)) = self.doubtful.take_if(|(_, of)| *of == identifier) {
+            sender.on_late(gap, now);
+            self.lossy_until = None;
+            self.plan(sender, now);
         }
         self.follow(sender, now);
     }
@@ -250,7 +259,9 @@ impl<T> InOrder<T> {
             self.gate.give_up(number, now);
             return;
         }
-        let was_open = self.congested_until.take().is_some() || self.is_lossy(now) == Some(false);
+        let was_clean = self.is_lossy(now) == Some(false);
+        self.doubtful = (was_clean && datagrams == 1).then_some((number, last));
+        let was_open = self.congested_until.take().is_some() || was_clean;
         self.lossy_until = Some(now + LOSSY);
         if was_open {
             self.plan(sender, now);

@@ -111,8 +111,8 @@ impl HelpedFlow {
         true
     }
 
-    /// Notes a captured packet that should have passed the queue. Returns true if the flow's packets
-    /// do not, and then puts none in order.
+    /// Notes a captured packet that should have passed the queue. Returns true if the flow's
+    /// packets do not, and then puts none in order.
     pub(in super::super) fn pass_by(
         &mut self,
         outbox: &mut Outbox,
