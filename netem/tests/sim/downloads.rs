@@ -230,6 +230,23 @@ mod full {
     }
 }
 
+/// The order helps plain CUBIC both ways where the near round trip is nearly a third of the whole
+/// one, and does no harm where it is more.
+#[test]
+fn order_reaches_a_third_of_the_round_trip() {
+    for scenario in ["download-paper", "upload-paper"] {
+        for (delay, least) in [("5", 6.0), ("12", 4.0), ("15", 0.95)] {
+            let delay = format!("near.delay_ms={delay}");
+            let path = [&*delay, "near.loss_percent=4", "flow.bytes=4194304", "flow.cc=cubic"];
+            let modes = ["sidekick.mode=off", "sidekick.mode=agent-in-order"];
+            let [plain, ordered] =
+                modes.map(|mode| goodput(&runs(scenario, 5, &[&path[..], &[mode]])));
+            println!("{scenario}, {delay}: {ordered:.2} Mbit/s, and {plain:.2} without help");
+            assert!(ordered >= least * plain, "{scenario}, {delay}: {ordered} of {plain}");
+        }
+    }
+}
+
 /// A marker may overtake the first packet of its connection, as here for seed 4.
 #[test]
 fn order_over_a_reordering_link_arrives() {

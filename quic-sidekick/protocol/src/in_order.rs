@@ -11,8 +11,9 @@ const HOLD_MORE: Duration = Duration::from_millis(5);
 /// They last no longer than this part of the whole round trip, but at least [`LEAST_HOLD`].
 const HOLD_PART: u32 = 2;
 const LEAST_HOLD: Duration = Duration::from_millis(10);
-/// The gate holds nothing where the near round trip is more than this part of the whole one.
-const NEAR_PART: u32 = 3;
+/// A gate holds nothing where the near round trip is more than this part of the whole one: a copy
+/// would come when the hold has ended.
+pub(crate) const NEAR_PART: u32 = 3;
 /// After a loss on the near segment the gate holds for this time, or does not, by its cause.
 const LOSSY: Duration = Duration::from_secs(10);
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss

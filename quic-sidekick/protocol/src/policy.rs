@@ -15,7 +15,7 @@ mod round_trip;
 mod trust;
 
 use crate::identify::{Filter, Identification, Position};
-use crate::in_order::LeaveInOrder;
+use crate::in_order::{InOrderState, LeaveInOrder, NEAR_PART};
 use crate::loss_floor::Lost;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
@@ -127,6 +127,17 @@ pub enum Withheld {
     Unmeasured,
     /// The losses that the proxy reports are not plausible.
     Unbelieved,
+}
+
+/// Whether copies may be requested for what arrives, which `order` puts in order, if anything does.
+/// Then a copy is in time from farther away than a repair.
+#[must_use]
+pub fn may_fetch(withheld: Option<Withheld>, order: Option<InOrderState>) -> bool {
+    match withheld {
+        None => true,
+        Some(Withheld::Far) => order.is_some_and(|state| state != InOrderState::Idle),
+        Some(_) => false,
+    }
 }
 
 impl fmt::Display for Withheld {
@@ -356,7 +367,7 @@ impl Policy {
             return Some(Withheld::Congested);
         }
         let Some(near) = near(sender) else { return Some(Withheld::Unmeasured) };
-        (near > self.longest_near(traits, near)).then_some(Withheld::Far)
+        (near > self.longest_near(traits, sender, near)).then_some(Withheld::Far)
     }
 
     /// Asks the proxy to put the flow in order, or no longer. `repairs` says that these losses are
@@ -374,18 +385,18 @@ impl Policy {
     /// it is measured.
     #[must_use]
     pub fn distance(&self, traits: Traits, sender: &Sender) -> Option<(Duration, Duration)> {
-        near(sender).map(|near| (near, self.longest_near(traits, near)))
+        near(sender).map(|near| (near, self.longest_near(traits, sender, near)))
     }
 
     /// The longest near RTT with which repairs are in time.
-    fn longest_near(&self, traits: Traits, near: Duration) -> Duration {
+    fn longest_near(&self, traits: Traits, sender: &Sender, near: Duration) -> Duration {
+        // Behind a proxy that puts them in order, repairs overtake nothing.
+        let share = if sender.may_order() { NEAR_PART } else { REPAIR_SHARE };
         match self.round_trip.get(near) {
             _ if traits.waits => WAITING_FAR,
             // Anyone can send what looks like an answer, and would end the help.
-            Some(rtt) if self.round_trip.certain(near).is_none() => {
-                UNKNOWN_FAR.max(rtt / REPAIR_SHARE)
-            }
-            Some(rtt) => rtt / REPAIR_SHARE,
+            Some(rtt) if self.round_trip.certain(near).is_none() => UNKNOWN_FAR.max(rtt / share),
+            Some(rtt) => rtt / share,
             None => UNKNOWN_FAR,
         }
     }

@@ -69,8 +69,10 @@ impl HelpedFlow {
         }
         let mut trust = self.policy.report(&mut self.sender, trusts, count, now);
         let withheld = self.withheld(now);
-        if self.reception.is_some() || self.order.is_some() {
-            self.sender.set_fetching(withheld.is_none() && self.may_receive(now));
+        let order = self.order.as_ref().map(|order| order.gate().state());
+        if self.reception.is_some() || order.is_some() {
+            let may_fetch = policy::may_fetch(withheld, order) && self.may_receive(now);
+            self.sender.set_fetching(may_fetch);
         }
         if count > 0
             && let Some(why) = withheld

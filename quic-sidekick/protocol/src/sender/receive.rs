@@ -180,7 +180,7 @@ impl Sender {
         before: u32,
         now: Instant,
     ) -> bool {
-        self.request_range(gap, Range::new(after, Some(before)), now)
+        self.request_range(gap, Range::new(after, Some(before)), false, now)
     }
 
     /// As [`Sender::request_copies`], for datagrams that a list names: those behind `after` up to
@@ -192,13 +192,13 @@ impl Sender {
         last: u32,
         now: Instant,
     ) -> bool {
-        self.request_range(gap, Range::through(after, last), now)
+        self.request_range(gap, Range::through(after, last), true, now)
     }
 
-    fn request_range(&mut self, gap: u64, range: Range, now: Instant) -> bool {
+    fn request_range(&mut self, gap: u64, range: Range, is_listed: bool, now: Instant) -> bool {
         self.fetch(now, |session, arrivals, context| {
             let due = arrivals.request_at(gap, session.longest_patience(), context.now);
-            session.want(gap, range, due, context);
+            session.want(gap, range, due, is_listed, context);
         })
     }
 

@@ -259,15 +259,21 @@ impl Established {
         PATIENCE * self.near_rtt.copy_timeout()
     }
 
-    /// Requests the datagrams in a gap of the reverse flow from `due` on.
+    /// Requests the datagrams in a gap of the reverse flow from `due` on. `is_listed`: a list showed
+    /// it.
     pub(in crate::sender) fn want(
         &mut self,
         gap: u64,
         range: Range,
         due: Instant,
+        is_listed: bool,
         context: &mut Context<'_>,
     ) {
         self.note_missing(context);
+        if is_listed {
+            // Lists show a queue by their times.
+            self.keeping.samples_left = 0;
+        }
         self.keeping.fetcher.want(Some(gap), range, due);
         self.request(context.stats, context.now);
     }
