@@ -259,8 +259,8 @@ impl Established {
         PATIENCE * self.near_rtt.copy_timeout()
     }
 
-    /// Requests the datagrams in a gap of the reverse flow from `due` on. `is_listed`: a list showed
-    /// it.
+    /// Requests the datagrams in a gap of the reverse flow from `due` on. `is_listed` says that a
+    /// list showed it.
     pub(in crate::sender) fn want(
         &mut self,
         gap: u64,
