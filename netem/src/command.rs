@@ -14,7 +14,7 @@ use crate::path::Backend;
 use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::run::{AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
+use crate::run::{AGENT, AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
 use crate::scenario::{FlowKind, Scenario, built_in, settings};
 use crate::source::SourceFile;
 use crate::{enclosure, report, sim};
@@ -70,11 +70,11 @@ fn work(command: &Command) -> Result<ExitCode> {
 
 /// Checks outside the enclosure as much as possible, with the programs that `check` names. Then
 /// does the work inside.
-fn in_enclosure<const N: usize>(
+fn in_enclosure(
     backend: &str,
     common: &Common,
     pcap: Option<&Path>,
-    check: impl FnOnce() -> Result<[&'static str; N]>,
+    check: impl FnOnce() -> Result<Vec<&'static str>>,
     inside: impl FnOnce(&Bench<'_>) -> Result<bool>,
 ) -> Result<ExitCode> {
     let backend = real_backend(backend)?;
@@ -126,12 +126,14 @@ fn list() -> Result<()> {
     print(&text)
 }
 
-fn programs_of(scenario: &Scenario) -> [&'static str; 3] {
-    match scenario.flow.kind {
+fn programs_of(scenario: &Scenario) -> Vec<&'static str> {
+    let programs = match scenario.flow.kind {
         FlowKind::Audio | FlowKind::Listen => AUDIO_PROGRAMS,
         FlowKind::Download | FlowKind::Requests | FlowKind::Page => DOWNLOAD_PROGRAMS,
         FlowKind::Upload | FlowKind::Messages => UPLOAD_PROGRAMS,
-    }
+    };
+    let agent = Some(AGENT).filter(|_| scenario.sidekick.mode.is_of_agent());
+    programs.into_iter().chain(agent).collect()
 }
 
 fn prepare_run(run: &cli::Run) -> Result<Scenario> {

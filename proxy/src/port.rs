@@ -15,6 +15,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, bind,
     recvmsg, setsockopt, socket, sockopt,
 };
+use sidekick_protocol::Peer;
 use sidekick_protocol::is_network_error;
 use thiserror::Error;
 
@@ -242,5 +243,52 @@ fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
     match v6.ip().to_ipv4_mapped() {
         Some(v4) => Some(SocketAddr::new(v4.into(), v6.port())),
         None => Some(v6.into()),
+    }
+}
+/// Most messages that one read returns.
+const MESSAGES: usize = 32;
+/// Bytes of a receive buffer: more than any message, so a message that fills it is too long.
+const RECEIVE_LEN: usize = 2048;
+
+/// Reads messages at a port, many at a time, so that what arrived before them can be handled first.
+pub(crate) struct PortReader {
+    messages: Vec<Received>,
+}
+
+#[derive(Clone)]
+struct Received {
+    from: Peer,
+    len: usize,
+    buffer: [u8; RECEIVE_LEN],
+}
+
+impl Default for PortReader {
+    fn default() -> Self {
+        let unspecified = SocketAddr::from(([0; 4], 0));
+        let empty = Received { from: unspecified.into(), len: 0, buffer: [0; RECEIVE_LEN] };
+        Self { messages: vec![empty; MESSAGES] }
+    }
+}
+
+impl PortReader {
+    /// Reads messages that wait, at most 32, and returns how many. Never blocks.
+    pub(crate) fn read(&mut self, port: &Port) -> io::Result<usize> {
+        let mut receiver = port.receiver();
+        for (index, message) in self.messages.iter_mut().enumerate() {
+            let Some(arrival) = receiver.receive(&mut message.buffer)? else {
+                return Ok(index);
+            };
+            message.from = Peer { address: arrival.from, local_ip: arrival.local_ip };
+            message.len = arrival.len;
+        }
+        Ok(MESSAGES)
+    }
+
+    /// The sender and the bytes of the first `count` messages of the last read.
+    pub(crate) fn messages(&self, count: usize) -> impl Iterator<Item = (Peer, &[u8])> {
+        self.messages
+            .iter()
+            .take(count)
+            .filter_map(|message| Some((message.from, message.buffer.get(..message.len)?)))
     }
 }

@@ -23,10 +23,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::libc::{self, c_int};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, MultiHeaders, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmmsg,
-    send, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, MultiHeaders, NetlinkAddr, SockFlag, SockProtocol, SockType,
+    getsockopt, recvmmsg, send, setsockopt, socket, sockopt,
 };
 use thiserror::Error;
+use tracing::warn;
 
 use message::{Message, Request, VERDICT_LEN, messages};
 pub use rules::{Exempt, Program, Rules, RulesError};
@@ -118,9 +119,17 @@ impl Queue {
         let room = BUFFER.saturating_mul(usize::try_from(longest).unwrap_or(usize::MAX));
         let room = room.clamp(1 << 16, 1 << 29);
         let failed = |errno| QueueError::Failed(number, errno);
-        // In a user namespace only the second one works. With less room, more packets pass unread.
-        if setsockopt(&queue.socket, sockopt::RcvBufForce, &room).is_err() {
+        // In a user namespace, root may not force the size.
+        if setsockopt(&queue.socket, sockopt::RcvBufForce, &room) == Err(Errno::EPERM) {
             setsockopt(&queue.socket, sockopt::RcvBuf, &room).map_err(failed)?;
+            let most = getsockopt(&queue.socket, sockopt::RcvBuf).map_err(failed)?;
+            if most < room {
+                warn!(
+                    "the queue has room for {} packets, not {longest}, and more pass unread: raise \
+                     net.core.rmem_max on the host to {room}",
+                    most / BUFFER
+                );
+            }
         }
         setsockopt(&queue.socket, options::NoOverflows, &true).map_err(failed)?;
         // All in one message: a rule that a killed program has left may pass packets already, and

@@ -20,7 +20,6 @@ mod control;
 mod copies;
 mod outbox;
 
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +36,7 @@ use crate::capture::{Batch, Capture, CaptureError, Captured, Counters, Frames};
 use crate::config::MAX_INTERFACES;
 use crate::gateway::Gateway;
 use crate::packet::{self, Link};
-use crate::port::{Port, Receiver};
+use crate::port::{Port, PortReader};
 use crate::runtime::clock;
 use crate::summary::Summary;
 pub(crate) use control::{CaptureReport, Command, CopiesHeld, Inbox, WorkerHandle};
@@ -132,13 +131,14 @@ impl Worker {
 
     /// Works until a command ends it, or the port fails.
     pub(crate) fn run(mut self, sockets: &Sockets) {
-        let mut port = self.reads_port().then(|| PortReader::new(&sockets.port));
-        if let Err(error) = self.work(port.as_mut()) {
+        let mut reader = self.reads_port().then(PortReader::default);
+        let port = reader.as_mut().map(|reader| (&sockets.port, reader));
+        if let Err(error) = self.work(port) {
             (self.notify)(WorkerEvent::Failed(error));
         }
     }
 
-    fn work(&mut self, mut port: Option<&mut PortReader<'_>>) -> io::Result<()> {
+    fn work(&mut self, mut port: Option<(&Port, &mut PortReader)>) -> io::Result<()> {
         self.grant_copies();
         loop {
             let ready = self.wait()?;
@@ -159,8 +159,8 @@ impl Worker {
             }
             self.outbox.send_all(&mut self.observer);
             // Last, and not all: anyone can send messages, and a flood must delay nothing else.
-            if let Some(port) = port.as_mut().filter(|_| ready.port) {
-                self.read_port(port)?;
+            if let Some((port, reader)) = port.as_mut().filter(|_| ready.port) {
+                self.read_port(port, reader)?;
             }
             self.release();
             self.adapt_copies();
@@ -269,15 +269,15 @@ impl Worker {
 
     /// Reads some messages at the port. Handles them, or forwards them to the workers that serve
     /// their sources.
-    fn read_port(&mut self, port: &mut PortReader<'_>) -> io::Result<()> {
-        let count = port.read()?;
+    fn read_port(&mut self, port: &Port, reader: &mut PortReader) -> io::Result<()> {
+        let count = reader.read(port)?;
         if count > 0 {
             // After the receipt: these packets arrived before the messages, which may list them.
             self.drain_captures();
             self.read_queue();
         }
         let shards = u16::try_from(self.workers.len()).unwrap_or(1);
-        for (from, message) in port.messages(count) {
+        for (from, message) in reader.messages(count) {
             let shard = Shard::of_message(from.address, message, shards);
             match self.workers.get(usize::from(shard)).filter(|_| shard > 0) {
                 Some(other) => self.late += u64::from(!other.forward(from, message)),
@@ -432,50 +432,4 @@ fn read_batch(
     let read = datagrams.frames_read();
     capture.release();
     Ok(read)
-}
-
-/// Most messages that one read returns.
-const MESSAGES: usize = 32;
-/// Bytes of a receive buffer: more than any message, so a message that fills it is too long.
-const RECEIVE_LEN: usize = 2048;
-
-/// Reads messages at the proxy's port.
-struct PortReader<'a> {
-    receiver: Receiver<'a>,
-    messages: Vec<Received>,
-}
-
-#[derive(Clone)]
-struct Received {
-    from: Peer,
-    len: usize,
-    buffer: [u8; RECEIVE_LEN],
-}
-
-impl<'a> PortReader<'a> {
-    fn new(port: &'a Port) -> Self {
-        let unspecified = SocketAddr::from(([0; 4], 0));
-        let empty = Received { from: unspecified.into(), len: 0, buffer: [0; RECEIVE_LEN] };
-        Self { receiver: port.receiver(), messages: vec![empty; MESSAGES] }
-    }
-
-    /// Reads messages that wait, at most 32, and returns how many. Never blocks.
-    fn read(&mut self) -> io::Result<usize> {
-        for (index, message) in self.messages.iter_mut().enumerate() {
-            let Some(arrival) = self.receiver.receive(&mut message.buffer)? else {
-                return Ok(index);
-            };
-            message.from = Peer { address: arrival.from, local_ip: arrival.local_ip };
-            message.len = arrival.len;
-        }
-        Ok(MESSAGES)
-    }
-
-    /// The sender and the bytes of the first `count` messages of the last read.
-    fn messages(&self, count: usize) -> impl Iterator<Item = (Peer, &[u8])> {
-        self.messages
-            .iter()
-            .take(count)
-            .filter_map(|message| Some((message.from, message.buffer.get(..message.len)?)))
-    }
 }

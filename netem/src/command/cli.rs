@@ -229,8 +229,8 @@ pub(super) struct Exec {
     /// Write the peer's output here, and not to standard error
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub(super) peer_log: Option<PathBuf>,
-    /// Run sidekick-agent, or the agent at this path, on the sender's host, as
-    /// `sidekick.mode=agent` does; with `agent-in-order`, it has `--in-order`
+    /// Run sidekick-agent, or the agent at this path, on the sender's host, in any mode. Without a
+    /// mode, this sets `sidekick.mode=agent`
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     pub(super) agent: Option<Option<PathBuf>>,
     /// Write the summary here as one JSON object, and not to standard error

@@ -12,7 +12,7 @@ use crate::run::{AUDIO_PROGRAMS, Bench, UNMODIFIED_PROGRAMS};
 use crate::source::SourceFile;
 
 pub(super) fn transfers(demo: &cli::Demo) -> Result<ExitCode> {
-    let check = || check_file(demo).map(|()| demo::PROGRAMS);
+    let check = || check_file(demo).map(|()| demo::PROGRAMS.to_vec());
     in_enclosure(&demo.path, check, |bench| {
         let Common { seed, json, .. } = demo.path.common;
         let file = source(demo.file.as_deref(), bench.directory, demo::DEFAULT_BYTES, seed)?;
@@ -27,7 +27,7 @@ pub(super) fn transfers(demo: &cli::Demo) -> Result<ExitCode> {
 }
 
 pub(super) fn satellite(demo: &cli::DemoPath) -> Result<ExitCode> {
-    let check = || Ok(demo::PROGRAMS);
+    let check = || Ok(demo::PROGRAMS.to_vec());
     in_enclosure(demo, check, |bench| {
         let Common { seed, json, .. } = demo.common;
         let file = source(None, bench.directory, demo::SATELLITE_BYTES, seed)?;
@@ -37,7 +37,7 @@ pub(super) fn satellite(demo: &cli::DemoPath) -> Result<ExitCode> {
 }
 
 pub(super) fn agent(demo: &cli::DemoPath) -> Result<ExitCode> {
-    let check = || Ok(UNMODIFIED_PROGRAMS);
+    let check = || Ok(UNMODIFIED_PROGRAMS.to_vec());
     in_enclosure(demo, check, |bench| {
         let file = source(None, bench.directory, demo::AGENT_BYTES, demo.common.seed)?;
         let result = demo::agent::run(bench, &file, demo.common.seed)?;
@@ -47,7 +47,7 @@ pub(super) fn agent(demo: &cli::DemoPath) -> Result<ExitCode> {
 }
 
 pub(super) fn audio(demo: &cli::DemoAudio) -> Result<ExitCode> {
-    let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
+    let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS.to_vec());
     in_enclosure(&demo.path, check, |bench| {
         // The programs have other working directories.
         let out = std::path::absolute(&demo.out)?;
@@ -59,9 +59,9 @@ pub(super) fn audio(demo: &cli::DemoAudio) -> Result<ExitCode> {
     })
 }
 
-fn in_enclosure<const N: usize>(
+fn in_enclosure(
     demo: &cli::DemoPath,
-    check: impl FnOnce() -> Result<[&'static str; N]>,
+    check: impl FnOnce() -> Result<Vec<&'static str>>,
     inside: impl FnOnce(&Bench<'_>) -> Result<bool>,
 ) -> Result<ExitCode> {
     super::in_enclosure(&demo.backend, &demo.common, None, check, inside)

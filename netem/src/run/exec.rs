@@ -37,8 +37,8 @@ pub(crate) struct Task {
     pub peer: Option<OsString>,
     /// The file for the peer's output. `None` sends it to standard error, each line after `peer: `.
     pub peer_log: Option<PathBuf>,
-    /// The program of an agent on the sender's host. It first prints a line `ready: ...`, and on
-    /// SIGINT one with its summary in JSON.
+    /// The program of an agent on the sender's host. It first prints a line `ready: ...`, which in
+    /// the mode `agent-in-order` ends in `, in order`, and on SIGINT one with its summary in JSON.
     pub agent: Option<PathBuf>,
 }
 

@@ -32,19 +32,15 @@ use crate::life::{Life, Order, Progress, Reread, Settings};
 use crate::monitor::subject::ProgramStatus as _;
 use crate::monitor::{listener, server};
 use crate::packet_info::PacketInfo;
-use crate::port::{self, Port};
+use crate::port::{self, Port, PortReader};
 use crate::queue::Exempt;
 use crate::runtime::clock;
 use crate::terminal::interface_names;
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most messages that the loop reads in one turn. A flood of them must not delay packets.
-const MESSAGES_PER_TURN: usize = 32;
 /// How long a report may take.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a receive buffer: more than any message has.
-const RECEIVE_LEN: usize = 2048;
 
 impl Settings for AgentConfig {
     const WHAT: &'static str = "agent";
@@ -214,21 +210,19 @@ struct Loop<'a> {
 
 impl Loop<'_> {
     fn work(&mut self, life: &mut Life<'_, AgentConfig>) -> Result<()> {
-        let mut buffer = [0; RECEIVE_LEN];
+        let mut reader = PortReader::default();
         loop {
             let Woken { message, failed } = self.wait()?;
             if failed || self.checked + CHECK_INTERVAL <= clock() {
                 self.check();
             }
-            // First all that left: a quACK at the port may report any of them, and answers to them
-            // may have arrived.
+            // First all that left: answers to it may have arrived.
             self.captures.read_leaving(&mut self.agent);
             self.captures.read_arriving(&mut self.agent);
-            read_queue(&mut self.gateway, &mut self.agent);
-            self.check_gateway();
+            self.read_queue();
             self.send_all();
             if message {
-                self.read_port(&mut buffer)?;
+                self.read_port(&mut reader)?;
             }
             let now = clock();
             if self.agent.poll_timeout().is_some_and(|deadline| deadline <= now) {
@@ -296,6 +290,14 @@ impl Loop<'_> {
         first.into_iter().chain(self.captures.descriptors())
     }
 
+    /// Reads packets that wait in the queue.
+    fn read_queue(&mut self) {
+        let Self { gateway, agent, .. } = self;
+        let now = clock();
+        gateway.read(|id, packet| agent.on_queued(id, packet, now));
+        self.check_gateway();
+    }
+
     /// Puts nothing in order any longer once the queue has failed.
     fn check_gateway(&mut self) {
         if self.agent.limits().in_order && !self.gateway.is_open() {
@@ -329,21 +331,16 @@ impl Loop<'_> {
         }
     }
 
-    /// Reads some messages of proxies.
-    fn read_port(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let Self { port, captures, gateway, agent, .. } = self;
-        let mut receiver = port.receiver();
-        for _ in 0..MESSAGES_PER_TURN {
-            let arrival = receiver.receive(buffer).context("the agent's port failed")?;
-            let Some(arrival) = arrival else { break };
-            // After the receipt: these packets left or arrived before the message, which may report
-            // or list them.
-            captures.read_leaving(agent);
-            read_queue(gateway, agent);
-            let message = buffer.get(..arrival.len).unwrap_or_default();
-            agent.on_message(arrival.from, message, clock());
+    /// Reads some messages of proxies: a flood of them must not delay packets.
+    fn read_port(&mut self, reader: &mut PortReader) -> Result<()> {
+        let count = reader.read(&self.port).context("the agent's port failed")?;
+        // After the receipt: these packets left or arrived before the messages, which may report or
+        // list them.
+        self.captures.read_leaving(&mut self.agent);
+        self.read_queue();
+        for (from, message) in reader.messages(count) {
+            self.agent.on_message(from.address, message, clock());
         }
-        self.check_gateway();
         Ok(())
     }
 
@@ -453,12 +450,6 @@ impl Loop<'_> {
             flows: self.agent.flows(flows, |number| self.captures.name(number), clock()),
         }
     }
-}
-
-/// Reads packets that wait in the queue.
-fn read_queue(gateway: &mut Gateway, agent: &mut Agent) {
-    let now = clock();
-    gateway.read(|id, packet| agent.on_queued(id, packet, now));
 }
 
 /// The port at which proxies answer. The kernel chooses its number. It serves IPv6 and IPv4 if the

@@ -228,15 +228,7 @@ impl Agent {
                     if !self.limits.delivers {
                         continue;
                     }
-                    let Common { totals, outbox, .. } = &mut self.common;
-                    if helped.pass_by(outbox, totals, now) && !mem::replace(&mut self.warned, true)
-                    {
-                        warn!(
-                            "in-order: packets from {} do not pass the queue: a rule of the \
-                             firewall lets them pass before; put it behind, or nothing waits",
-                            flow.destination
-                        );
-                    }
+                    let totals = &mut self.common.totals;
                     is_due |= helped.on_arriving(&arriving, payload, totals, now);
                     continue;
                 }
@@ -264,7 +256,18 @@ impl Agent {
                 self.help(flow, || Template::back(&arriving), now);
             }
         }
-        if is_due && let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
+        let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) else { return };
+        let Common { totals, outbox, .. } = &mut self.common;
+        let is_here = helped.interface() == arriving.interface;
+        if is_here && helped.pass_by(outbox, totals, now) && !mem::replace(&mut self.warned, true) {
+            warn!(
+                "in-order: packets from {} do not pass the queue, so they do not wait: a rule of \
+                 another program accepts them before, or they arrive by another interface than the \
+                 firewall sees",
+                flow.destination
+            );
+        }
+        if is_due {
             self.common.settle(helped, now);
         }
     }

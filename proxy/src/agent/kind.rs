@@ -96,7 +96,8 @@ impl Kind {
     /// What decides when its losses are repaired.
     pub(super) fn traits(self) -> Traits {
         let (slows_down, waits) = (self.slows_down(), self.waits());
-        Traits { slows_down, waits, is_call: self == Self::Rtp }
+        let minds_order = self.minds_order();
+        Traits { slows_down, waits, minds_order, is_call: self == Self::Rtp }
     }
 
     /// Whether this packet begins a flow of this kind. The first answer then comes a round trip

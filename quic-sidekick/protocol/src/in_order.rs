@@ -14,6 +14,9 @@ const LEAST_HOLD: Duration = Duration::from_millis(10);
 /// A gate holds nothing where the near round trip is more than this part of the whole one: a copy
 /// would come when the hold has ended.
 pub(crate) const NEAR_PART: u32 = 3;
+/// The longest near round trip for a flow that has not shown the whole one: a fifth of a path of 65
+/// ms.
+pub(crate) const UNKNOWN_FAR: Duration = Duration::from_millis(13);
 /// After a loss on the near segment the gate holds for this time, or does not, by its cause.
 const LOSSY: Duration = Duration::from_secs(10);
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss
@@ -60,8 +63,8 @@ pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
     lossy_until: Option<Instant>,
-    /// The gap that ended a time without losses, and its only datagram, until another gap follows:
-    /// its list may have overtaken it.
+    /// The gap that ended a time without losses, and its only datagram, as long as it is the latest
+    /// random loss: a list may have overtaken it.
     doubtful: Option<(u64, u32)>,
     congested_until: Option<Instant>,
     /// How many of the first datagrams are still to come.
@@ -277,7 +280,7 @@ impl<T> InOrder<T> {
 /// How a flow with this near round trip is put in order, and the whole one if it is known. `None`
 /// if the proxy is too far away.
 fn order(near: Duration, whole: Option<Duration>) -> Option<SentOrder> {
-    if whole.is_some_and(|whole| NEAR_PART * near > whole) {
+    if near > whole.map_or(UNKNOWN_FAR, |whole| whole / NEAR_PART) {
         return None;
     }
     let longest = (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST);
@@ -336,5 +339,24 @@ impl LeaveInOrder {
         let wants = repairs && sender.may_order() && self.is_lossy(now) != Some(false);
         let near = sender.near_rtt().filter(|_| wants);
         sender.order(near.and_then(|near| order(near, whole)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_waits_for_a_distant_proxy() {
+        let ms = Duration::from_millis;
+        for (near, whole, waits) in
+            [(13, None, true), (14, None, false), (20, Some(60), true), (21, Some(60), false)]
+        {
+            let order = order(ms(near), whole.map(ms));
+            assert_eq!(order.is_some(), waits, "{near} ms of {whole:?}");
+            // The server's probe timeout must not expire.
+            let longest = whole.map_or(6 * near + 5, |whole| whole / 2);
+            assert!(order.is_none_or(|order| order.hold.gap <= ms(longest)));
+        }
     }
 }

@@ -15,7 +15,7 @@ mod round_trip;
 mod trust;
 
 use crate::identify::{Filter, Identification, Position};
-use crate::in_order::{InOrderState, LeaveInOrder, NEAR_PART};
+use crate::in_order::{InOrderState, LeaveInOrder, NEAR_PART, UNKNOWN_FAR};
 use crate::loss_floor::Lost;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
@@ -56,8 +56,6 @@ const UNANSWERED: usize = 1024;
 /// time allows an eighth (RFC 9002, section 6.1.2). Senders allow more once they find losses
 /// spurious.
 const REPAIR_SHARE: u32 = 5;
-/// The longest near RTT for a flow that has not shown its round trip: a fifth of a path of 65 ms.
-const UNKNOWN_FAR: Duration = Duration::from_millis(13);
 /// The longest near RTT for a flow whose receiver waits for late packets.
 const WAITING_FAR: Duration = Duration::from_millis(80);
 
@@ -91,15 +89,20 @@ pub struct Traits {
     pub slows_down: bool,
     /// Its receiver puts packets in order by itself, and waits for late ones.
     pub waits: bool,
+    /// Its receiver takes later packets for proof of a loss, so a proxy may put what leaves in
+    /// order.
+    pub minds_order: bool,
     /// A call, of few and small packets.
     pub is_call: bool,
 }
 
 impl Traits {
     /// Those of QUIC.
-    pub const QUIC: Self = Self { slows_down: true, waits: false, is_call: false };
+    pub const QUIC: Self =
+        Self { slows_down: true, waits: false, minds_order: true, is_call: false };
     /// Those of a call by SRTP.
-    pub const CALL: Self = Self { slows_down: false, waits: true, is_call: true };
+    pub const CALL: Self =
+        Self { slows_down: false, waits: true, minds_order: false, is_call: true };
 
     /// The terms to request for such a flow, whose packets have their identifier there.
     #[must_use]
@@ -390,8 +393,9 @@ impl Policy {
 
     /// The longest near RTT with which repairs are in time.
     fn longest_near(&self, traits: Traits, sender: &Sender, near: Duration) -> Duration {
-        // Behind a proxy that puts them in order, repairs overtake nothing.
-        let share = if sender.may_order() { NEAR_PART } else { REPAIR_SHARE };
+        // Behind a proxy that puts them in order, nothing overtakes repairs.
+        let in_order = traits.minds_order && sender.may_order();
+        let share = if in_order { NEAR_PART } else { REPAIR_SHARE };
         match self.round_trip.get(near) {
             _ if traits.waits => WAITING_FAR,
             // Anyone can send what looks like an answer, and would end the help.

@@ -286,7 +286,7 @@ impl Flow {
         let mut trust = self.policy.report(&mut self.sender, trusts, count, now);
         let withheld = self.policy.withheld(self.traits, &self.sender, now);
         self.sender.set_fetching(policy::may_fetch(withheld, Some(self.order.state())));
-        let repairs = withheld.is_none() && !self.traits.waits;
+        let repairs = withheld.is_none() && self.traits.minds_order;
         self.policy.order(repairs, &lost, &mut self.sender, now);
         for Lost { tag, congestion, .. } in lost.drain(..) {
             if withheld.is_none() && !congestion {

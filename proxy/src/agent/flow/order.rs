@@ -10,8 +10,8 @@ use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::{HelpedFlow, KEEP};
 
-/// After so many arriving packets, none of which the queue has shown, another rule lets them pass
-/// before it.
+/// After so many arriving frames, more than one turn reads, nothing of which the queue has shown,
+/// they do not pass it.
 const UNQUEUED: u32 = 1024;
 
 /// What the host gets next.
@@ -31,7 +31,7 @@ pub(in super::super) struct Order {
     template: Template,
     /// Copies that the host got.
     pub(in super::super) delivered: u64,
-    /// Packets that arrived before the queue showed the first one. `None` once it has.
+    /// Frames that arrived before the queue showed the first packet. `None` once it has.
     unqueued: Option<u32>,
 }
 
@@ -111,7 +111,7 @@ impl HelpedFlow {
         true
     }
 
-    /// Notes a captured packet that should have passed the queue. Returns true if the flow's
+    /// Notes a captured frame whose packets should pass the queue. Returns true if the flow's
     /// packets do not, and then puts none in order.
     pub(in super::super) fn pass_by(
         &mut self,

@@ -79,7 +79,7 @@ impl HelpedFlow {
         {
             self.journal.note_withheld(why);
         }
-        let repairs = withheld.is_none() && self.kind().minds_order();
+        let repairs = withheld.is_none() && traits.minds_order;
         self.policy.order(repairs, &lost, &mut self.sender, now);
         match withheld {
             None => {

@@ -269,10 +269,9 @@ impl Established {
         is_listed: bool,
         context: &mut Context<'_>,
     ) {
-        self.note_missing(context);
-        if is_listed {
-            // Lists show a queue by their times.
-            self.keeping.samples_left = 0;
+        // Lists show a queue by their times.
+        if !is_listed {
+            self.note_missing(context);
         }
         self.keeping.fetcher.want(Some(gap), range, due);
         self.request(context.stats, context.now);

@@ -40,7 +40,7 @@ impl Ordered {
         match event {
             Event::Arrive(bytes) => {
                 let id = number(&bytes);
-                if id % 7 == 0
+                if id.is_multiple_of(7)
                     && let Some(late) = self.late
                     && self.delayed.insert(id)
                 {
@@ -216,6 +216,7 @@ fn nothing_waits_for_a_queue_or_a_distant_proxy() {
     far.stream(0, 500, MS);
     assert_eq!(far.order.state(), InOrderState::Idle);
     let mut queued = Ordered::new(1, 4, false);
+    queued.order.set_whole(500 * MS);
     for queue in 0..40 {
         queued.download.queue = queue * MS;
         queued.stream(50 * queue, 50, MS);
