@@ -248,7 +248,7 @@ fn tune_arguments(flow: &Flow) -> Vec<String> {
 
 /// The sending programs' options for the proxy.
 fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
-    if sidekick.mode == Mode::Off || sidekick.mode.is_of_agent() {
+    if !sidekick.mode.is_of_program() {
         return words(&["--sidekick", "off"]);
     }
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);

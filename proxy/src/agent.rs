@@ -43,7 +43,7 @@ pub(crate) mod virtual_host;
 use crate::gateway;
 use crate::monitor::subject::AGENT;
 use crate::program::{print_check, start};
-use crate::queue::{Exempt, Rules};
+use crate::queue::Exempt;
 use anyhow::Result;
 use cli::{Command, read, read_file};
 use config::AgentConfig;
@@ -68,8 +68,7 @@ fn execute(command: Command) -> Result<()> {
         }
         Command::Clean { file } => {
             let file = file.map(|file| read_file(&file)).transpose()?;
-            let config = file.map_or_else(AgentConfig::default, |(config, _)| config);
-            Ok(Rules::remove_left_overs(config.queue)?)
+            gateway::clean(file.map(|(config, _)| (config.queue, config.in_order)))
         }
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }

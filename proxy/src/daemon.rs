@@ -186,6 +186,7 @@ fn serve(config: &Config, mut life: Life<'_, Config>, opened: Opened) -> Result<
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(observers, sockets, network.known(), &events)?;
+    let order = if gateway.is_open() { ", in order" } else { "" };
     pool.order(gateway);
     let present: Vec<_> = captures.iter().map(|interface| interface.captures.is_ok()).collect();
     let names = config.interfaces.iter().map(String::as_str);
@@ -208,7 +209,7 @@ fn serve(config: &Config, mut life: Life<'_, Config>, opened: Opened) -> Result<
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
     life.ready(&format!(
-        "listening on {address}, capturing on {interfaces}, public key {public_key}"
+        "listening on {address}, capturing on {interfaces}{order}, public key {public_key}"
     ));
 
     let mut progress = Progress::default();

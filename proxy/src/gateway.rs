@@ -2,21 +2,27 @@
 //! firewall by which packets pass it. Whatever fails, packets pass.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use caps::Capability;
 use tracing::warn;
 
-use crate::queue::{Exempt, Queue, QueueError, Rules};
+use crate::queue::{Exempt, Queue, QueueError, Rules, RulesError};
+use crate::terminal;
+use sidekick_protocol::DEFAULT_PORT;
 
 /// Most reads of the queue in one turn, of at most 32 packets each.
 const READS_PER_TURN: usize = 8;
 /// Most packets that wait in the queue. When there are more, they pass at once.
 const QUEUED: u32 = 4096;
+/// Rules are set up again at most this often.
+const RENEWS_EVERY: Duration = Duration::from_secs(60);
 
 /// A queue with its rules, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Gateway {
     open: Option<(Queue, Rules)>,
+    renewed: Option<Instant>,
     /// Why it is closed although the operator wants it.
     fault: Option<String>,
 }
@@ -33,6 +39,17 @@ pub(crate) fn lacks(interfaces: &[String], number: u16, exempt: Exempt) -> Vec<S
     lacks.map(|what| format!("in-order: {what}; until then, nothing waits")).collect()
 }
 
+/// Removes the rules of the firewall that a killed program has left, and says what it did. Without
+/// settings, they are for the default queue.
+pub(crate) fn clean(settings: Option<(u16, bool)>) -> anyhow::Result<()> {
+    let (queue, in_order) = settings.unwrap_or((DEFAULT_PORT, true));
+    match Rules::clean(queue) {
+        // Such a program sets up none, and needs no iptables.
+        Err(RulesError::NotListed) if !in_order => Ok(()),
+        outcome => terminal::print(&(outcome? + "\n")),
+    }
+}
+
 impl Gateway {
     /// Opens it for UDP packets that arrive by these interfaces. If that is impossible, it logs
     /// why, and nothing waits.
@@ -41,7 +58,7 @@ impl Gateway {
         let opened =
             queue.and_then(|queue| Ok((queue, Rules::set_up(interfaces, number, exempt)?)));
         match opened {
-            Ok(open) => Self { open: Some(open), fault: None },
+            Ok(open) => Self { open: Some(open), renewed: None, fault: None },
             Err(error) => Self::closed(&format!("{error:#}")),
         }
     }
@@ -49,7 +66,7 @@ impl Gateway {
     /// None, for this reason, which it logs.
     pub(crate) fn closed(why: &str) -> Self {
         warn!("in-order: {why}; nothing waits");
-        Self { open: None, fault: Some(why.to_owned()) }
+        Self { open: None, renewed: None, fault: Some(why.to_owned()) }
     }
 
     /// Why it is closed although the operator wants it, if so.
@@ -99,6 +116,25 @@ impl Gateway {
         let outcome = self.open.as_mut().map_or(Ok(()), |(queue, _)| queue.flush());
         if let Err(error) = outcome {
             self.fail(&format!("a verdict failed: {error}"));
+        }
+    }
+
+    /// Sets up its rules again, since packets do not pass the queue: another program may have
+    /// removed them with its own. It does so once in a while, as there may be another reason.
+    pub(crate) fn renew(
+        &mut self,
+        interfaces: &[String],
+        number: u16,
+        exempt: Exempt,
+        now: Instant,
+    ) {
+        let Some((_, rules)) = &self.open else { return };
+        if self.renewed.is_some_and(|last| now < last + RENEWS_EVERY) {
+            return;
+        }
+        self.renewed = Some(now);
+        if let Err(error) = rules.renew(interfaces, number, exempt) {
+            warn!("in-order: {error}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::config::{Config, LogLevel};
 use crate::life::Settings;
 use crate::monitor::subject::PROXY;
 use crate::monitor::text::harmless;
-use crate::queue::{Exempt, Rules};
+use crate::queue::Exempt;
 use crate::replay::report;
 use crate::terminal::{exit_code, first_sentence, print, start_log};
 use crate::{daemon, gateway, key};
@@ -38,8 +38,7 @@ fn execute(command: Command) -> Result<()> {
         }
         Command::Clean { file } => {
             let config = file.map(|file| read_file(&file)).transpose()?;
-            let config = config.map_or_else(Config::default, |(config, _)| config);
-            Ok(Rules::remove_left_overs(config.queue)?)
+            gateway::clean(config.map(|(config, _)| (config.queue, config.in_order)))
         }
         Command::Replay(options) => report::run(&options),
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),

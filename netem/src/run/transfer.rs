@@ -13,7 +13,7 @@ use super::{
 use crate::progress::Progress;
 use crate::record::{Packets, QUINN_CC, Quacks, Repeats, RunRecord};
 use crate::report::outcome;
-use crate::scenario::{Mode, Scenario};
+use crate::scenario::Scenario;
 use crate::source::{SourceFile, sha256};
 use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
@@ -82,9 +82,7 @@ impl Bench<'_> {
         let arguments = client_arguments(scenario, local, &testbed.ca());
         let finish = |record: RunRecord, report: ClientReport| {
             let (packets, repeats) = if down {
-                let repeats = report.repeats.filter(|_| {
-                    scenario.sidekick.mode != Mode::Off && !scenario.sidekick.mode.is_of_agent()
-                });
+                let repeats = report.repeats.filter(|_| scenario.sidekick.mode.is_of_program());
                 let sent = record.links.far.to_sender.link.packets;
                 (server_packets(sent, record.packets, report.packets), repeats)
             } else {

@@ -118,6 +118,11 @@ impl Mode {
         matches!(self, Self::Agent | Self::AgentInOrder)
     }
 
+    /// Whether a program itself uses the proxy.
+    pub fn is_of_program(self) -> bool {
+        self != Self::Off && !self.is_of_agent()
+    }
+
     /// Whether the connections are plain ones.
     pub fn is_plain(self) -> bool {
         matches!(self, Self::Off | Self::Socket) || self.is_of_agent()

@@ -311,6 +311,11 @@ impl Loop<'_> {
         self.host = Host::read(&self.started.interfaces);
         self.agent.set_local(&self.host.local, &self.host.hardware);
         self.captures.check(self.started);
+        if self.agent.is_passed_by() {
+            let AgentConfig { interfaces, queue, .. } = self.started;
+            let exempt = Exempt::From(DEFAULT_PORT);
+            self.gateway.renew(interfaces, *queue, exempt, self.checked);
+        }
         self.log_progress();
     }
 

@@ -101,7 +101,9 @@ pub(super) struct Agent {
     stray: Option<Instant>,
     /// Until then, a new flow expects no losses of what arrives: others lately had none.
     clean_until: Option<Instant>,
-    /// The log has named a flow whose packets pass the queue by.
+    /// The packets of a flow have begun to pass the queue by.
+    is_passed_by: bool,
+    /// The log has named such a flow.
     warned: bool,
     /// The machine's addresses, and those of its interfaces' hardware.
     local: HashSet<IpAddr>,
@@ -129,6 +131,7 @@ impl Agent {
             known: HashMap::new(),
             stray: None,
             clean_until: None,
+            is_passed_by: false,
             warned: false,
             local: HashSet::new(),
             hardware: HashSet::new(),
@@ -259,13 +262,16 @@ impl Agent {
         let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) else { return };
         let Common { totals, outbox, .. } = &mut self.common;
         let is_here = helped.interface() == arriving.interface;
-        if is_here && helped.pass_by(outbox, totals, now) && !mem::replace(&mut self.warned, true) {
-            warn!(
-                "in-order: packets from {} do not pass the queue, so they do not wait: a rule of \
-                 another program accepts them before, or they arrive by another interface than the \
-                 firewall sees",
-                flow.destination
-            );
+        if is_here && helped.pass_by(outbox, totals, now) {
+            self.is_passed_by = true;
+            if !mem::replace(&mut self.warned, true) {
+                warn!(
+                    "in-order: packets from {} do not pass the queue, so they do not wait: another \
+                     program has removed the rules, or accepts the packets before, or they arrive \
+                     by another interface than the firewall sees",
+                    flow.destination
+                );
+            }
         }
         if is_due {
             self.common.settle(helped, now);
@@ -302,6 +308,11 @@ impl Agent {
             self.begin(flow, true, now);
         }
         self.pass(id);
+    }
+
+    /// Whether the packets of a flow have begun to pass the queue by since the last call.
+    pub(super) fn is_passed_by(&mut self) -> bool {
+        mem::take(&mut self.is_passed_by)
     }
 
     /// Whether what arrived lately shows that nothing is lost on the way here.

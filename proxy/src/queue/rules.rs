@@ -14,6 +14,8 @@ use std::process::{Command, Output, Stdio};
 
 use thiserror::Error;
 
+/// The queues that programs have, one in each line, which begins with its number.
+const QUEUES: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
 /// Most characters of a program's message.
 const MOST_SAID: usize = 300;
 
@@ -35,6 +37,11 @@ pub enum RulesError {
     /// A program said this.
     #[error("{0} cannot change the rules for the queue: {1}")]
     Refused(&'static str, String),
+    /// Neither program lists its rules.
+    #[error(
+        "cannot look for rules of the firewall: run this as root, with iptables or nft installed"
+    )]
+    NotListed,
     /// A program did not run.
     #[error("cannot run {0}: {1}")]
     NotRun(&'static str, io::Error),
@@ -116,7 +123,7 @@ impl Rules {
         exempt: Exempt,
     ) -> Result<Self, RulesError> {
         check_names(interfaces)?;
-        Self::remove_left_overs(queue)?;
+        remove_left_overs(queue)?;
         // From here on, dropping this undoes what is done.
         let rules = Self { program, queue, removed: false };
         write(program, false, interfaces, queue, exempt)?;
@@ -135,17 +142,55 @@ impl Rules {
     /// One sentence for the operator: why they stay.
     pub fn remove(mut self) -> Result<(), RulesError> {
         self.removed = true;
-        remove(self.program, self.queue)
+        remove(self.program, self.queue).map(drop)
     }
 
-    /// Removes the rules for this queue that a killed program has left. Without any, it does
-    /// nothing.
+    /// Sets the rules up again, which another program may have removed with its own.
+    ///
+    /// # Errors
+    /// As [`Rules::set_up`].
+    pub fn renew(
+        &self,
+        interfaces: &[String],
+        queue: u16,
+        exempt: Exempt,
+    ) -> Result<(), RulesError> {
+        remove_left_overs(queue)?;
+        write(self.program, false, interfaces, queue, exempt)
+    }
+
+    /// Removes the rules for this queue that a killed program has left, and returns what it did,
+    /// for the operator. It leaves those of a running program alone.
     ///
     /// # Errors
     /// One sentence for the operator: why they stay.
-    pub fn remove_left_overs(queue: u16) -> Result<(), RulesError> {
-        remove(Program::Iptables, queue).and(remove(Program::Nft, queue))
+    pub fn clean(queue: u16) -> Result<String, RulesError> {
+        if is_bound(queue) {
+            return Ok(format!("a running program has the queue {queue}: its rules stay"));
+        }
+        let removed = remove_left_overs(queue)?.ok_or(RulesError::NotListed)?;
+        let what = if removed { "removed the rules" } else { "there are no rules" };
+        Ok(format!("{what} for the queue {queue}"))
     }
+}
+
+/// Whether a program has this queue.
+fn is_bound(queue: u16) -> bool {
+    let queues = std::fs::read_to_string(QUEUES).unwrap_or_default();
+    let numbers = queues.lines().filter_map(|line| line.split_whitespace().next());
+    numbers.filter_map(|number| number.parse().ok()).any(|bound: u16| bound == queue)
+}
+
+/// Removes what a killed program has left. Returns whether there was anything, or `None` if no
+/// program can tell.
+fn remove_left_overs(queue: u16) -> Result<Option<bool>, RulesError> {
+    let (iptables, nft) = (remove(Program::Iptables, queue), remove(Program::Nft, queue));
+    Ok(either(iptables?, nft?))
+}
+
+/// Whether either is true, as far as they are known.
+fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    one.into_iter().chain(other).reduce(|one, other| one || other)
 }
 
 impl Drop for Rules {
@@ -211,28 +256,38 @@ fn write(
     }
 }
 
-/// Removes what this program has set up for this queue, if there is any.
-fn remove(program: Program, queue: u16) -> Result<(), RulesError> {
+/// Removes the rules of one of iptables' families, as [`remove`] does.
+fn remove_family(
+    [list, restore]: [&'static str; 2],
+    queue: u16,
+) -> Result<Option<bool>, RulesError> {
+    let Some(listed) = listed(list, &["-w", "5", "-t", "mangle", "-S"])? else { return Ok(None) };
+    let script = iptables_removal(&listed, queue);
+    if let Some(script) = &script {
+        change(restore, &["--noflush", "-w", "5"], script)?;
+    }
+    Ok(Some(script.is_some()))
+}
+
+/// Removes what this program has set up for this queue. Returns whether there was any, or `None` if
+/// the program cannot tell: then it has changed nothing.
+fn remove(program: Program, queue: u16) -> Result<Option<bool>, RulesError> {
     match program {
-        // The second family is tried even if the first one fails.
-        Program::Iptables => families()
-            .map(|[list, restore]| {
-                // A program that cannot list the table has changed nothing there.
-                let Some(listed) = listed(list, &["-w", "5", "-t", "mangle", "-S"])? else {
-                    return Ok(());
-                };
-                match iptables_removal(&listed, queue) {
-                    Some(script) => change(restore, &["--noflush", "-w", "5"], &script),
-                    None => Ok(()),
-                }
-            })
-            .fold(Ok(()), Result::and),
-        Program::Nft => match listed("nft", &["list", "table", "inet", &nft_table(queue)])? {
-            Some(_) => {
-                change("nft", &["-f", "-"], &format!("delete table inet {}\n", nft_table(queue)))
+        Program::Iptables => {
+            // The second family is tried even if the first one fails.
+            let outcomes: Vec<_> = families().map(|family| remove_family(family, queue)).collect();
+            let outcomes: Result<Vec<_>, _> = outcomes.into_iter().collect();
+            Ok(outcomes?.into_iter().fold(None, either))
+        }
+        Program::Nft => {
+            let table = format!("table inet {}", nft_table(queue));
+            let Some(listed) = listed("nft", &["list", "tables"])? else { return Ok(None) };
+            let is_there = listed.lines().any(|line| line == table);
+            if is_there {
+                change("nft", &["-f", "-"], &format!("delete {table}\n"))?;
             }
-            None => Ok(()),
-        },
+            Ok(Some(is_there))
+        }
     }
 }
 

@@ -399,11 +399,21 @@ fn the_rules_for_the_order_go_with_the_agent() {
         assert!(!ended.stderr.contains("panicked") && has_rules());
         running.stop();
         assert!(!has_rules(), "after SIGTERM");
+        let clean = || {
+            let agent = env!("CARGO_BIN_EXE_sidekick-agent");
+            let said = Command::new(agent).arg("clean").output().unwrap();
+            assert!(said.status.success(), "{said:?}");
+            String::from_utf8(said.stdout).unwrap()
+        };
         // Dropping it is kill -9.
-        drop(start());
+        let running = start();
+        assert_eq!(clean(), "a running program has the queue 5252: its rules stay\n");
         assert!(has_rules());
-        run(&format!("{} clean", env!("CARGO_BIN_EXE_sidekick-agent")));
+        drop(running);
+        assert!(has_rules());
+        assert_eq!(clean(), "removed the rules for the queue 5252\n");
         assert!(!has_rules(), "after the command");
+        assert_eq!(clean(), "there are no rules for the queue 5252\n");
         drop(start());
         start().stop();
         assert!(!has_rules(), "after another start");

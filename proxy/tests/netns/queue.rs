@@ -341,9 +341,9 @@ fn packets_pass_when_the_program_is_killed() {
         drop(queue);
         // As when that one is killed, too.
         std::mem::forget(rules);
-        Rules::remove_left_overs(QUEUE).unwrap();
+        Rules::clean(QUEUE).unwrap();
         assert!(!rules_now().to_lowercase().contains("sidekick"), "{}", rules_now());
-        Rules::remove_left_overs(QUEUE).unwrap();
+        Rules::clean(QUEUE).unwrap();
     });
 }
 

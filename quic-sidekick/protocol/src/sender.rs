@@ -147,6 +147,8 @@ impl Sender {
     pub fn want_no_copies(&mut self) {
         self.config.keep = None;
         self.sessions.iter_mut().for_each(ProxySession::want_no_copies);
+        // What arrives from now on shows nothing to the sender.
+        self.arrivals = Arrivals::default();
     }
 
     /// Sets [`SenderConfig::packet_threshold`], for example after the caller detects reordering. It

@@ -10,9 +10,9 @@ use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::{HelpedFlow, KEEP};
 
-/// After so many arriving frames, more than one turn reads, nothing of which the queue has shown,
-/// they do not pass it.
-const UNQUEUED: u32 = 1024;
+/// After so many arriving frames, more than one turn reads, and nothing from the queue, a flow's
+/// packets do not pass it.
+const UNQUEUED: u32 = 512;
 
 /// What the host gets next.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(in super::super) struct Order {
     template: Template,
     /// Copies that the host got.
     pub(in super::super) delivered: u64,
-    /// Frames that arrived before the queue showed the first packet. `None` once it has.
-    unqueued: Option<u32>,
+    /// Frames that arrived since the latest packet of the queue.
+    unqueued: u32,
 }
 
 impl Order {
@@ -79,7 +79,7 @@ impl HelpedFlow {
         self.sender.want_copies(KEEP, now);
         let gate = InOrder::new(is_clean);
         self.passes_by = false;
-        self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: Some(0) }));
+        self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: 0 }));
     }
 
     /// Takes a packet of the queue. Returns false if the flow's packets do not wait. `is_clean`
@@ -103,7 +103,7 @@ impl HelpedFlow {
         let whole = self.rtt();
         let Self { order, sender, position, .. } = self;
         let Some(order) = order else { return false };
-        order.unqueued = None;
+        order.unqueued = 0;
         order.template.update(passing);
         whole.into_iter().for_each(|whole| order.gate.set_whole(whole));
         let identifier = position.of_copy(payload);
@@ -119,10 +119,9 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) -> bool {
-        let unqueued = self.order.as_mut().and_then(|order| order.unqueued.as_mut());
-        let Some(unqueued) = unqueued else { return false };
-        *unqueued += 1;
-        let passes_by = *unqueued == UNQUEUED;
+        let Some(order) = &mut self.order else { return false };
+        order.unqueued += 1;
+        let passes_by = order.unqueued == UNQUEUED;
         if passes_by {
             self.stop_receiving(outbox, totals, now);
             self.passes_by = true;

@@ -122,8 +122,20 @@ fn what_passes_the_queue_by_needs_no_lists() {
     net.pass(1100..1400, MS);
     let [_, _, twice] = net.order(0..1400);
     assert_eq!((twice, net.agent.totals().help_bytes), (0, before.help_bytes));
-    let [row] = &net.agent.flows(1, |_| String::new(), net.now)[..] else { panic!("no flow") };
-    assert_eq!(row.arrivals, "not in the queue");
+    let arrivals = |net: &Net| {
+        let rows = net.agent.flows(1, |_| String::new(), net.now);
+        rows.into_iter().map(|row| row.arrivals).collect::<String>()
+    };
+    assert!(net.agent.is_passed_by());
+    assert_eq!(arrivals(&net), "not in the queue");
+    // The rules are there again, and are removed once more.
+    net.queued = Some(Vec::new());
+    net.pass(1400..1500, MS);
+    assert_eq!(arrivals(&net), "in order");
+    net.queued = None;
+    net.pass(1500..2100, MS);
+    assert!(net.agent.is_passed_by());
+    assert_eq!(arrivals(&net), "not in the queue");
 }
 
 /// Packets of a transport stream. All bytes but the first look random.

@@ -34,6 +34,8 @@ const MISSED: Duration = Duration::from_secs(10);
 const MISSED_LONGEST: Duration = Duration::from_secs(320);
 /// Behind such a time, this many samples must show that no queue grows before copies are requested.
 const SAMPLES: u32 = 3;
+/// Where these take longer, what a list shows is requested at once.
+const SAMPLED_WITHIN: Duration = Duration::from_millis(15);
 /// With parity, the sender ignores TAILs this soon after a datagram. Parity of the
 /// last datagrams arrives sooner than copies.
 const PARITY_PATIENCE: Duration = Duration::from_millis(20);
@@ -269,8 +271,9 @@ impl Established {
         is_listed: bool,
         context: &mut Context<'_>,
     ) {
-        // Lists show a queue by their times.
-        if !is_listed {
+        // What waits for the copy can hardly wait for long samples, too.
+        let near = self.near_rtt.smoothed().unwrap_or_default();
+        if !is_listed || SAMPLES * near <= SAMPLED_WITHIN {
             self.note_missing(context);
         }
         self.keeping.fetcher.want(Some(gap), range, due);
