@@ -121,19 +121,13 @@ impl Gateway {
 
     /// Sets up its rules again, since packets do not pass the queue: another program may have
     /// removed them with its own. It does so once in a while, as there may be another reason.
-    pub(crate) fn renew(
-        &mut self,
-        interfaces: &[String],
-        number: u16,
-        exempt: Exempt,
-        now: Instant,
-    ) {
+    pub(crate) fn renew(&mut self, interfaces: &[String], exempt: Exempt, now: Instant) {
         let Some((_, rules)) = &self.open else { return };
         if self.renewed.is_some_and(|last| now < last + RENEWS_EVERY) {
             return;
         }
         self.renewed = Some(now);
-        if let Err(error) = rules.renew(interfaces, number, exempt) {
+        if let Err(error) = rules.renew(interfaces, exempt) {
             warn!("in-order: {error}");
         }
     }

@@ -312,9 +312,8 @@ impl Loop<'_> {
         self.agent.set_local(&self.host.local, &self.host.hardware);
         self.captures.check(self.started);
         if self.agent.is_passed_by() {
-            let AgentConfig { interfaces, queue, .. } = self.started;
             let exempt = Exempt::From(DEFAULT_PORT);
-            self.gateway.renew(interfaces, *queue, exempt, self.checked);
+            self.gateway.renew(&self.started.interfaces, exempt, self.checked);
         }
         self.log_progress();
     }

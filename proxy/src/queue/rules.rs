@@ -149,14 +149,9 @@ impl Rules {
     ///
     /// # Errors
     /// As [`Rules::set_up`].
-    pub fn renew(
-        &self,
-        interfaces: &[String],
-        queue: u16,
-        exempt: Exempt,
-    ) -> Result<(), RulesError> {
-        remove_left_overs(queue)?;
-        write(self.program, false, interfaces, queue, exempt)
+    pub fn renew(&self, interfaces: &[String], exempt: Exempt) -> Result<(), RulesError> {
+        remove_left_overs(self.queue)?;
+        write(self.program, false, interfaces, self.queue, exempt)
     }
 
     /// Removes the rules for this queue that a killed program has left, and returns what it did,

@@ -338,6 +338,16 @@ fn packets_pass_when_the_program_is_killed() {
         queue.accept(packets[0].0);
         queue.flush().unwrap();
         assert_eq!(hosts.arrived(), [10]);
+
+        // Another program removes them with its own.
+        for program in ["iptables", "ip6tables"] {
+            run(&format!("{program} -t mangle -F"));
+            run(&format!("{program} -t mangle -X"));
+        }
+        hosts.send(11);
+        assert_eq!((hosts.arrived(), jumps()), (vec![11], 0));
+        rules.renew(&near0(), EXEMPT).unwrap();
+        assert_eq!(jumps(), families);
         drop(queue);
         // As when that one is killed, too.
         std::mem::forget(rules);
