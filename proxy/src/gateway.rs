@@ -22,6 +22,7 @@ const RENEWS_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Gateway {
     open: Option<(Queue, Rules)>,
+    /// When its rules were last set up again.
     renewed: Option<Instant>,
     /// Why it is closed although the operator wants it.
     fault: Option<String>,
