@@ -120,7 +120,8 @@ impl Queue {
         let room = room.clamp(1 << 16, 1 << 29);
         let failed = |errno| QueueError::Failed(number, errno);
         // In a user namespace, root may not force the size.
-        if setsockopt(&queue.socket, sockopt::RcvBufForce, &room) == Err(Errno::EPERM) {
+        let forced = setsockopt(&queue.socket, sockopt::RcvBufForce, &room);
+        if forced == Err(Errno::EPERM) {
             setsockopt(&queue.socket, sockopt::RcvBuf, &room).map_err(failed)?;
             let most = getsockopt(&queue.socket, sockopt::RcvBuf).map_err(failed)?;
             if most < room {
@@ -130,6 +131,8 @@ impl Queue {
                     most / BUFFER
                 );
             }
+        } else {
+            forced.map_err(failed)?;
         }
         setsockopt(&queue.socket, options::NoOverflows, &true).map_err(failed)?;
         // All in one message: a rule that a killed program has left may pass packets already, and
