@@ -70,10 +70,9 @@ impl Bench<'_> {
         progress: Progress,
     ) -> Result<RunRecord, RunError> {
         let testbed = Testbed::new(self, scenario, seed)?;
-        let store = testbed.store()?;
+        let store = testbed.store(file)?;
         let down = scenario.flow.kind.is_download();
         let (client, arrived) = if down {
-            std::fs::copy(&file.path, store.join(DOWNLOAD)).map_err(failed("copy the file"))?;
             ("h3-download", testbed.directory.path().join("arrived"))
         } else {
             ("h3-upload", store.join(UPLOAD))
@@ -117,11 +116,10 @@ impl Bench<'_> {
         progress: Progress,
     ) -> Result<RunRecord, RunError> {
         let testbed = Testbed::new(self, scenario, seed)?;
-        let store = testbed.store()?;
+        let store = testbed.store(file)?;
         let down = scenario.flow.kind.is_download();
         let [ca, from] = [&testbed.ca(), &file.path].map(|path| path.display().to_string());
         let arguments = if down {
-            std::fs::copy(&file.path, store.join(DOWNLOAD)).map_err(failed("copy the file"))?;
             words(&["--cafile", &ca, &url(DOWNLOAD)])
         } else {
             words(&["--cafile", &ca, "--upload", &from, &url(UPLOAD)])
@@ -153,9 +151,13 @@ impl Bench<'_> {
 }
 
 impl Testbed<'_> {
-    fn store(&self) -> Result<PathBuf, RunError> {
+    /// Makes the server's directory, with the file if it is to be downloaded.
+    fn store(&self, file: &SourceFile) -> Result<PathBuf, RunError> {
         let store = self.directory.path().join("store");
         std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
+        if self.scenario.flow.kind.is_download() {
+            std::fs::copy(&file.path, store.join(DOWNLOAD)).map_err(failed("copy the file"))?;
+        }
         Ok(store)
     }
 
