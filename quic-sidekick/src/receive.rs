@@ -272,16 +272,20 @@ impl Receiver {
     #[inline]
     fn note_received<F: BufFactory>(
         &mut self,
-        conn: &Connection<F>,
+        conn: &mut Connection<F>,
         sender: &mut Sender,
         now: Instant,
     ) {
         let received = conn.sidekick_arrived_so_far();
         let before = std::mem::replace(&mut self.received, received);
         let datagrams = received.datagrams - before.datagrams;
-        if let Some(bytes) = (received.bytes - before.bytes).checked_div(datagrams) {
+        let Some(others) = datagrams.checked_sub(1) else { return };
+        let longest = conn.sidekick_take_longest();
+        sender.on_received(longest, now);
+        let rest = (received.bytes - before.bytes).saturating_sub(longest as u64);
+        if let Some(bytes) = rest.checked_div(others) {
             let bytes = usize::try_from(bytes).unwrap_or(0);
-            (0..datagrams).for_each(|_| sender.on_received(bytes, now));
+            (0..others).for_each(|_| sender.on_received(bytes, now));
         }
     }
 

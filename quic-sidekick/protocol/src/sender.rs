@@ -325,7 +325,8 @@ impl Sender {
         self.settle(now);
         let joined = self.effects.joined.take().map(Copied::Joined);
         let whole = is_whole.then_some(Copied::Within(REPEAT_HEADER_LEN..datagram.len()));
-        outcome.map(|()| joined.or(whole))
+        let fits = |copy: &Copied| self.arrivals.carries(copy.bytes(datagram).len());
+        outcome.map(|()| joined.or(whole).filter(fits))
     }
 
     /// Whether a datagram that arrived at the flow's own socket may be a proxy's answer to a

@@ -1,6 +1,7 @@
 //! The sender's side for the reverse flow, which it receives (SPEC.md, section 7.10).
 
 mod arrivals;
+mod lengths;
 mod overtaking;
 mod trial;
 
@@ -91,7 +92,8 @@ impl Sender {
         }
     }
 
-    /// Records a datagram of the reverse flow that arrived, of this length. Copies are not counted.
+    /// Records a datagram of the reverse flow that arrived, of this length. Copies are not counted,
+    /// and no copy is returned that is longer than 1200 bytes and all that arrived of late.
     #[inline]
     pub fn on_received(&mut self, bytes: usize, now: Instant) {
         let Self { arrivals, sessions, .. } = self;

@@ -100,6 +100,7 @@ pub(super) struct Receive {
     undecrypted: VecDeque<Undecrypted>,
     copies: u64,
     received: Arrived,
+    longest: usize,
     pub(super) arrivals: Arrivals,
 }
 
@@ -257,6 +258,12 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.receive.received
     }
 
+    /// The length of the longest datagram that arrived from the path since the last call.
+    #[inline]
+    pub fn sidekick_take_longest(&mut self) -> usize {
+        std::mem::take(&mut self.sidekick.receive.longest)
+    }
+
     /// The number of packets whose acknowledgements are held.
     pub fn sidekick_held(&self) -> usize {
         self.sidekick.receive.spaces[Epoch::Application].held()
@@ -340,6 +347,7 @@ impl<F: BufFactory> Connection<F> {
             receive.current = identifier(datagram);
             receive.received.datagrams += 1;
             receive.received.bytes += datagram.len() as u64;
+            receive.longest = receive.longest.max(datagram.len());
             receive.arrivals.note(datagram);
         }
     }

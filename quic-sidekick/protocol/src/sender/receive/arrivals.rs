@@ -1,5 +1,6 @@
 //! Which losses of the reverse flow are congestion (SPEC.md, section 7.12).
 
+use super::lengths::Lengths;
 use super::overtaking::Overtaking;
 use super::trial::Trial;
 use crate::loss_floor::{LossFloor, Lost, NearLoss};
@@ -75,6 +76,7 @@ pub(in crate::sender) struct Arrivals {
     place: u64,
     /// The length of the latest datagram that arrived.
     bytes: usize,
+    lengths: Lengths,
     /// When it arrived.
     latest: Option<Instant>,
     gaps: VecDeque<Gap>,
@@ -99,6 +101,7 @@ impl Default for Arrivals {
             floor: LossFloor::new(0.0),
             place: 0,
             bytes: 0,
+            lengths: Lengths::default(),
             latest: None,
             gaps: VecDeque::new(),
             overtaking: Overtaking::default(),
@@ -118,6 +121,11 @@ impl Arrivals {
         if self.trial.hears() { NearLoss { congestion: 1.0, ..latest } } else { latest }
     }
 
+    /// Whether the near segment carries datagrams of this length.
+    pub(in crate::sender) fn carries(&self, length: usize) -> bool {
+        self.lengths.carries(length)
+    }
+
     /// Notes a datagram that arrived. `near` is asked once in each interval.
     pub(in crate::sender) fn on_received(
         &mut self,
@@ -126,6 +134,7 @@ impl Arrivals {
         now: Instant,
     ) {
         (self.bytes, self.latest) = (bytes, Some(now));
+        self.lengths.note(bytes, now);
         self.count(near, now);
     }
 

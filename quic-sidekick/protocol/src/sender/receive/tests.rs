@@ -215,7 +215,7 @@ impl Download {
                     self.copies += 1;
                     self.joined += u64::from(matches!(copy, Copied::Joined(_)));
                     let copy = copy.bytes(&bytes);
-                    assert_eq!(copy, datagram(number(copy)));
+                    assert_eq!(copy, datagram_of(number(copy), copy.len()));
                     self.receive(number(copy));
                 }
                 while let Some(rebuilt) = self.sender.next_rebuilt() {

@@ -60,3 +60,24 @@ fn whole_copies_stay_whole_on_a_lossy_path() {
     // Some arrived in parts, after three requests in vain. That is no reason to split all.
     assert!(2 * download.joined < download.copies, "{} of {}", download.joined, download.copies);
 }
+
+/// A server that probes for the path's MTU would take the copy of a lost probe for its arrival.
+#[test]
+fn a_copy_is_no_evidence_of_the_mtu() {
+    let mut download = Download::new(keeping(), 1, 4);
+    download.longest = 1400;
+    download.run(1000 * MS);
+    for hundred in 0..5 {
+        download.len = 1300;
+        download.sender.on_received(1300, download.now);
+        download.stream(100 * hundred, 99, MS, &[]);
+        download.run(99 * MS);
+        download.len = 1450;
+        download.stream(100 * hundred + 99, 1, MS, &[]);
+        download.run(MS);
+    }
+    download.run(1000 * MS);
+    let missing = (0..500).filter(|number| !download.arrived.contains_key(number));
+    assert_eq!(missing.collect::<Vec<_>>(), [99, 199, 299, 399, 499]);
+    assert!(download.copies > 10);
+}
