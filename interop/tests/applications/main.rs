@@ -216,15 +216,18 @@ fn a_proxy_helps_our_example_of_tokio_quiche() {
         let mut serving = lab.start("the server", command, &lab.hosts().receiver);
         serving.wait_until_ready().unwrap();
 
-        let mut command = lab.ours("tokio-quiche-client");
-        command.env("SSL_CERT_FILE", lab.certificate());
-        command.args(["--server", &server().to_string(), "--name", NAME, "/numbers"]);
-        let printed = lab.finish("the client", command, &lab.hosts().sender);
-        println!("{}", printed.trim());
-        let report: Value = serde_json::from_str(&printed).unwrap();
-        assert_eq!(report["sha256"], hexadecimal(&Sha256::digest(&content)));
-        // About 30 of its packets are lost between the proxy and the client.
-        assert_eq!(report["assisted"], true);
-        assert!(report["repeats_received"].as_u64().unwrap() > 0);
+        for sidekick in ["plugin", "socket"] {
+            let mut command = lab.ours("tokio-quiche-client");
+            command.env("SSL_CERT_FILE", lab.certificate());
+            command.args(["--server", &server().to_string(), "--name", NAME, "/numbers"]);
+            command.args(["--sidekick", sidekick]);
+            let printed = lab.finish("the client", command, &lab.hosts().sender);
+            println!("{sidekick}: {}", printed.trim());
+            let report: Value = serde_json::from_str(&printed).unwrap();
+            assert_eq!(report["sha256"], hexadecimal(&Sha256::digest(&content)));
+            // About 30 of its packets are lost between the proxy and the client.
+            assert_eq!(report["assisted"], true);
+            assert!(report["repeats_received"].as_u64().unwrap() > 0);
+        }
     });
 }

@@ -46,13 +46,13 @@ impl SocketNode {
 
     fn drain(&mut self, now: Instant, out: &mut Outbox) {
         let address = self.address;
-        while let Some(Datagram { peer, payload, .. }) = self.flows.poll_delivery() {
-            out.push((Side::Left, Packet::new(peer, address, &payload)));
-        }
         self.flows.transmit(now, |Datagram { peer, payload, .. }| {
             out.push((Side::Right, Packet::new(address, *peer, payload)));
             true
         });
+        while let Some(Datagram { peer, payload, .. }) = self.flows.poll_delivery() {
+            out.push((Side::Left, Packet::new(peer, address, &payload)));
+        }
     }
 }
 

@@ -256,6 +256,7 @@ impl Flow {
         let assistance = self.sender.assistance();
         self.was_assisted |= assistance == Assistance::Assisted;
         let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
+        let had_session = self.has_session;
         self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
         if self.has_session {
             // No quACK will report whether they arrived.
@@ -263,12 +264,14 @@ impl Flow {
                 self.repair(tag, iter::once(policy::last_name(tag)), None, outbox, now);
             }
         }
-        self.scratch.clear();
-        self.sender.drain_received(&mut self.scratch);
-        self.repair_lost(trusts, outbox, now);
-        if !self.traits.waits {
-            self.order.update(&mut self.sender, now);
-            self.deliver_all(outbox);
+        if had_session || self.has_session || self.order.waiting() > 0 {
+            self.scratch.clear();
+            self.sender.drain_received(&mut self.scratch);
+            self.repair_lost(trusts, outbox, now);
+            if !self.traits.waits {
+                self.order.update(&mut self.sender, now);
+                self.deliver_all(outbox);
+            }
         }
         self.transmit(outbox);
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use foldhash::quality::RandomState;
 use sidekick_protocol::Sender;
 use sidekick_protocol::policy::{Named, RoundTrip, Trusts, is_initial};
 
@@ -121,8 +122,9 @@ enum Entry {
 ///
 /// Call [`on_sent`](Self::on_sent) for the datagrams of the application that left, and
 /// [`on_received`](Self::on_received) for each that arrives; [`on_timeout`](Self::on_timeout) at
-/// [`poll_timeout`](Self::poll_timeout). After each of these, [`transmit`](Self::transmit), and
-/// pass what [`poll_delivery`](Self::poll_delivery) returns to the application.
+/// [`poll_timeout`](Self::poll_timeout). After each of these, or after several at one time, call
+/// [`transmit`](Self::transmit), and then pass what [`poll_delivery`](Self::poll_delivery) returns
+/// to the application.
 ///
 /// A message of a proxy reports what left before. So a caller with threads holds a lock from the
 /// system's call that sends or receives until the call here.
@@ -130,22 +132,73 @@ pub struct Flows {
     config: Config,
     local: SocketAddr,
     random: Box<dyn FnMut() -> Option<[u8; 32]> + Send>,
-    peers: HashMap<SocketAddr, Entry>,
+    peers: HashMap<SocketAddr, Entry, RandomState>,
     /// Those of them that are helped.
     helped: usize,
-    /// The flow of a session's number.
-    numbers: HashMap<u32, SocketAddr>,
-    /// When each flow with a deadline is due.
-    timers: BTreeSet<(Instant, SocketAddr)>,
+    common: Common,
     sweep_at: Option<Instant>,
-    trusts: Trusts,
     /// Proxies that answers have named.
     named: Named,
     /// Bytes of copies.
     memory: usize,
     /// Until then, a new flow expects no losses of what arrives: others lately had none.
     clean_until: Option<Instant>,
+    /// The flow with inputs that are not completed: those of datagrams that arrived at once.
+    open: Option<SocketAddr>,
+}
+
+/// What all flows of a socket share.
+#[derive(Debug, Default)]
+struct Common {
+    /// The flow of a session's number.
+    numbers: HashMap<u32, SocketAddr>,
+    /// When each flow with a deadline is due.
+    timers: BTreeSet<(Instant, SocketAddr)>,
+    trusts: Trusts,
     outbox: Outbox,
+}
+
+impl Common {
+    /// Completes an input of a flow, and sets its timer.
+    fn settle(&mut self, flow: &mut Flow, key: SocketAddr, now: Instant) {
+        flow.settle(&mut self.trusts, &mut self.outbox, now);
+        if !flow.sender.session_numbers().eq(flow.numbers.iter().copied()) {
+            self.forget_numbers(flow, key);
+            flow.numbers.clear();
+            flow.numbers.extend(flow.sender.session_numbers());
+            self.numbers.extend(flow.numbers.iter().map(|number| (*number, key)));
+        }
+        self.arm(flow, key);
+    }
+
+    /// Sets a flow's timer, unless an earlier one wakes it.
+    fn arm(&mut self, flow: &mut Flow, key: SocketAddr) {
+        if let Some(due) = flow.poll_timeout()
+            && flow.armed.is_none_or(|armed| due < armed)
+        {
+            if let Some(armed) = flow.armed.replace(due) {
+                self.timers.remove(&(armed, key));
+            }
+            self.timers.insert((due, key));
+        }
+    }
+
+    fn forget_numbers(&mut self, flow: &Flow, key: SocketAddr) {
+        for number in &flow.numbers {
+            if self.numbers.get(number) == Some(&key) {
+                self.numbers.remove(number);
+            }
+        }
+    }
+
+    /// Ends a flow.
+    fn end(&mut self, flow: &mut Flow, key: SocketAddr, now: Instant) {
+        flow.end(&mut self.outbox, now);
+        self.forget_numbers(flow, key);
+        if let Some(at) = flow.armed {
+            self.timers.remove(&(at, key));
+        }
+    }
 }
 
 impl fmt::Debug for Flows {
@@ -170,16 +223,17 @@ impl Flows {
             config,
             local,
             random: Box::new(random),
-            peers: HashMap::new(),
+            peers: HashMap::default(),
             helped: 0,
-            numbers: HashMap::new(),
-            timers: BTreeSet::new(),
+            common: Common {
+                outbox: Outbox { maps: local.is_ipv6(), ..Outbox::default() },
+                ..Common::default()
+            },
             sweep_at: None,
-            trusts: Trusts::default(),
             named: Named::default(),
             memory: 0,
             clean_until: None,
-            outbox: Outbox { maps: local.is_ipv6(), ..Outbox::default() },
+            open: None,
         }
     }
 
@@ -192,29 +246,36 @@ impl Flows {
         now: Instant,
     ) {
         let key = key(peer);
-        if !self.peers.contains_key(&key) {
-            self.begin(peer, marks, RoundTrip::default(), now);
-        }
-        for payload in datagrams {
-            match self.peers.get_mut(&key) {
-                Some(Entry::Helped(flow)) => {
-                    let before = flow.memory();
-                    flow.on_sent(payload, marks, self.memory < MEMORY, now);
-                    self.memory = (self.memory + flow.memory()).saturating_sub(before);
+        let entry = match self.peers.get_mut(&key) {
+            Some(entry) => entry,
+            None => {
+                self.begin(peer, marks, RoundTrip::default(), now);
+                let Some(entry) = self.peers.get_mut(&key) else { return };
+                entry
+            }
+        };
+        match entry {
+            Entry::Helped(flow) => {
+                let before = flow.memory();
+                for payload in datagrams {
+                    let grown = self.memory + flow.memory() - before;
+                    flow.on_sent(payload, marks, grown < MEMORY, now);
                 }
-                Some(Entry::Stranger { left, round_trip, last }) => {
-                    *last = now;
+                self.memory = (self.memory + flow.memory()).saturating_sub(before);
+                self.common.settle(flow, key, now);
+            }
+            Entry::Stranger { left, round_trip, last } => {
+                *last = now;
+                for payload in datagrams {
                     *left += 1;
                     round_trip.on_leaving(payload, is_initial(payload), true, now);
-                    if *left >= STRANGERS {
-                        let round_trip = **round_trip;
-                        self.begin(peer, marks, round_trip, now);
-                    }
                 }
-                None => return,
+                if *left >= STRANGERS {
+                    let round_trip = **round_trip;
+                    self.begin(peer, marks, round_trip, now);
+                }
             }
         }
-        self.settle(key, now);
     }
 
     /// A datagram arrived.
@@ -227,15 +288,15 @@ impl Flows {
     ) -> Arrival {
         let key = key(peer);
         if let Some(number) = Sender::session_number(payload)
-            && self.outbox.proxies.contains(&key)
+            && self.common.outbox.proxies.contains(&key)
         {
-            if let Some(flow) = self.numbers.get(&number).copied()
+            if let Some(flow) = self.common.numbers.get(&number).copied()
                 && let Some(Entry::Helped(helped)) = self.peers.get_mut(&flow)
             {
                 if helped.on_message(key, payload, now) {
                     self.named.on_answer(key.ip(), now);
                 }
-                self.settle(flow, now);
+                self.complete_but(flow, now);
             }
             return Arrival::Taken;
         }
@@ -255,15 +316,15 @@ impl Flows {
                 // The socket knows no addresses of this machine. If the sender does not ask the
                 // proxy, nothing changes.
                 let _ = self.named.introduce(&mut flow.sender, &chosen, |_| false, about, now);
-                self.settle(key, now);
+                self.complete_but(key, now);
                 Arrival::Taken
             }
             Entry::Helped(flow) => {
-                let passes = flow.on_received(payload, marks, &mut self.outbox, now);
+                let passes = flow.on_received(payload, marks, &mut self.common.outbox, now);
                 if let Some(is_lossy) = flow.is_lossy(now) {
                     self.clean_until = (!is_lossy).then(|| now + CLEAN);
                 }
-                self.settle(key, now);
+                self.complete_but(key, now);
                 if passes { Arrival::Passes } else { Arrival::Taken }
             }
             Entry::Stranger { round_trip, last, .. } => {
@@ -289,31 +350,34 @@ impl Flows {
         self.sweep_at.get_or_insert(now + SWEEP);
     }
 
-    /// Completes an input of a flow, and sets its timer.
-    fn settle(&mut self, key: SocketAddr, now: Instant) {
-        let Self { peers, trusts, outbox, numbers, timers, .. } = self;
-        let Some(Entry::Helped(flow)) = peers.get_mut(&key) else { return };
-        flow.settle(trusts, outbox, now);
-        if !flow.sender.session_numbers().eq(flow.numbers.iter().copied()) {
-            forget_numbers(numbers, &flow.numbers, key);
-            flow.numbers.clear();
-            flow.numbers.extend(flow.sender.session_numbers());
-            numbers.extend(flow.numbers.iter().map(|number| (*number, key)));
+    /// Lets another input of this flow follow, and completes those of another one.
+    fn complete_but(&mut self, key: SocketAddr, now: Instant) {
+        if self.open != Some(key) {
+            self.complete(now);
+            self.open = Some(key);
         }
-        arm(timers, flow, key);
+    }
+
+    fn complete(&mut self, now: Instant) {
+        if let Some(key) = self.open.take()
+            && let Some(Entry::Helped(flow)) = self.peers.get_mut(&key)
+        {
+            self.common.settle(flow, key, now);
+        }
     }
 
     /// Sends what is ready. `send` returns whether the system took the datagram; one that it did
     /// not take is lost.
     pub fn transmit(&mut self, now: Instant, mut send: impl FnMut(&Datagram) -> bool) {
-        while let Some((datagram, name)) = self.outbox.leaving.pop_front() {
+        self.complete(now);
+        while let Some((datagram, name)) = self.common.outbox.leaving.pop_front() {
             let key = key(datagram.peer);
             if send(&datagram)
                 && let Some(name) = name
                 && let Some(Entry::Helped(flow)) = self.peers.get_mut(&key)
             {
                 flow.on_resent(name, &datagram.payload, now);
-                arm(&mut self.timers, flow, key);
+                self.common.arm(flow, key);
             }
         }
     }
@@ -321,36 +385,36 @@ impl Flows {
     /// The next datagram for the application, in order. A caller that has not passed one on yet for
     /// which [`Arrival::Passes`] was returned does that before.
     pub fn poll_delivery(&mut self) -> Option<Datagram> {
-        self.outbox.deliveries.pop_front()
+        self.common.outbox.deliveries.pop_front()
     }
 
     /// The same, without taking it.
     #[must_use]
     pub fn peek_delivery(&self) -> Option<&Datagram> {
-        self.outbox.deliveries.front()
+        self.common.outbox.deliveries.front()
     }
 
     /// Lets a datagram wait behind the others that [`Flows::poll_delivery`] returns.
     pub fn push_delivery(&mut self, datagram: Datagram) {
-        self.outbox.deliveries.push_back(datagram);
+        self.common.outbox.deliveries.push_back(datagram);
     }
 
     /// When [`Flows::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.sweep_at).min()
+        self.common.timers.first().map(|(at, _)| *at).into_iter().chain(self.sweep_at).min()
     }
 
     /// Serves the timers that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
-        while let Some((at, _)) = self.timers.first()
+        while let Some((at, _)) = self.common.timers.first()
             && *at <= now
-            && let Some((_, key)) = self.timers.pop_first()
+            && let Some((_, key)) = self.common.timers.pop_first()
         {
             if let Some(Entry::Helped(flow)) = self.peers.get_mut(&key) {
                 flow.armed = None;
                 flow.on_timeout(now);
-                self.settle(key, now);
+                self.common.settle(flow, key, now);
             }
         }
         if self.sweep_at.is_some_and(|at| at <= now) {
@@ -361,7 +425,7 @@ impl Flows {
     /// Drops old copies and idle peers.
     fn sweep(&mut self, now: Instant) {
         let mut memory = 0;
-        let Self { peers, helped, outbox, numbers, timers, .. } = self;
+        let Self { peers, helped, common, .. } = self;
         peers.retain(|key, entry| match entry {
             Entry::Stranger { last, .. } => now < *last + STRANGER_IDLE,
             Entry::Helped(flow) if now < flow.last + IDLE => {
@@ -369,12 +433,8 @@ impl Flows {
                 true
             }
             Entry::Helped(flow) => {
-                flow.end(outbox, now);
+                common.end(flow, *key, now);
                 *helped -= 1;
-                forget_numbers(numbers, &flow.numbers, *key);
-                flow.armed.into_iter().for_each(|at| {
-                    timers.remove(&(at, *key));
-                });
                 false
             }
         });
@@ -385,14 +445,12 @@ impl Flows {
     /// Ends the help for all peers. Call it before the socket closes, and then
     /// [`Flows::transmit`], so that proxies learn of it.
     pub fn close(&mut self, now: Instant) {
-        for (_, entry) in self.peers.drain() {
+        for (key, entry) in self.peers.drain() {
             if let Entry::Helped(mut flow) = entry {
-                flow.end(&mut self.outbox, now);
+                self.common.end(&mut flow, key, now);
             }
         }
         (self.sweep_at, self.helped, self.memory) = (None, 0, 0);
-        self.timers.clear();
-        self.numbers.clear();
     }
 
     /// The flows that are helped, in no particular order.
@@ -401,25 +459,5 @@ impl Flows {
             Entry::Helped(flow) => Some(flow.status(now)),
             Entry::Stranger { .. } => None,
         })
-    }
-}
-
-/// Sets a flow's timer, unless an earlier one wakes it.
-fn arm(timers: &mut BTreeSet<(Instant, SocketAddr)>, flow: &mut Flow, key: SocketAddr) {
-    if let Some(due) = flow.poll_timeout()
-        && flow.armed.is_none_or(|armed| due < armed)
-    {
-        if let Some(armed) = flow.armed.replace(due) {
-            timers.remove(&(armed, key));
-        }
-        timers.insert((due, key));
-    }
-}
-
-fn forget_numbers(numbers: &mut HashMap<u32, SocketAddr>, of: &[u32], key: SocketAddr) {
-    for number in of {
-        if numbers.get(number) == Some(&key) {
-            numbers.remove(number);
-        }
     }
 }

@@ -20,10 +20,14 @@
 //! - `tokio::UdpSocket` does the same for tokio (feature `tokio`).
 //! - `quinn::Runtime` gives quinn's endpoints such sockets (feature `quinn`). Merged datagrams stay
 //!   merged both ways, with their ECN fields and addresses.
+//! - `datagram_socket::Connected` is that socket towards one peer, for clients of tokio-quiche
+//!   (feature `datagram-socket`).
 //! - [`Flows`] is all of it without I/O, for other runtimes.
 //!
 //! `docs/integrate.md` compares the socket with the plugin's hook in quiche, and with the agent.
 
+#[cfg(feature = "datagram-socket")]
+pub mod datagram_socket;
 mod flow;
 mod flows;
 #[cfg(feature = "quinn")]

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use tokio::io::Interest;
@@ -71,6 +71,25 @@ impl UdpSocket {
         sent
     }
 
+    /// The same for code that polls. Only the task that polled last is woken.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        datagram: &[u8],
+        peer: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.io.poll_send_ready(cx))?;
+            match self.try_send_to(datagram, peer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
     /// Sends a datagram if the system takes it now.
     ///
     /// # Errors
@@ -95,11 +114,23 @@ impl UdpSocket {
     /// # Errors
     /// The system's.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        poll_fn(|cx| self.poll_recv_from(cx, buffer)).await
+    }
+
+    /// The same for code that polls. Only the task that polled last is woken.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
         loop {
-            self.readable().await?;
+            ready!(self.poll_readable(cx))?;
             match self.try_recv_from(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                received => return received,
+                received => return Poll::Ready(received),
             }
         }
     }

@@ -2,128 +2,22 @@
 #![cfg(all(feature = "quinn", feature = "tokio"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+mod relay;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quinn::{ClientConfig, Endpoint, ServerConfig};
-use rustls::RootCertStore;
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route};
-use sidekick_socket::{Assistance, Config, quinn::Runtime};
+use quinn::Endpoint;
+use relay::{LOCAL, PATIENCE, Path, tls, trusting};
+use rustls::pki_types::CertificateDer;
+use sidekick_socket::{Assistance, Config, FlowStatus, quinn::Runtime};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::timeout;
 
-const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
-/// One way behind the proxy.
-const FAR: Duration = Duration::from_millis(15);
-/// The near segment loses one datagram of so many, out and in.
-const LOSES: [u32; 2] = [13, 17];
-/// How long a test may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[allow(clippy::disallowed_methods, reason = "the edge of a test with real sockets")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// A path to a server.
-struct Path {
-    /// Where it begins, for the client.
-    address: SocketAddr,
-    /// The proxy's port.
-    proxy: SocketAddr,
-    task: JoinHandle<()>,
-}
-
-impl Path {
-    async fn to(server: SocketAddr) -> Self {
-        let [front, back, port] = [
-            UdpSocket::bind(LOCAL).await,
-            UdpSocket::bind(LOCAL).await,
-            UdpSocket::bind(LOCAL).await,
-        ]
-        .map(Result::unwrap);
-        back.connect(server).await.unwrap();
-        let [address, proxy] = [&front, &port].map(|socket| socket.local_addr().unwrap());
-        Self { address, proxy, task: tokio::spawn(relay(front, back, port)) }
-    }
-
-    fn config(&self) -> Config {
-        Config { proxy: Some(self.proxy), ..Config::default() }
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Carries datagrams between a client at `front` and a server at `back`, beside a proxy at `port`.
-async fn relay(front: UdpSocket, back: UdpSocket, port: UdpSocket) {
-    let terms = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
-    let mut proxy = Observer::new(terms, [3; 32]).unwrap();
-    let here = front.local_addr().unwrap();
-    let mut client = here;
-    let mut far: [VecDeque<(Instant, Vec<u8>)>; 2] = Default::default();
-    let mut passed = [0; 2];
-    let mut loses = |way: usize| {
-        passed[way] += 1;
-        passed[way] % LOSES[way] == 0
-    };
-    let (mut out, mut back_in, mut message) = ([0; 2048], [0; 2048], [0; 2048]);
-    loop {
-        let due = far.iter().filter_map(|queue| queue.front()).map(|(at, _)| *at);
-        let due = due.chain(proxy.poll_timeout()).min().unwrap_or(now() + PATIENCE);
-        tokio::select! {
-            biased;
-            received = front.recv_from(&mut out) => {
-                let (len, from) = received.unwrap();
-                client = from;
-                if !loses(0) {
-                    let flow = Flow { source: from, destination: here };
-                    proxy.observe(&flow, 0, Payload::whole(&out[..len]), now());
-                    far[0].push_back((now() + FAR, out[..len].to_vec()));
-                }
-            }
-            Ok(len) = back.recv(&mut back_in) => {
-                far[1].push_back((now() + FAR, back_in[..len].to_vec()));
-            }
-            received = port.recv_from(&mut message) => {
-                let (len, from) = received.unwrap();
-                if !loses(0) {
-                    let _ = proxy.handle_input(from, &message[..len], now());
-                }
-            }
-            () = sleep_until(due.into()) => proxy.on_timeout(now()),
-        }
-        let is_due = |queue: &VecDeque<(Instant, _)>| queue.front().is_some_and(|it| it.0 <= now());
-        while is_due(&far[0]) {
-            let (_, datagram) = far[0].pop_front().unwrap();
-            let _ = back.send(&datagram).await;
-        }
-        while is_due(&far[1]) {
-            let (_, datagram) = far[1].pop_front().unwrap();
-            proxy.keep(&Flow { source: here, destination: client }, 0, &datagram, now());
-            if !loses(1) {
-                front.send_to(&datagram, client).await.unwrap();
-            }
-        }
-        let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-            let socket = match transmit.route {
-                Route::Path { .. } => &front,
-                Route::Session | Route::Stranger { .. } => &port,
-            };
-            if !loses(1) {
-                let _ = socket.send_to(&buffer[..transmit.size], transmit.destination).await;
-            }
-        }
-    }
-}
+/// What a transfer has, each way.
+const BYTES: usize = 2 << 20;
 
 /// A datagram that looks like one of QUIC.
 fn datagram(number: u32) -> Vec<u8> {
@@ -176,54 +70,64 @@ async fn datagrams_by_tokio() {
     timeout(PATIENCE, echoed(&path, echo, socket)).await.unwrap();
 }
 
-/// Both ends of quinn, whose certificate is for localhost.
-fn tls() -> (ServerConfig, ClientConfig) {
-    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
-    let certificate = own.cert.der().clone();
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).unwrap();
-    let server = ServerConfig::with_single_cert(vec![certificate], key.into()).unwrap();
-    (server, ClientConfig::with_root_certificates(Arc::new(roots)).unwrap())
-}
-
-#[tokio::test]
-async fn a_transfer_by_quinn_both_ways() {
-    const BYTES: usize = 2 << 20;
-    let (server_tls, client_tls) = tls();
-    let server = Endpoint::server(server_tls, LOCAL.into()).unwrap();
-    let path = Path::to(server.local_addr().unwrap()).await;
+/// A server that echoes a stream of [`BYTES`].
+fn echo_server() -> (Endpoint, CertificateDer<'static>, JoinHandle<()>) {
+    let (config, certificate) = tls();
+    let server = Endpoint::server(config, LOCAL.into()).unwrap();
+    let accepting = server.clone();
     let serves = tokio::spawn(async move {
-        let connection = server.accept().await.unwrap().await.unwrap();
+        let connection = accepting.accept().await.unwrap().await.unwrap();
         let (mut sending, mut receiving) = connection.accept_bi().await.unwrap();
         let got = receiving.read_to_end(BYTES).await.unwrap();
         sending.write_all(&got).await.unwrap();
         sending.finish().unwrap();
         connection.closed().await;
     });
+    (server, certificate, serves)
+}
+
+/// Echoes [`BYTES`] over a path with a proxy, from another socket after half of them if the client
+/// `migrates`. Returns the help's status, and the packets that quinn took for lost.
+async fn transfer(migrates: bool) -> (FlowStatus, u64) {
+    let (server, certificate, serves) = echo_server();
+    let path = Path::to(server.local_addr().unwrap()).await;
     let help = Arc::new(Runtime::new(path.config()).unwrap());
-    let socket = std::net::UdpSocket::bind(LOCAL).unwrap();
+    let socket = || std::net::UdpSocket::bind(LOCAL).unwrap();
     let runtime = Arc::<Runtime>::clone(&help);
-    let client = Endpoint::new(Default::default(), None, socket, runtime).unwrap();
-    let transfer = async {
-        let connecting = client.connect_with(client_tls, path.address, "localhost").unwrap();
-        let connection = connecting.await.unwrap();
-        let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
-        let content: Vec<u8> = (0..=250).cycle().take(BYTES).collect();
-        sending.write_all(&content).await.unwrap();
-        sending.finish().unwrap();
-        assert!(receiving.read_to_end(BYTES).await.unwrap() == content);
-        let lost = connection.stats().path.lost_packets;
-        connection.close(0_u8.into(), b"");
-        lost
-    };
-    let lost = timeout(PATIENCE, transfer).await.unwrap();
-    let status = help.status().remove(0);
+    let client = Endpoint::new(Default::default(), None, socket(), runtime).unwrap();
+    let connecting = client.connect_with(trusting(certificate), path.address, "localhost");
+    let connection = connecting.unwrap().await.unwrap();
+    let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
+    let content: Vec<u8> = (0..=250).cycle().take(BYTES).collect();
+    let (first, second) = content.split_at(BYTES / 2);
+    sending.write_all(first).await.unwrap();
+    if migrates {
+        client.rebind(socket()).unwrap();
+    }
+    sending.write_all(second).await.unwrap();
+    sending.finish().unwrap();
+    assert!(receiving.read_to_end(BYTES).await.unwrap() == content);
+    let lost = connection.stats().path.lost_packets;
+    connection.close(0_u8.into(), b"");
+    client.wait_idle().await;
+    serves.await.unwrap();
+    (help.status().remove(0), lost)
+}
+
+#[tokio::test]
+async fn a_transfer_by_quinn_both_ways() {
+    let (status, lost) = timeout(PATIENCE, transfer(false)).await.unwrap();
     assert_eq!(status.assistance, Assistance::Assisted, "{status:?}");
     assert!(status.resent > 50 && status.delivered > 50, "{status:?}");
     assert!(lost < status.lost / 2, "quinn found {lost} lost: {status:?}");
-    client.wait_idle().await;
-    serves.await.unwrap();
+}
+
+/// The help begins anew at the second socket, whose status this is.
+#[tokio::test]
+async fn a_transfer_by_quinn_that_migrates() {
+    let (status, _) = timeout(PATIENCE, transfer(true)).await.unwrap();
+    assert_eq!(status.assistance, Assistance::Assisted, "{status:?}");
+    assert!(status.resent > 20 && status.delivered > 20, "{status:?}");
 }
 
 /// The socket of the standard library never blocks, and its status names the reason without a

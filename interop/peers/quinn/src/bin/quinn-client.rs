@@ -1,7 +1,9 @@
 //! `quinn-client`: an HTTP/3 client on quinn and h3 that downloads, or uploads a file. It changes
-//! no default of either, and uses no Sidekick proxy. It is the lab's example of an unmodified
-//! program.
+//! no default of either. It is the lab's example of an unmodified program, and with
+//! `--sidekick socket` of one that changed nothing but its socket.
 
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,15 +11,16 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bytes::{Buf as _, Bytes};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use http::{Request, Uri};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use sidekick_socket::quinn::Runtime;
 use tokio::io::AsyncReadExt as _;
 
 /// The size of a read of the file, in bytes.
@@ -40,9 +43,20 @@ struct Cli {
     /// Upload this file by a PUT request, and do not download
     #[arg(long, value_name = "FILE")]
     upload: Option<PathBuf>,
+    /// What gets help from proxies on the path
+    #[arg(long, value_name = "WHAT", default_value = "off")]
+    sidekick: Help,
     /// The URL of the request
     #[arg(value_name = "https://HOST[:PORT]/NAME")]
     url: Uri,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Help {
+    /// Nothing
+    Off,
+    /// The endpoint's UDP socket
+    Socket,
 }
 
 /// A body: what was sent or received, or what arrived by the server's answer.
@@ -94,7 +108,7 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
         .with_context(|| format!("cannot find the address of {host}"))?;
     let address = addresses.next().with_context(|| format!("{host} has no address"))?;
     let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let endpoint = Endpoint::client(any.parse()?).context("cannot open a UDP socket")?;
+    let endpoint = endpoint(any.parse()?, cli.sidekick).context("cannot open a UDP socket")?;
     let config = trusting(&cli.cafile)?;
 
     let start = now();
@@ -118,6 +132,17 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
         packets_lost: path.lost_packets,
         congestion_events: path.congestion_events,
     })?)
+}
+
+fn endpoint(address: SocketAddr, help: Help) -> io::Result<Endpoint> {
+    match help {
+        Help::Off => Endpoint::client(address),
+        Help::Socket => {
+            let runtime = Runtime::new(sidekick_socket::Config::default())?;
+            let socket = UdpSocket::bind(address)?;
+            Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(runtime))
+        }
+    }
 }
 
 #[allow(clippy::disallowed_methods, reason = "the edge: how long a transfer takes")]

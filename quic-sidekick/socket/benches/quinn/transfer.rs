@@ -1,0 +1,82 @@
+//! The client of a transfer.
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quinn::{Endpoint, EndpointConfig, SendStream, TokioRuntime};
+use sidekick_socket::{Assistance, Config, quinn::Runtime};
+
+use crate::network::{IS_COUNTED, Network, PROXY};
+use crate::relay::{LOCAL, now, trusting};
+use crate::{PLAIN, PROXIED, report};
+
+const BYTES: u64 = 64 << 20;
+/// Under valgrind, which is much slower, it is enough to count this many.
+const FEW: u64 = 8 << 20;
+
+/// Sends so many bytes, and ends the stream.
+pub(crate) async fn send(stream: &mut SendStream, mut bytes: u64) {
+    let zeros = vec![0; 1 << 16];
+    while bytes > 0 {
+        let len = usize::try_from(bytes).unwrap().min(zeros.len());
+        stream.write_all(&zeros[..len]).await.unwrap();
+        bytes -= len as u64;
+    }
+    stream.finish().unwrap();
+}
+
+/// Transfers as many bytes as the server shall send, and as many as it shall receive.
+pub(crate) async fn exchange(connection: &quinn::Connection, sent: u64, asked: u64) {
+    let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
+    sending.write_all(&asked.to_be_bytes()).await.unwrap();
+    send(&mut sending, sent).await;
+    let mut got = 0;
+    while let Some(chunk) = receiving.read_chunk(1 << 20, true).await.unwrap() {
+        got += chunk.bytes.len() as u64;
+    }
+    assert_eq!(got, asked + 1);
+}
+
+pub(crate) fn transfer(below: &str, is_up: bool, server: SocketAddr, certificate: &str) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = tokio.enter();
+    let (network, counts) = Network::over(Arc::new(TokioRuntime), below == PROXIED);
+    let config = Config { proxy: (below == PROXIED).then_some(PROXY), ..Config::default() };
+    let help = Arc::new(Runtime::over(Arc::clone(&network), config));
+    let runtime = if below == PLAIN { network } else { Arc::<Runtime>::clone(&help) };
+    let socket = std::net::UdpSocket::bind(LOCAL).unwrap();
+    let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime).unwrap();
+    let connecting = endpoint.connect_with(
+        trusting(std::fs::read(certificate).unwrap().into()),
+        server,
+        "localhost",
+    );
+    let connection = tokio.block_on(connecting.unwrap()).unwrap();
+    // The search for a proxy, and the controller's start, are not what it costs in the long run.
+    tokio.block_on(exchange(&connection, 1 << 20, 1 << 20));
+    counts.reset();
+    let packets = || {
+        let stats = connection.stats();
+        stats.udp_tx.datagrams + stats.udp_rx.datagrams
+    };
+    let is_counted = std::env::var_os("LD_PRELOAD").is_some();
+    let bytes = if is_counted { FEW } else { BYTES };
+    let (sent, asked) = if is_up { (bytes, 0) } else { (0, bytes) };
+    let (before, start) = (packets(), now());
+    counted_work(&mut || tokio.block_on(exchange(&connection, sent, asked)));
+    let seconds = start.elapsed().as_secs_f64();
+    let helped = help.status().into_iter().next().map(|flow| flow.assistance);
+    assert_eq!(helped == Some(Assistance::Assisted), below == PROXIED, "{helped:?}");
+    let [sent, received] = counts.at_once();
+    let goodput = bytes as f64 * 8.0 / 1e6 / seconds;
+    report(&[goodput, sent, received, (packets() - before) as f64]);
+}
+
+#[inline(never)]
+fn counted_work(work: &mut dyn FnMut()) {
+    IS_COUNTED.store(true, Relaxed);
+    black_box(work)();
+    IS_COUNTED.store(false, Relaxed);
+}
