@@ -128,25 +128,19 @@ impl<'a> Testbed<'a> {
     /// this one is unspecified.
     fn start_proxy_at(&mut self, address: IpAddr) -> Result<(), RunError> {
         if self.scenario.sidekick.has_proxy() {
-            let arguments = [proxy_arguments(address), self.in_order()].concat();
+            let arguments =
+                [proxy_arguments(address), in_order(self.scenario.sidekick.mode.orders())].concat();
             let proxy = self.start(PROXY, &arguments, |hosts| &hosts.proxy)?;
             self.proxy = Some(proxy);
         }
         Ok(())
     }
 
-    /// The flag of the proxy and the agent, if both put packets in order.
-    fn in_order(&self) -> Vec<String> {
-        match self.scenario.sidekick.mode {
-            Mode::AgentInOrder => words(&["--in-order"]),
-            _ => Vec::new(),
-        }
-    }
-
     /// Starts this program as an agent on the sender's host. Returns when it is ready.
     fn start_agent(&self, program: &FilePath) -> Result<Program, ProgramError> {
         let mut command = Command::new(program);
-        command.args(["--interface", NEAR, "--json"]).args(self.in_order());
+        let in_order = in_order(self.scenario.sidekick.mode == Mode::AgentInOrder);
+        command.args(["--interface", NEAR, "--json"]).args(in_order);
         let (host, directory) = (&self.path.topology().sender, self.directory.path());
         let mut agent = Program::start_command(AGENT, command, host, directory)?;
         agent.wait_until_ready()?;
@@ -236,6 +230,11 @@ fn report<T: DeserializeOwned>(program: &'static str, output: &str) -> Result<T,
 fn proxy_arguments(address: IpAddr) -> Vec<String> {
     let listen = SocketAddr::new(address, PROXY_PORT).to_string();
     words(&["--interface", NEAR, "--listen", &listen, "--json"])
+}
+
+/// The flag of a proxy or an agent that puts packets in order.
+fn in_order(orders: bool) -> Vec<String> {
+    if orders { words(&["--in-order"]) } else { Vec::new() }
 }
 
 /// The clients' options for their settings. By default, they are the same as in virtual time.

@@ -196,7 +196,7 @@ impl Path {
         let address = (address, PROXY_PORT).into();
         let tally = Tally::new(2 * one_way);
         Proxy::new(address, own_seed, observes, dies_after, tally, schedule)?
-            .with(parity_percent, matches!(mode, Mode::AgentInOrder | Mode::Socket))
+            .with(parity_percent, mode.orders())
     }
 
     /// Runs the whole path between two hosts until the flow ends.

@@ -123,6 +123,11 @@ impl Mode {
         self != Self::Off && !self.is_of_agent()
     }
 
+    /// Whether the proxy puts what leaves in order.
+    pub fn orders(self) -> bool {
+        matches!(self, Self::AgentInOrder | Self::Socket)
+    }
+
     /// Whether the connections are plain ones.
     pub fn is_plain(self) -> bool {
         matches!(self, Self::Off | Self::Socket) || self.is_of_agent()
