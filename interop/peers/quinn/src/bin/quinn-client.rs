@@ -82,6 +82,21 @@ struct Report {
     packets_lost: u64,
     /// Times that quinn's congestion controller reduced its window.
     congestion_events: u64,
+    /// What the socket did, with `--sidekick socket`.
+    #[serde(flatten)]
+    helped: Option<Helped>,
+}
+
+/// The help for the connection's datagrams.
+#[derive(Debug, Serialize)]
+struct Helped {
+    assistance: String,
+    /// Datagrams lost before the proxy, and those sent again.
+    lost: u64,
+    resent: u64,
+    /// Arriving datagrams that were lost behind the proxy, and copies of them.
+    missed: u64,
+    delivered: u64,
 }
 
 fn main() -> ExitCode {
@@ -108,7 +123,9 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
         .with_context(|| format!("cannot find the address of {host}"))?;
     let address = addresses.next().with_context(|| format!("{host} has no address"))?;
     let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let endpoint = endpoint(any.parse()?, cli.sidekick).context("cannot open a UDP socket")?;
+    let help = Runtime::new(sidekick_socket::Config::default())?;
+    let help = matches!(cli.sidekick, Help::Socket).then(|| Arc::new(help));
+    let endpoint = endpoint(any.parse()?, help.as_ref()).context("cannot open a UDP socket")?;
     let config = trusting(&cli.cafile)?;
 
     let start = now();
@@ -119,6 +136,14 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
     let Receipt { bytes, sha256 } = request(connection.clone(), cli).await?;
     let time_s = start.elapsed().as_secs_f64();
     let path = connection.stats().path;
+    let status = help.iter().flat_map(|help| help.status()).next();
+    let helped = status.map(|flow| Helped {
+        assistance: flow.to_string(),
+        lost: flow.lost,
+        resent: flow.resent,
+        missed: flow.missed,
+        delivered: flow.delivered,
+    });
     // This waits until quinn has sent the close of the connection.
     endpoint.wait_idle().await;
 
@@ -131,18 +156,14 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
         packets_sent: path.sent_packets,
         packets_lost: path.lost_packets,
         congestion_events: path.congestion_events,
+        helped,
     })?)
 }
 
-fn endpoint(address: SocketAddr, help: Help) -> io::Result<Endpoint> {
-    match help {
-        Help::Off => Endpoint::client(address),
-        Help::Socket => {
-            let runtime = Runtime::new(sidekick_socket::Config::default())?;
-            let socket = UdpSocket::bind(address)?;
-            Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(runtime))
-        }
-    }
+fn endpoint(address: SocketAddr, help: Option<&Arc<Runtime>>) -> io::Result<Endpoint> {
+    let Some(help) = help else { return Endpoint::client(address) };
+    let socket = UdpSocket::bind(address)?;
+    Endpoint::new(EndpointConfig::default(), None, socket, Arc::<Runtime>::clone(help))
 }
 
 #[allow(clippy::disallowed_methods, reason = "the edge: how long a transfer takes")]
