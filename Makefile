@@ -114,7 +114,7 @@ bench: build-deps
 	$(CARGO) bench --locked -p sidekick-proxy --bench flood
 	$(CARGO) bench --locked -p quic-sidekick --bench sender
 	$(CARGO) bench --locked -p quic-sidekick --bench memory
-	$(CARGO) bench --locked -p sidekick-socket --features quinn,tokio --bench quinn
+	$(CARGO) bench --locked -p sidekick-socket --features quinn --bench quinn
 	$(CARGO) build --locked --release -p h3-upload -p sidekick-proxy -p sidekick-netem --bins
 	quic-sidekick/benches/processor-time --programs $(BUILT)/release --json $(BUILT)/bench.json
 

@@ -17,7 +17,7 @@
 //! # }
 //! ```
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -68,7 +68,11 @@ impl DatagramSocketSend for Connected {
         datagram: &[u8],
         peer: SocketAddr,
     ) -> Poll<io::Result<usize>> {
-        self.socket.poll_send_to(cx, datagram, peer)
+        if peer != self.peer {
+            let sentence = format!("the socket is for {} alone", self.peer);
+            return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidInput, sentence)));
+        }
+        self.poll_send(cx, datagram)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {

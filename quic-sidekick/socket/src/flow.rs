@@ -63,6 +63,7 @@ pub(crate) struct Flow {
 
 /// The help for the datagrams to and from one peer.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FlowStatus {
     /// The peer's address.
     pub peer: SocketAddr,
@@ -264,6 +265,8 @@ impl Flow {
                 self.repair(tag, iter::once(policy::last_name(tag)), None, outbox, now);
             }
         }
+        // Without a session nothing is reported lost, and nothing waits: the stack's datagrams cost
+        // little then.
         if had_session || self.has_session || self.order.waiting() > 0 {
             self.scratch.clear();
             self.sender.drain_received(&mut self.scratch);
@@ -272,6 +275,9 @@ impl Flow {
                 self.order.update(&mut self.sender, now);
                 self.deliver_all(outbox);
             }
+        } else {
+            // What left meanwhile is no news of the next proxy.
+            self.policy.report(&mut self.sender, trusts, 0, now);
         }
         self.transmit(outbox);
     }

@@ -143,8 +143,8 @@ pub struct Flows {
     memory: usize,
     /// Until then, a new flow expects no losses of what arrives: others lately had none.
     clean_until: Option<Instant>,
-    /// The flow with inputs that are not completed: those of datagrams that arrived at once.
-    open: Option<SocketAddr>,
+    /// The flow of the latest datagrams that arrived, while more may follow.
+    unsettled: Option<SocketAddr>,
 }
 
 /// What all flows of a socket share.
@@ -233,7 +233,7 @@ impl Flows {
             named: Named::default(),
             memory: 0,
             clean_until: None,
-            open: None,
+            unsettled: None,
         }
     }
 
@@ -246,35 +246,33 @@ impl Flows {
         now: Instant,
     ) {
         let key = key(peer);
-        let entry = match self.peers.get_mut(&key) {
-            Some(entry) => entry,
-            None => {
-                self.begin(peer, marks, RoundTrip::default(), now);
-                let Some(entry) = self.peers.get_mut(&key) else { return };
-                entry
-            }
-        };
-        match entry {
-            Entry::Helped(flow) => {
-                let before = flow.memory();
-                for payload in datagrams {
-                    let grown = self.memory + flow.memory() - before;
-                    flow.on_sent(payload, marks, grown < MEMORY, now);
-                }
-                self.memory = (self.memory + flow.memory()).saturating_sub(before);
-                self.common.settle(flow, key, now);
-            }
-            Entry::Stranger { left, round_trip, last } => {
+        let mut datagrams = datagrams.into_iter();
+        match self.peers.get_mut(&key) {
+            Some(Entry::Helped(_)) => {}
+            Some(Entry::Stranger { left, round_trip, last }) => {
                 *last = now;
-                for payload in datagrams {
+                for payload in datagrams.by_ref() {
                     *left += 1;
                     round_trip.on_leaving(payload, is_initial(payload), true, now);
+                    if *left >= STRANGERS {
+                        break;
+                    }
                 }
-                if *left >= STRANGERS {
-                    let round_trip = **round_trip;
-                    self.begin(peer, marks, round_trip, now);
+                if *left < STRANGERS {
+                    return;
                 }
+                let round_trip = **round_trip;
+                self.begin(peer, marks, round_trip, now);
             }
+            None => self.begin(peer, marks, RoundTrip::default(), now),
+        }
+        if let Some(Entry::Helped(flow)) = self.peers.get_mut(&key) {
+            let others = self.memory.saturating_sub(flow.memory());
+            for payload in datagrams {
+                flow.on_sent(payload, marks, others + flow.memory() < MEMORY, now);
+            }
+            self.memory = others + flow.memory();
+            self.common.settle(flow, key, now);
         }
     }
 
@@ -287,17 +285,18 @@ impl Flows {
         now: Instant,
     ) -> Arrival {
         let key = key(peer);
+        // Without the number of a session, what looks like a message may be another peer's: anyone
+        // can name its address as that of a proxy.
         if let Some(number) = Sender::session_number(payload)
             && self.common.outbox.proxies.contains(&key)
+            && let Some(flow) = self.common.numbers.get(&number).copied()
+            && let Some(Entry::Helped(helped)) = self.peers.get_mut(&flow)
         {
-            if let Some(flow) = self.common.numbers.get(&number).copied()
-                && let Some(Entry::Helped(helped)) = self.peers.get_mut(&flow)
-            {
-                if helped.on_message(key, payload, now) {
-                    self.named.on_answer(key.ip(), now);
-                }
-                self.complete_but(flow, now);
+            if helped.on_message(key, payload, now) {
+                self.named.on_answer(key.ip(), now);
             }
+            // The next message of a batch would replace what this one brought.
+            self.common.settle(helped, flow, now);
             return Arrival::Taken;
         }
         let has_room = self.peers.len() - self.helped < PEERS;
@@ -316,7 +315,7 @@ impl Flows {
                 // The socket knows no addresses of this machine. If the sender does not ask the
                 // proxy, nothing changes.
                 let _ = self.named.introduce(&mut flow.sender, &chosen, |_| false, about, now);
-                self.complete_but(key, now);
+                self.common.settle(flow, key, now);
                 Arrival::Taken
             }
             Entry::Helped(flow) => {
@@ -324,7 +323,10 @@ impl Flows {
                 if let Some(is_lossy) = flow.is_lossy(now) {
                     self.clean_until = (!is_lossy).then(|| now + CLEAN);
                 }
-                self.complete_but(key, now);
+                if self.unsettled != Some(key) {
+                    self.settle_rest(now);
+                    self.unsettled = Some(key);
+                }
                 if passes { Arrival::Passes } else { Arrival::Taken }
             }
             Entry::Stranger { round_trip, last, .. } => {
@@ -350,16 +352,8 @@ impl Flows {
         self.sweep_at.get_or_insert(now + SWEEP);
     }
 
-    /// Lets another input of this flow follow, and completes those of another one.
-    fn complete_but(&mut self, key: SocketAddr, now: Instant) {
-        if self.open != Some(key) {
-            self.complete(now);
-            self.open = Some(key);
-        }
-    }
-
-    fn complete(&mut self, now: Instant) {
-        if let Some(key) = self.open.take()
+    fn settle_rest(&mut self, now: Instant) {
+        if let Some(key) = self.unsettled.take()
             && let Some(Entry::Helped(flow)) = self.peers.get_mut(&key)
         {
             self.common.settle(flow, key, now);
@@ -369,7 +363,7 @@ impl Flows {
     /// Sends what is ready. `send` returns whether the system took the datagram; one that it did
     /// not take is lost.
     pub fn transmit(&mut self, now: Instant, mut send: impl FnMut(&Datagram) -> bool) {
-        self.complete(now);
+        self.settle_rest(now);
         while let Some((datagram, name)) = self.common.outbox.leaving.pop_front() {
             let key = key(datagram.peer);
             if send(&datagram)
@@ -399,7 +393,8 @@ impl Flows {
         self.common.outbox.deliveries.push_back(datagram);
     }
 
-    /// When [`Flows::on_timeout`] is due.
+    /// When [`Flows::on_timeout`] is due. Like the other queries, it knows all inputs only after
+    /// [`Flows::transmit`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.common.timers.first().map(|(at, _)| *at).into_iter().chain(self.sweep_at).min()

@@ -6,6 +6,11 @@
 //! a path that loses less. It needs no patch, and the socket no privilege. Without a proxy, with
 //! one that fails or one that lies, the socket is a plain one.
 //!
+//! Datagrams must be encrypted, because the receiver has to bear some twice, and markers. Proxies
+//! answer at the socket itself, from their port 5252/udp, so it must not be connected. A peer is an
+//! address: a socket helps 1024 at most, and forgets one that is silent for a minute. The help for
+//! a flow that the peer began starts with the eighth datagram to it.
+//!
 //! ```
 //! # fn main() -> std::io::Result<()> {
 //! let socket = sidekick_socket::UdpSocket::bind("127.0.0.1:0")?;
@@ -18,13 +23,14 @@
 //! - [`UdpSocket`] suits loops that poll, such as those around quiche or str0m. The example
 //!   `polling` has one.
 //! - `tokio::UdpSocket` does the same for tokio (feature `tokio`).
-//! - `quinn::Runtime` gives quinn's endpoints such sockets (feature `quinn`). Merged datagrams stay
-//!   merged both ways, with their ECN fields and addresses.
+//! - `quinn::Runtime` gives quinn's endpoints such sockets (feature `quinn`). Batches stay batches
+//!   both ways (GSO and GRO), with their ECN fields and addresses.
 //! - `datagram_socket::Connected` is that socket towards one peer, for clients of tokio-quiche
 //!   (feature `datagram-socket`).
 //! - [`Flows`] is all of it without I/O, for other runtimes.
 //!
-//! `docs/integrate.md` compares the socket with the plugin's hook in quiche, and with the agent.
+//! [The guide](https://github.com/quic-sidekick/quic-sidekick/blob/main/docs/integrate.md) compares
+//! the socket with the plugin's hook in quiche, and with the agent.
 
 #[cfg(feature = "datagram-socket")]
 pub mod datagram_socket;
@@ -56,8 +62,6 @@ pub struct Config {
     pub key: Option<PublicKey>,
     /// What the protocol above does about losses. The default is that of QUIC. Of a call
     /// ([`Traits::CALL`]) only what leaves is helped: its receiver orders packets by itself.
-    ///
-    /// Datagrams must be encrypted, because the receiver has to bear some twice, and markers.
     pub traits: Traits,
 }
 

@@ -8,13 +8,24 @@
 //! use sidekick_socket::{Config, quinn::Runtime};
 //! use std::{net::UdpSocket, sync::Arc};
 //!
+//! let help = Arc::new(Runtime::new(Config::default())?);
 //! let socket = UdpSocket::bind("0.0.0.0:0")?;
-//! let help = Runtime::new(Config::default())?;
-//! let endpoint = quinn::Endpoint::new(Default::default(), None, socket, Arc::new(help))?;
+//! // For a server, Some(server_config) takes the place of None.
+//! let endpoint = quinn::Endpoint::new(Default::default(), None, socket, help.clone())?;
+//! for flow in help.status() {
+//!     println!("{}: {flow}; {} of {} sent again", flow.peer, flow.resent, flow.sent);
+//! }
 //! # let _ = endpoint;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A flow's line is "helped" once a proxy is found, and says after two seconds that none was. The
+//! socket must not be connected, or `Endpoint::new` fails. One of IPv6 reaches peers of IPv4 if the
+//! system's option `IPV6_V6ONLY` is off, which quinn's own sockets see to.
+//!
+//! This crate needs quinn 0.11, and enables no feature of it: choose the runtime by quinn's own
+//! features, as ever.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -38,15 +49,16 @@ use crate::{Arrival, Config, Datagram, FlowStatus, Flows, Marks};
 pub struct Runtime {
     inner: Arc<dyn quinn::Runtime>,
     config: Config,
-    /// The socket that it made last.
-    socket: Mutex<Weak<Socket>>,
+    /// Those that it made, and that are still open.
+    sockets: Mutex<Vec<Weak<Socket>>>,
 }
 
 impl Runtime {
     /// On top of the runtime that quinn would choose here.
     ///
     /// # Errors
-    /// There is none, because this is called outside of one, or quinn has no feature for it.
+    /// No runtime was found: this is called outside of tokio, or quinn has no feature for the one
+    /// that runs.
     pub fn new(config: Config) -> io::Result<Self> {
         let inner = quinn::default_runtime();
         inner.map(|inner| Self::over(inner, config)).ok_or_else(|| {
@@ -57,14 +69,16 @@ impl Runtime {
     /// On top of a given runtime.
     #[must_use]
     pub fn over(inner: Arc<dyn quinn::Runtime>, config: Config) -> Self {
-        Self { inner, config, socket: Mutex::default() }
+        Self { inner, config, sockets: Mutex::default() }
     }
 
-    /// The flows that are helped, and how, of the socket that the endpoint has now.
+    /// The flows that are helped, and how, of all endpoints that have this runtime. Connections to
+    /// one address are one flow. Its counts begin anew when the endpoint takes another socket.
     #[must_use]
     pub fn status(&self) -> Vec<FlowStatus> {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        socket.map(|it| it.lock().flows.status(self.inner.now()).collect()).unwrap_or_default()
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let open = sockets.iter().filter_map(Weak::upgrade);
+        open.flat_map(|it| it.lock().flows.status(self.inner.now()).collect::<Vec<_>>()).collect()
     }
 }
 
@@ -85,8 +99,9 @@ impl quinn::Runtime for Runtime {
             inner: self.inner.wrap_udp_socket(socket)?,
             state: Mutex::new(state),
         });
-        let mut latest = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        *latest = Arc::downgrade(&socket);
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.push(Arc::downgrade(&socket));
         Ok(socket)
     }
 
@@ -421,6 +436,8 @@ mod tests {
         fake: Arc<Fake>,
         socket: Socket,
         proxy: Observer,
+        /// The latest message of the proxy.
+        message: Vec<u8>,
         sent: u8,
     }
 
@@ -433,7 +450,8 @@ mod tests {
             let inner = Arc::<Fake>::clone(&fake);
             let socket = Socket { runtime: inner.clone(), inner, state: Mutex::new(state) };
             let terms = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
-            Self { fake, socket, proxy: Observer::new(terms, [2; 32]).unwrap(), sent: 0 }
+            let proxy = Observer::new(terms, [2; 32]).unwrap();
+            Self { fake, socket, proxy, message: Vec::new(), sent: 0 }
         }
 
         fn later(&self, time: Duration) {
@@ -489,6 +507,7 @@ mod tests {
                         Route::Session | Route::Stranger { .. } => PROXY.into(),
                     };
                     let contents = buffer[..transmit.size].to_vec();
+                    self.message.clone_from(&contents);
                     let call = Call { peer, contents, segment: None, ecn: None, own: None };
                     self.fake.arrives.lock().unwrap().push_back(call);
                 }
@@ -541,7 +560,7 @@ mod tests {
         let (ecn, own) = (Some(EcnCodepoint::Ce), Some([127, 0, 0, 1].into()));
         let contents = (0..250).collect();
         let call = Call { peer: PEER.into(), contents, segment: Some(100), ecn, own };
-        let contents = vec![0x13; 40];
+        let contents = net.message.clone();
         let message = Call { peer: PROXY.into(), contents, segment: None, ..call.clone() };
         net.fake.arrives.lock().unwrap().extend([message, call.clone()]);
         let got = net.receive();

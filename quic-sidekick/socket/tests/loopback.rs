@@ -64,7 +64,7 @@ async fn echoed(path: &Path, echo: UdpSocket, socket: sidekick_socket::tokio::Ud
 #[tokio::test]
 async fn datagrams_by_tokio() {
     let echo = UdpSocket::bind(LOCAL).await.unwrap();
-    let path = Path::to(echo.local_addr().unwrap()).await;
+    let path = Path::begin([None, Some(echo.local_addr().unwrap())]).await;
     let socket = std::net::UdpSocket::bind(LOCAL).unwrap();
     let socket = sidekick_socket::tokio::UdpSocket::wrap(socket, path.config()).unwrap();
     timeout(PATIENCE, echoed(&path, echo, socket)).await.unwrap();
@@ -90,7 +90,7 @@ fn echo_server() -> (Endpoint, CertificateDer<'static>, JoinHandle<()>) {
 /// `migrates`. Returns the help's status, and the packets that quinn took for lost.
 async fn transfer(migrates: bool) -> (FlowStatus, u64) {
     let (server, certificate, serves) = echo_server();
-    let path = Path::to(server.local_addr().unwrap()).await;
+    let path = Path::begin([None, Some(server.local_addr().unwrap())]).await;
     let help = Arc::new(Runtime::new(path.config()).unwrap());
     let socket = || std::net::UdpSocket::bind(LOCAL).unwrap();
     let runtime = Arc::<Runtime>::clone(&help);

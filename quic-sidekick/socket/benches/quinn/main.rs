@@ -34,8 +34,9 @@ fn main() {
     let words: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     match words[..] {
         ["--serve", below] => server::serve(below),
-        ["--transfer", below, way, address, certificate] => {
-            transfer::transfer(below, way == "up", address.parse().unwrap(), certificate);
+        ["--transfer", below, way, bytes, address, certificate] => {
+            let (bytes, address) = (bytes.parse().unwrap(), address.parse().unwrap());
+            transfer::transfer(below, way, bytes, address, certificate);
         }
         // Cargo passes `--bench`.
         _ => measure(),
@@ -129,8 +130,10 @@ impl Served {
     /// Mbit/s, datagrams sent and received at once, and instructions a datagram, which only
     /// valgrind counts.
     fn transfer(&self, below: &str, way: &str, counts: bool) -> Vec<f64> {
-        let mut command = this();
+        let (mut command, mut bytes) = (this(), "67108864");
         if counts {
+            // valgrind is much slower.
+            bytes = "8388608";
             let program = std::env::current_exe().unwrap();
             command = Command::new("valgrind");
             command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
@@ -139,7 +142,8 @@ impl Served {
             command.args(["--toggle-collect=*::uncounted_work*"]);
             command.arg(program);
         }
-        let command = command.args(["--transfer", below, way, &self.address, &self.certificate]);
+        let command =
+            command.args(["--transfer", below, way, bytes, &self.address, &self.certificate]);
         let output = command
             .output()
             .unwrap_or_else(|error| panic!("{error}: `.ci/deps bench` installs valgrind"));

@@ -96,7 +96,7 @@ pub(crate) fn with_clients(below: &str) -> Vec<f64> {
     tokio.block_on(async {
         let mut paths = Vec::new();
         for _ in 0..BEHIND {
-            paths.push(Path::before(address).await);
+            paths.push(Path::begin([Some(address), None]).await);
         }
         let mut connected = Vec::new();
         for wave in (0..CLIENTS).step_by(WAVE) {

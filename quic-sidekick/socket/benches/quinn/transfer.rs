@@ -12,10 +12,6 @@ use crate::network::{IS_COUNTED, Network, PROXY};
 use crate::relay::{LOCAL, now, trusting};
 use crate::{PLAIN, PROXIED, report};
 
-const BYTES: u64 = 64 << 20;
-/// Under valgrind, which is much slower, it is enough to count this many.
-const FEW: u64 = 8 << 20;
-
 /// Sends so many bytes, and ends the stream.
 pub(crate) async fn send(stream: &mut SendStream, mut bytes: u64) {
     let zeros = vec![0; 1 << 16];
@@ -39,7 +35,7 @@ pub(crate) async fn exchange(connection: &quinn::Connection, sent: u64, asked: u
     assert_eq!(got, asked + 1);
 }
 
-pub(crate) fn transfer(below: &str, is_up: bool, server: SocketAddr, certificate: &str) {
+pub(crate) fn transfer(below: &str, way: &str, bytes: u64, server: SocketAddr, certificate: &str) {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = tokio.enter();
     let (network, counts) = Network::over(Arc::new(TokioRuntime), below == PROXIED);
@@ -61,9 +57,7 @@ pub(crate) fn transfer(below: &str, is_up: bool, server: SocketAddr, certificate
         let stats = connection.stats();
         stats.udp_tx.datagrams + stats.udp_rx.datagrams
     };
-    let is_counted = std::env::var_os("LD_PRELOAD").is_some();
-    let bytes = if is_counted { FEW } else { BYTES };
-    let (sent, asked) = if is_up { (bytes, 0) } else { (0, bytes) };
+    let (sent, asked) = if way == "up" { (bytes, 0) } else { (0, bytes) };
     let (before, start) = (packets(), now());
     counted_work(&mut || tokio.block_on(exchange(&connection, sent, asked)));
     let seconds = start.elapsed().as_secs_f64();

@@ -44,19 +44,8 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The proxy is near the client.
-    #[allow(dead_code, reason = "a test's")]
-    pub(crate) async fn to(server: SocketAddr) -> Self {
-        Self::begin([None, Some(server)]).await
-    }
-
-    /// The proxy is near the server.
-    #[allow(dead_code, reason = "a benchmark's")]
-    pub(crate) async fn before(server: SocketAddr) -> Self {
-        Self::begin([Some(server), None]).await
-    }
-
-    async fn begin(ends: [Option<SocketAddr>; 2]) -> Self {
+    /// A path between the proxy's end and the far one, of which the client's address is not known.
+    pub(crate) async fn begin(ends: [Option<SocketAddr>; 2]) -> Self {
         let [near, beyond, port] = [
             UdpSocket::bind(LOCAL).await,
             UdpSocket::bind(LOCAL).await,
