@@ -72,8 +72,6 @@ pub(crate) struct Receiver {
     rebuilt: u64,
     congestion: u64,
     times: Times,
-    /// What the sender knows of the arrivals.
-    received: Arrived,
     /// The gaps that are being repaired.
     open: Vec<OpenGap>,
     /// When the first of those that wait for parity is to be requested.
@@ -97,7 +95,6 @@ impl Receiver {
             rebuilt: 0,
             congestion: 0,
             times: Times::default(),
-            received: Arrived::default(),
             open: Vec::new(),
             request_at: None,
             unfilled: Vec::new(),
@@ -240,7 +237,7 @@ impl Receiver {
     ) -> bool {
         if self.state == ReceiveState::NotKept {
             // Before a proxy keeps copies, nobody judges what arrives.
-            self.received = conn.sidekick_arrived_so_far();
+            conn.sidekick_take_arrived();
         }
         let held = conn.sidekick_held();
         let (plan, is_new) = self.plan(sender, whole, now);
@@ -276,15 +273,10 @@ impl Receiver {
         sender: &mut Sender,
         now: Instant,
     ) {
-        let received = conn.sidekick_arrived_so_far();
-        let before = std::mem::replace(&mut self.received, received);
-        let datagrams = received.datagrams - before.datagrams;
+        let Arrived { datagrams, bytes, longest } = conn.sidekick_take_arrived();
         let Some(others) = datagrams.checked_sub(1) else { return };
-        let longest = conn.sidekick_take_longest();
         sender.on_received(longest, now);
-        let rest = (received.bytes - before.bytes).saturating_sub(longest as u64);
-        if let Some(bytes) = rest.checked_div(others) {
-            let bytes = usize::try_from(bytes).unwrap_or(0);
+        if let Some(bytes) = (bytes - longest).checked_div(others) {
             (0..others).for_each(|_| sender.on_received(bytes, now));
         }
     }
@@ -355,13 +347,11 @@ impl Receiver {
     ) -> bool {
         let before = self.rebuilt;
         let is_congested = sender.is_reverse_congested(now);
-        while let Some(datagram) = sender.next_rebuilt() {
+        while sender.next_rebuilt(&mut self.copy, now) {
             if is_congested {
                 continue;
             }
             self.rebuilt += 1;
-            self.copy.clear();
-            self.copy.extend_from_slice(datagram);
             self.pass_copy(conn);
         }
         self.rebuilt > before

@@ -149,7 +149,7 @@ impl Listener {
     /// Handles what parity rebuilt as if it had arrived.
     fn take_rebuilt(&mut self, now: Instant) {
         let mut rebuilt = std::mem::take(&mut self.rebuilt);
-        while self.parity.as_mut().is_some_and(|parity| parity.next_rebuilt(&mut rebuilt)) {
+        while self.parity.as_mut().is_some_and(|parity| parity.next_rebuilt(&mut rebuilt, now)) {
             // The handler counts an unusable datagram.
             let _ = self.take(&rebuilt, now);
         }

@@ -183,8 +183,9 @@ impl Client {
             if let Ok(Some(copy)) = handled {
                 self.copies.push(copy.bytes(&buffer).to_vec());
             }
-            while let Some(datagram) = self.sender.next_rebuilt() {
-                self.rebuilt.push(datagram.to_vec());
+            let mut rebuilt = Vec::new();
+            while self.sender.next_rebuilt(&mut rebuilt, now()) {
+                self.rebuilt.push(rebuilt.clone());
             }
         }
         let mut unfilled = Vec::new();

@@ -476,7 +476,8 @@ impl World {
                         self.sender.on_progress(identifier, self.now);
                     }
                 }
-                while let Some(rebuilt) = self.sender.next_rebuilt() {
+                let mut rebuilt = Vec::new();
+                while self.sender.next_rebuilt(&mut rebuilt, self.now) {
                     assert!((4..=MAX_KEPT_LEN).contains(&rebuilt.len()), "{rebuilt:?}");
                 }
             }

@@ -297,7 +297,9 @@ impl Sender {
     }
 
     /// Handles a datagram that arrived at the adjacent socket from the address `from`. Returns a
-    /// copy of a datagram of the reverse flow, if it holds one or completes one.
+    /// copy of a datagram of the reverse flow, if it holds one or completes one. A copy longer than
+    /// 1200 bytes, and than all that [`Sender::on_received`] recorded of late, is not returned: the
+    /// peer might take it for proof that the path carries its length.
     ///
     /// # Errors
     /// [`HandleError`] states why the datagram changed nothing. No error requires an action.
@@ -321,12 +323,14 @@ impl Sender {
             return Err(HandleError::Stranger);
         };
         let is_whole = matches!(&parsed, Datagram::Repeat(copy) if copy.part == Part::Whole);
+        self.effects.longest_copy = self.arrivals.longest_copy(now);
         let outcome = session.on_datagram(parsed, datagram.len(), &mut self.effects, now);
         self.settle(now);
         let joined = self.effects.joined.take().map(Copied::Joined);
         let whole = is_whole.then_some(Copied::Within(REPEAT_HEADER_LEN..datagram.len()));
-        let fits = |copy: &Copied| self.arrivals.carries(copy.bytes(datagram).len());
-        outcome.map(|()| joined.or(whole).filter(fits))
+        let longest = self.effects.longest_copy;
+        let passes = |copy: &Copied| copy.bytes(datagram).len() <= longest;
+        outcome.map(|()| joined.or(whole).filter(passes))
     }
 
     /// Whether a datagram that arrived at the flow's own socket may be a proxy's answer to a

@@ -205,12 +205,10 @@ impl Parity {
 
     /// Replaces the contents of `out` by the next datagram that parity rebuilt. False if there is
     /// none.
-    pub(super) fn next_rebuilt(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(datagram) = self.sender.next_rebuilt() else { return false };
-        out.clear();
-        out.extend_from_slice(datagram);
-        self.rebuilt += 1;
-        true
+    pub(super) fn next_rebuilt(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
+        let is_one = self.sender.next_rebuilt(out, now);
+        self.rebuilt += u64::from(is_one);
+        is_one
     }
 
     /// How long the first NACK of a packet waits. While repair symbols arrive, it waits until the

@@ -22,6 +22,8 @@ pub(super) struct Effects {
     pub(super) reported: Option<Instant>,
     /// The tags of packets that the latest quACK was the first to report.
     pub(super) received: Vec<u64>,
+    /// The longest copy that is passed on.
+    pub(super) longest_copy: usize,
     /// A copy whose last part arrived now.
     pub(super) joined: Option<Vec<u8>>,
     /// The latest quACK.

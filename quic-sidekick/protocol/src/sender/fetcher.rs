@@ -187,17 +187,21 @@ impl Fetcher {
         &mut self,
         copy: &Repeat<'_>,
         identifier: Option<u32>,
+        longest_copy: usize,
         retry: Duration,
         now: Instant,
     ) -> bool {
         if !self.is_recent(copy.number) || copy.total > MOST {
             return false;
         }
-        let longest = match copy.part {
-            Part::Whole => &mut self.longest_whole,
-            Part::First | Part::Second => &mut self.longest_split,
-        };
-        *longest = copy.datagram.len().max(*longest);
+        // Of others, nobody asks for more.
+        if copy.datagram.len() <= longest_copy {
+            let longest = match copy.part {
+                Part::Whole => &mut self.longest_whole,
+                Part::First | Part::Second => &mut self.longest_split,
+            };
+            *longest = copy.datagram.len().max(*longest);
+        }
         let asked = Some((copy.number, copy.range));
         let Some(place) = self.wanted.iter().position(|wanted| wanted.asked == asked) else {
             return true;

@@ -92,8 +92,7 @@ impl Sender {
         }
     }
 
-    /// Records a datagram of the reverse flow that arrived, of this length. Copies are not counted,
-    /// and no copy is returned that is longer than 1200 bytes and all that arrived of late.
+    /// Records a datagram of the reverse flow that arrived, of this length. Copies are not counted.
     #[inline]
     pub fn on_received(&mut self, bytes: usize, now: Instant) {
         let Self { arrivals, sessions, .. } = self;
@@ -263,12 +262,22 @@ impl Sender {
         }
     }
 
-    /// The next datagram of the reverse flow that parity rebuilt. Call it until it returns `None`,
-    /// after each datagram that arrives on either socket.
-    pub fn next_rebuilt(&mut self) -> Option<&[u8]> {
+    /// Replaces the contents of `out` by the next datagram of the reverse flow that parity rebuilt,
+    /// if it is not too long to be passed on. Call it until it returns false, after each datagram
+    /// that arrives on either socket.
+    pub fn next_rebuilt(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
+        let longest = self.arrivals.longest_copy(now);
         let sessions = self.sessions.iter_mut().filter_map(ProxySession::established_mut);
-        let mut decoders = sessions.filter_map(|session| session.decoder_mut());
-        decoders.find_map(Decoder::rebuilt)
+        for decoder in sessions.filter_map(|session| session.decoder_mut()) {
+            while let Some(datagram) = decoder.rebuilt() {
+                if datagram.len() <= longest {
+                    out.clear();
+                    out.extend_from_slice(datagram);
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The list that arrived last, once: what passed the proxy towards the receiver, in order. Call

@@ -100,7 +100,6 @@ pub(super) struct Receive {
     undecrypted: VecDeque<Undecrypted>,
     copies: u64,
     received: Arrived,
-    longest: usize,
     pub(super) arrivals: Arrivals,
 }
 
@@ -108,9 +107,11 @@ pub(super) struct Receive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
     /// Datagrams.
-    pub datagrams: u64,
+    pub datagrams: usize,
     /// Their bytes, without the headers of UDP and IP.
-    pub bytes: u64,
+    pub bytes: usize,
+    /// The bytes of the longest.
+    pub longest: usize,
 }
 
 impl Receive {
@@ -252,16 +253,10 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.receive.newest
     }
 
-    /// What has arrived from the path since gaps are reported.
+    /// What has arrived from the path since the last call, or since gaps are reported.
     #[inline]
-    pub fn sidekick_arrived_so_far(&self) -> Arrived {
-        self.sidekick.receive.received
-    }
-
-    /// The length of the longest datagram that arrived from the path since the last call.
-    #[inline]
-    pub fn sidekick_take_longest(&mut self) -> usize {
-        std::mem::take(&mut self.sidekick.receive.longest)
+    pub fn sidekick_take_arrived(&mut self) -> Arrived {
+        std::mem::take(&mut self.sidekick.receive.received)
     }
 
     /// The number of packets whose acknowledgements are held.
@@ -346,8 +341,8 @@ impl<F: BufFactory> Connection<F> {
             receive.previous = receive.current.or(receive.previous);
             receive.current = identifier(datagram);
             receive.received.datagrams += 1;
-            receive.received.bytes += datagram.len() as u64;
-            receive.longest = receive.longest.max(datagram.len());
+            receive.received.bytes += datagram.len();
+            receive.received.longest = receive.received.longest.max(datagram.len());
             receive.arrivals.note(datagram);
         }
     }

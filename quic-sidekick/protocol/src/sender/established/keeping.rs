@@ -372,7 +372,8 @@ impl Established {
         let datagram = joined.as_deref().unwrap_or(copy.datagram);
         let copy = &Repeat { datagram, ..*copy };
         let identifier = self.granted.identification.position.of_copy(copy.datagram);
-        if !self.keeping.fetcher.on_repeat(copy, identifier, retry, context.now) {
+        let longest = context.effects.longest_copy;
+        if !self.keeping.fetcher.on_repeat(copy, identifier, longest, retry, context.now) {
             context.stats.malformed += 1;
             return Err(HandleError::Outdated);
         }

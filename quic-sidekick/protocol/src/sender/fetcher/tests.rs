@@ -26,7 +26,7 @@ fn repeat(fetcher: &mut Fetcher, place: (u8, u8, u8), identifier: u32, now: Inst
     let session = SessionNumber(0);
     let part = Part::Whole;
     let copy = Repeat { session, number, range, index, total, part, datagram: &datagram };
-    fetcher.on_repeat(&copy, Some(identifier), RETRY, now)
+    fetcher.on_repeat(&copy, Some(identifier), MAX_KEPT_LEN, RETRY, now)
 }
 
 #[test]
@@ -174,21 +174,27 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
         datagram: &[0; 4],
     };
     for number in [1, u16::MAX] {
-        assert!(!fetcher.on_repeat(&copy(number), None, RETRY, now), "no request was sent");
+        assert!(
+            !fetcher.on_repeat(&copy(number), None, MAX_KEPT_LEN, RETRY, now),
+            "no request was sent"
+        );
     }
     fetcher.want(Some(7), range(10, 13), now);
     let _ = asked(&mut fetcher, now);
-    assert!(fetcher.on_repeat(&copy(1), None, RETRY, now));
+    assert!(fetcher.on_repeat(&copy(1), None, MAX_KEPT_LEN, RETRY, now));
     for number in [2, u16::MAX] {
-        assert!(!fetcher.on_repeat(&copy(number), None, RETRY, now), "one request was sent");
+        assert!(
+            !fetcher.on_repeat(&copy(number), None, MAX_KEPT_LEN, RETRY, now),
+            "one request was sent"
+        );
     }
     (fetcher.number, fetcher.recent) = (6000, RECENT);
     assert!(
-        fetcher.on_repeat(&copy(5000), None, RETRY, now),
+        fetcher.on_repeat(&copy(5000), None, MAX_KEPT_LEN, RETRY, now),
         "recent, although no range waits for it"
     );
-    assert!(!fetcher.on_repeat(&copy(6001), None, RETRY, now));
-    assert!(!fetcher.on_repeat(&copy(6000 - RECENT), None, RETRY, now));
+    assert!(!fetcher.on_repeat(&copy(6001), None, MAX_KEPT_LEN, RETRY, now));
+    assert!(!fetcher.on_repeat(&copy(6000 - RECENT), None, MAX_KEPT_LEN, RETRY, now));
 }
 
 #[test]

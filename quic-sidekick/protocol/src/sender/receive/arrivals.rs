@@ -121,9 +121,9 @@ impl Arrivals {
         if self.trial.hears() { NearLoss { congestion: 1.0, ..latest } } else { latest }
     }
 
-    /// Whether the near segment carries datagrams of this length.
-    pub(in crate::sender) fn carries(&self, length: usize) -> bool {
-        self.lengths.carries(length)
+    /// The longest copy that is passed on.
+    pub(in crate::sender) fn longest_copy(&self, now: Instant) -> usize {
+        self.lengths.longest(now)
     }
 
     /// Notes a datagram that arrived. `near` is asked once in each interval.

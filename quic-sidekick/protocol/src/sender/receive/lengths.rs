@@ -1,11 +1,15 @@
-//! How long datagrams may be that the near segment carries.
+//! The longest copy that a peer may take for a datagram of its own.
+//!
+//! An endpoint that probes for the path's MTU takes a probe that arrives for proof that the path
+//! carries its length (RFC 8899). A copy of a lost one, which may come in parts or as IP fragments,
+//! would be a false proof, and from then on every datagram would be too long.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
 /// What every path of QUIC carries (RFC 9000, section 14).
 const ALWAYS: usize = 1200;
-/// A length counts for one to two of these.
+/// A length counts until the end of the window after its own.
 const WINDOW: Duration = Duration::from_secs(2);
 
 /// The longest datagrams that arrived themselves of late.
@@ -20,20 +24,27 @@ pub(super) struct Lengths {
 impl Lengths {
     /// A datagram of this length arrived.
     pub(super) fn note(&mut self, length: usize, now: Instant) {
-        let since = *self.since.get_or_insert(now);
-        if now >= since + WINDOW {
-            (self.before, self.since) = (mem::take(&mut self.longest), Some(now));
+        let windows = self.since.map(|since| (since, now.saturating_duration_since(since)));
+        match windows {
+            Some((_, age)) if age < WINDOW => {}
+            Some((since, age)) if age < 2 * WINDOW => {
+                self.before = mem::take(&mut self.longest);
+                self.since = Some(since + WINDOW);
+            }
+            _ => *self = Self { since: Some(now), ..Self::default() },
         }
         self.longest = self.longest.max(length);
     }
 
-    /// Whether a datagram of this length can have been lost for another reason than its length.
-    ///
-    /// An endpoint that probes for the path's MTU takes one that arrives for proof that the path
-    /// carries its length (RFC 8899). A copy of a lost probe, which comes in two parts, would be a
-    /// false one, and afterwards every datagram would be too long.
-    pub(super) fn carries(&self, length: usize) -> bool {
-        length <= ALWAYS.max(self.longest).max(self.before)
+    /// The longest copy that can have been lost for another reason than its length.
+    pub(super) fn longest(&self, now: Instant) -> usize {
+        let age = self.since.map(|since| now.saturating_duration_since(since));
+        let longest = match age {
+            Some(age) if age < WINDOW => self.longest.max(self.before),
+            Some(age) if age < 2 * WINDOW => self.longest,
+            _ => 0,
+        };
+        longest.max(ALWAYS)
     }
 }
 
@@ -46,13 +57,18 @@ mod tests {
     fn only_lengths_of_late_count() {
         let start = Instant::now();
         let mut lengths = Lengths::default();
-        let carries = |lengths: &Lengths| [1200, 1201, 1400, 1401].map(|len| lengths.carries(len));
-        assert_eq!(carries(&lengths), [true, false, false, false]);
-        lengths.note(1400, start);
-        assert_eq!(carries(&lengths), [true, true, true, false]);
-        lengths.note(60, start + WINDOW);
-        assert_eq!(carries(&lengths), [true, true, true, false]);
+        assert_eq!(lengths.longest(start), 1200);
+        lengths.note(1400, start + WINDOW / 2);
+        for (windows, longest) in [(1, 1400), (2, 1400), (3, 1200)] {
+            assert_eq!(lengths.longest(start + windows * WINDOW), longest, "{windows}");
+        }
         lengths.note(60, start + 2 * WINDOW);
-        assert_eq!(carries(&lengths), [true, false, false, false]);
+        assert_eq!(lengths.longest(start + 2 * WINDOW), 1400);
+        lengths.note(60, start + 3 * WINDOW);
+        assert_eq!(lengths.longest(start + 3 * WINDOW), 1200);
+        // After a pause, no earlier one counts.
+        lengths.note(1400, start + 4 * WINDOW);
+        lengths.note(60, start + 9 * WINDOW);
+        assert_eq!(lengths.longest(start + 9 * WINDOW), 1200);
     }
 }

@@ -194,6 +194,9 @@ impl Download {
             }
             Event::Arrive(bytes) => {
                 self.sender.on_arrival(&bytes);
+                if bytes.len() > 1200 {
+                    self.sender.on_received(bytes.len(), self.now);
+                }
                 self.receive(number(&bytes));
             }
             Event::Marker(bytes) => {
@@ -218,8 +221,9 @@ impl Download {
                     assert_eq!(copy, datagram_of(number(copy), copy.len()));
                     self.receive(number(copy));
                 }
-                while let Some(rebuilt) = self.sender.next_rebuilt() {
-                    let number = number(rebuilt);
+                let mut rebuilt = Vec::new();
+                while self.sender.next_rebuilt(&mut rebuilt, self.now) {
+                    let number = number(&rebuilt);
                     assert_eq!(rebuilt, datagram_of(number, self.len));
                     self.rebuilt += 1;
                     self.receive(number);

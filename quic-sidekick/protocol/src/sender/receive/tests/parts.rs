@@ -69,7 +69,6 @@ fn a_copy_is_no_evidence_of_the_mtu() {
     download.run(1000 * MS);
     for hundred in 0..5 {
         download.len = 1300;
-        download.sender.on_received(1300, download.now);
         download.stream(100 * hundred, 99, MS, &[]);
         download.run(99 * MS);
         download.len = 1450;
