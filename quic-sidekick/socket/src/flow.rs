@@ -334,7 +334,8 @@ impl Flow {
         self.sender.on_sent(name, Payload::whole(payload), now);
     }
 
-    fn transmit(&mut self, outbox: &mut Outbox) {
+    /// Queues the messages and markers that the sender has ready.
+    pub(crate) fn transmit(&mut self, outbox: &mut Outbox) {
         let mut message = [0; MAX_DATAGRAM_LEN];
         let marks = Marks { ecn: 0, ..self.leaving };
         while let Some(transmit) = self.sender.poll_transmit(&mut message) {

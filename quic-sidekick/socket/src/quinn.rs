@@ -436,7 +436,9 @@ mod tests {
         fake: Arc<Fake>,
         socket: Socket,
         proxy: Observer,
-        /// The latest message of the proxy.
+        /// How many messages the proxy got.
+        messages: usize,
+        /// Its latest message.
         message: Vec<u8>,
         sent: u8,
     }
@@ -449,9 +451,10 @@ mod tests {
             let state = State { flows, timer: None, armed: None, receiver: None };
             let inner = Arc::<Fake>::clone(&fake);
             let socket = Socket { runtime: inner.clone(), inner, state: Mutex::new(state) };
-            let terms = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
+            let (keep_bytes, orders) = (64 << 20, true);
+            let terms = ObserverConfig { keep_bytes, orders, ..ObserverConfig::default() };
             let proxy = Observer::new(terms, [2; 32]).unwrap();
-            Self { fake, socket, proxy, message: Vec::new(), sent: 0 }
+            Self { fake, socket, proxy, messages: 0, message: Vec::new(), sent: 0 }
         }
 
         fn later(&self, time: Duration) {
@@ -485,6 +488,7 @@ mod tests {
                 let calls = std::mem::take(&mut *self.fake.sent.lock().unwrap());
                 for call in calls {
                     if call.peer == PROXY.into() {
+                        self.messages += 1;
                         let from = SocketAddr::from(LOCAL);
                         // It answers a HELLO without a cookie, and returns an error.
                         let _ = self.proxy.handle_input(from, &call.contents, now);
@@ -550,6 +554,18 @@ mod tests {
             assert_eq!((&call.contents[..], call.segment), (&whole.contents[200..300], None));
             assert_eq!((call.ecn, call.own), (whole.ecn, whole.own));
         }
+    }
+
+    /// A proxy that puts them in order gets a list for every four, in case one is lost.
+    #[test]
+    fn merged_datagrams_are_in_several_lists() {
+        let mut net = Net::new(Traits::QUIC);
+        net.send(4, None);
+        net.later(Duration::from_millis(3));
+        net.send(4, None);
+        let before = net.messages;
+        assert_eq!(net.send(12, None).len(), 1);
+        assert!(net.messages >= before + 3, "{} messages", net.messages - before);
     }
 
     #[test]
