@@ -33,7 +33,7 @@ pub(crate) struct Flow {
     pub(crate) sender: Sender,
     store: Store,
     /// Whether the loss of datagrams that leave now can be detected.
-    has_session: bool,
+    pub(crate) has_session: bool,
     was_assisted: bool,
     /// The tags of the handshake's datagrams that left before a proxy counted the flow.
     uncounted: Vec<u64>,

@@ -270,8 +270,10 @@ impl Flows {
             let others = self.memory.saturating_sub(flow.memory());
             for payload in datagrams {
                 flow.on_sent(payload, marks, others + flow.memory() < MEMORY, now);
-                // Each datagram of a batch is in several lists, since any may be lost.
-                flow.transmit(&mut self.common.outbox);
+                if flow.has_session {
+                    // Each datagram of a batch is in several lists, since any may be lost.
+                    flow.transmit(&mut self.common.outbox);
+                }
             }
             self.memory = others + flow.memory();
             self.common.settle(flow, key, now);
