@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::{Filter, Flow, Identification, Position};
+use sidekick_protocol::{Filter, Flow, Identification, Position, Sender};
 use sidekick_proxy::testing::offload::{self, Merging};
 use sidekick_proxy::testing::packet::{Datagram, Link, Skip, parse};
 use std::net::SocketAddr;
@@ -67,10 +67,15 @@ fn check_found(datagram: Datagram<'_>, frame: &[u8], len: usize, merging: Mergin
             datagram.len
         );
     }
-    // The identifier is that of the captured bytes, or unknown.
+    // The identifier is that of the captured bytes, or unknown. Padding, markers and answers do not
+    // count.
     let end = Identification { position: Position::End, filter: Filter::All }
         .identifier(datagram.payload());
-    let expected = datagram.payload.last_chunk().filter(|_| datagram.payload.len() == datagram.len);
+    let expected = datagram
+        .payload
+        .last_chunk()
+        .filter(|bytes| datagram.payload.len() == datagram.len && **bytes != [0; 4])
+        .filter(|_| !Sender::is_marker(datagram.payload) && !Sender::is_answer(datagram.payload));
     assert_eq!(end, expected.map(|bytes| u32::from_be_bytes(*bytes)));
 }
 
