@@ -4,9 +4,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use caps::Capability;
+use caps::{Capability, CapsHashSet};
 use tracing::warn;
 
+use crate::life::Kept;
 use crate::queue::{Exempt, Queue, QueueError, Rules, RulesError};
 use crate::terminal;
 use sidekick_protocol::DEFAULT_PORT;
@@ -84,10 +85,14 @@ impl Gateway {
         self.open.as_ref().map_or(0, |(queue, _)| queue.counters().unread)
     }
 
-    /// What the program must keep: the kernel takes verdicts from no one without CAP_NET_ADMIN.
-    pub(crate) fn capabilities(&self) -> Vec<Capability> {
-        let verdicts = self.open.as_ref().map(|_| Capability::CAP_NET_ADMIN);
-        verdicts.into_iter().chain([Capability::CAP_NET_RAW]).collect()
+    /// What the program must keep: the kernel takes verdicts from no one without CAP_NET_ADMIN, and
+    /// the programs that renew and remove the rules need both.
+    pub(crate) fn capabilities(&self) -> Kept {
+        let both = CapsHashSet::from([Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW]);
+        match self.open {
+            Some(_) => Kept { own: both.clone(), inherited: both },
+            None => Kept { own: [Capability::CAP_NET_RAW].into(), inherited: CapsHashSet::new() },
+        }
     }
 
     /// The descriptor that is readable when packets wait.

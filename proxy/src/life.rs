@@ -44,6 +44,14 @@ pub(crate) enum Order {
     Reload,
 }
 
+/// What a program keeps of its capabilities once everything is open.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) own: CapsHashSet,
+    /// Those of them that the programs get that it starts.
+    pub(crate) inherited: CapsHashSet,
+}
+
 pub(crate) struct Life<'a, C> {
     signals: Option<Signals>,
     reread: Option<Reread<'a, C>>,
@@ -72,7 +80,7 @@ impl<'a, C: Settings> Life<'a, C> {
     /// The privileges cannot be given up, or the thread cannot start.
     pub(crate) fn watch(
         &mut self,
-        kept: &[Capability],
+        kept: &Kept,
         send: impl Fn(Order) -> bool + Send + 'static,
     ) -> Result<()> {
         confine(kept)?;
@@ -230,15 +238,14 @@ impl Signals {
 ///
 /// # Errors
 /// When the system does not allow it.
-pub(crate) fn confine(kept: &[Capability]) -> Result<()> {
+fn confine(kept: &Kept) -> Result<()> {
     prctl::set_no_new_privs().context("cannot forbid new privileges")?;
-    drop_all_but(&kept.iter().copied().collect()).context("cannot give up capabilities")
+    drop_all_but(kept).context("cannot give up capabilities")
 }
 
-fn drop_all_but(kept: &CapsHashSet) -> Result<()> {
-    // A program that removes the agent's rules inherits these.
+fn drop_all_but(Kept { own: kept, inherited }: &Kept) -> Result<()> {
     for capability in caps::read(None, CapSet::Ambient)? {
-        if !kept.contains(&capability) || kept.len() == 1 {
+        if !inherited.contains(&capability) {
             caps::drop(None, CapSet::Ambient, capability)?;
         }
     }
