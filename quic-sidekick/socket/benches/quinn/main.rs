@@ -159,7 +159,8 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // Then it removes its files, and ends.
+        drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
