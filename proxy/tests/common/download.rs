@@ -174,6 +174,7 @@ impl Client {
                 self.arrived.push(buffer[..len].to_vec());
                 if !(self.loses)(&buffer[..len]) {
                     self.sender.on_arrival(&buffer[..len]);
+                    self.sender.on_received(len, now());
                 }
                 self.sender.on_progress(name(&buffer[..len]), now());
             }
