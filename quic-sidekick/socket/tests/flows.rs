@@ -370,6 +370,19 @@ fn a_proxy_that_lies_is_not_believed() {
 }
 
 #[test]
+fn a_proxy_that_floods_is_not_in_the_way() {
+    let mut net = found();
+    for number in 0..100_000_u32 {
+        let message = [&[0x13][..], &number.to_be_bytes(), &[9; 40]].concat();
+        net.flows.on_received(address(PROXY), Marks::default(), &message, net.now);
+    }
+    net.loses = [10, 0];
+    net.stream(1000);
+    let missing = (0..net.sent).filter(|number| !net.arrived.contains_key(number)).count();
+    assert!(missing <= 10, "{missing} missing, {:?}", net.status());
+}
+
+#[test]
 fn peers_are_bounded_and_forgotten() {
     let mut net = Net::new(Config::default());
     net.proxy = None;
