@@ -206,7 +206,7 @@ test-seeds:
 
 # The programs in network namespaces, in real time. The proxy is optimized, because copies must
 # arrive in time.
-PROGRAM_TESTS = --test netns --test programs --test end_to_end
+PROGRAM_TESTS = --test netns --test programs --test end_to_end --test loopback
 test-programs: build-deps
 	$(CARGO) build --profile test $(FIRST) $(OPTIMIZED_PROXY) --lib --bins $(PROGRAM_TESTS)
 	$(CARGO) build --profile test --locked -p sidekick-interop --bin interop-client

@@ -73,7 +73,7 @@ impl Runtime {
     }
 
     /// The flows that are helped, and how, of all endpoints that have this runtime. Connections to
-    /// one address are one flow. Its counts begin anew when the endpoint takes another socket.
+    /// one address are one flow. Its counts start from zero when the endpoint takes another socket.
     #[must_use]
     pub fn status(&self) -> Vec<FlowStatus> {
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -123,7 +123,7 @@ async fn a_transfer_by_quinn_both_ways() {
     assert!(lost < status.lost / 2, "quinn found {lost} lost: {status:?}");
 }
 
-/// The help begins anew at the second socket, whose status this is.
+/// The help starts again at the second socket, and the status is that one's.
 #[tokio::test]
 async fn a_transfer_by_quinn_that_migrates() {
     let (status, _) = timeout(PATIENCE, transfer(true)).await.unwrap();

@@ -23,7 +23,7 @@ pub(crate) async fn send(stream: &mut SendStream, mut bytes: u64) {
     stream.finish().unwrap();
 }
 
-/// Transfers as many bytes as the server shall send, and as many as it shall receive.
+/// Sends so many bytes, asks the server for others, and waits until all have arrived.
 pub(crate) async fn exchange(connection: &quinn::Connection, sent: u64, asked: u64) {
     let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
     sending.write_all(&asked.to_be_bytes()).await.unwrap();

@@ -123,8 +123,10 @@ async fn transfer(cli: &Cli) -> anyhow::Result<String> {
         .with_context(|| format!("cannot find the address of {host}"))?;
     let address = addresses.next().with_context(|| format!("{host} has no address"))?;
     let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let help = Runtime::new(sidekick_socket::Config::default())?;
-    let help = matches!(cli.sidekick, Help::Socket).then(|| Arc::new(help));
+    let help = match cli.sidekick {
+        Help::Off => None,
+        Help::Socket => Some(Arc::new(Runtime::new(sidekick_socket::Config::default())?)),
+    };
     let endpoint = endpoint(any.parse()?, help.as_ref()).context("cannot open a UDP socket")?;
     let config = trusting(&cli.cafile)?;
 
