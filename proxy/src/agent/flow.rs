@@ -4,10 +4,8 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::policy::{KEEP, MAX_AGE, Named, Policy, STORE, Traits, UNCOUNTED};
-use sidekick_protocol::{
-    Assistance, Flow, Lost, Payload, Position, Reason, Sender, SenderConfig, Store,
-};
+use sidekick_protocol::policy::{KEEP, Leaving, Named, Policy, Resender, Traits};
+use sidekick_protocol::{Assistance, Flow, Position, Reason, Sender, SenderConfig};
 use tracing::debug;
 
 use super::arriving::Reception;
@@ -37,9 +35,6 @@ const COMPARED: u32 = 16;
 /// So many ends that are alike show that packets need another identifier.
 const ENDS_ALIKE: u32 = 2;
 
-/// The first bits of a long header (RFC 9000, section 17.2).
-const LONG: u8 = 0xc0;
-
 #[derive(Debug)]
 pub(super) struct HelpedFlow {
     pub(super) flow: Flow,
@@ -50,27 +45,18 @@ pub(super) struct HelpedFlow {
     alike: [Alike; 2],
     /// Many packets that leave are the same, so no report can tell which of them arrived.
     are_the_same: bool,
-    policy: Policy,
+    /// What leaves.
+    pub(super) resender: Resender,
     pub(super) last: Instant,
     /// Its packets in a second, of both directions, smoothed, and those since the latest second.
     pub(super) rate: f64,
     packets: u32,
-    pub(super) sender: Sender,
     /// How it leaves.
     template: Template,
     /// When the program's last packet left by this interface.
     seen: Option<Instant>,
     /// Repairs and markers of the agent that are under way.
     under_way: UnderWay,
-    store: Store,
-    /// Whether the agent can detect the loss of packets that leave now.
-    has_session: bool,
-    /// The tags of the handshake's packets that left before a proxy counted the flow, and that the
-    /// agent has not sent again.
-    uncounted: Vec<u64>,
-    /// How many more such packets the agent may send again.
-    uncounted_left: usize,
-    next_tag: u64,
     /// The kind of arriving packets.
     arriving: Classifier,
     /// The arriving packets, if they have numbers.
@@ -79,8 +65,6 @@ pub(super) struct HelpedFlow {
     pub(super) order: Option<Box<Order>>,
     /// They should, but do not pass the queue.
     passes_by: bool,
-    /// A proxy reported it at least once.
-    was_assisted: bool,
     /// Only arriving packets began the help, and none left yet.
     pub(super) only_arrives: bool,
     /// Its source is this host. A copy for another one would pass by this host's firewall.
@@ -88,10 +72,6 @@ pub(super) struct HelpedFlow {
     /// The operator knows the proxy's key.
     is_pinned: bool,
     journal: Journal,
-    /// Scratch of [`HelpedFlow::flush`], kept to avoid allocation.
-    found_lost: Vec<Lost>,
-    pub(super) sent: u64,
-    pub(super) lost: u64,
     pub(super) resent: u64,
     /// When the agent's timers will wake it.
     pub(super) armed: Option<Instant>,
@@ -134,39 +114,28 @@ impl HelpedFlow {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
         let config = Policy::config(config, candidate.classifier.kind.traits(), position);
         let is_pinned = config.key.is_some();
-        let mut sender = Sender::new(config, seed);
-        sender.start(flow, now);
+        let sender = Sender::new(config, seed);
         Self {
             flow,
             classifier: candidate.classifier,
             position,
             alike: Default::default(),
             are_the_same: false,
-            policy: Policy::new(candidate.round_trip),
+            resender: Resender::start(sender, flow, candidate.round_trip, now),
             last: now,
             rate: candidate.rate(now, NEW),
             packets: 0,
-            sender,
             template,
             seen: candidate.left(),
             under_way: UnderWay::new(position),
-            store: Store::new(STORE, MAX_AGE),
-            has_session: false,
-            uncounted: Vec::with_capacity(UNCOUNTED),
-            uncounted_left: UNCOUNTED,
-            next_tag: 0,
             arriving: candidate.arriving,
             reception: None,
             order: None,
             passes_by: false,
-            was_assisted: false,
             only_arrives: candidate.only_arrives(),
             is_own,
             is_pinned,
             journal: Journal::begin(flow, candidate.classifier.kind),
-            found_lost: Vec::new(),
-            sent: 0,
-            lost: 0,
             resent: 0,
             armed: None,
             numbers: Vec::new(),
@@ -176,7 +145,7 @@ impl HelpedFlow {
     /// Notes a datagram that arrived, also of a flow whose losses the agent cannot repair. Help may
     /// begin before the answer to the handshake arrives.
     pub(super) fn note_arriving(&mut self, now: Instant) {
-        self.policy.on_arriving(now);
+        self.resender.policy.on_arriving(now);
     }
 
     /// Requests the datagrams that are missing before one that arrived. Call [`HelpedFlow::flush`]
@@ -189,7 +158,7 @@ impl HelpedFlow {
         now: Instant,
     ) -> bool {
         self.note_packet(now);
-        self.wake(now);
+        self.resender.wake(now);
         if self.reception.is_none() {
             self.arriving.note(payload);
             let kind = self.arriving.kind;
@@ -198,13 +167,14 @@ impl HelpedFlow {
             }
             self.reception = Reception::begin(kind, self.position, arriving).map(Box::new);
             if self.reception.is_some() {
-                self.sender.want_copies(KEEP, now);
+                self.resender.sender.want_copies(KEEP, now);
             }
         }
         self.compare(1, payload, now);
         if let Some(reception) = &mut self.reception {
             reception.note_headers(arriving);
-            let (missed, congestion) = reception.on_arriving(payload, &mut self.sender, now);
+            let (missed, congestion) =
+                reception.on_arriving(payload, &mut self.resender.sender, now);
             totals.missed += missed;
             totals.copies_withheld += congestion;
         }
@@ -224,7 +194,7 @@ impl HelpedFlow {
         }
         if self.may_receive(now)
             && let Some(reception) = &mut self.reception
-            && reception.on_copy(copy, &mut self.sender, now)
+            && reception.on_copy(copy, &mut self.resender.sender, now)
         {
             let delivered = u64::from(outbox.push_packet(reception.template(), copy));
             reception.delivered += delivered;
@@ -270,41 +240,32 @@ impl HelpedFlow {
             return Sighting::Excluded(SEARCHES);
         }
         if let Some(tag) = self.under_way.take_repair(payload) {
-            // The proxy counts it as another packet, behind those that left the local queue before.
-            self.sender.on_sent(tag, Payload::whole(payload), now);
+            // It follows those that left the local queue before.
+            self.resender.on_resent(tag, payload, now);
             return Sighting::FromAgent;
         }
         self.template.update(leaving);
         self.seen = Some(now);
         self.note_packet(now);
-        self.sent += 1;
         let before = self.kind();
         self.classifier.note(payload);
-        let (begins, spins) = (self.kind().begins_with(payload), self.kind().spins());
-        self.policy.on_leaving(payload, begins, spins, now);
         // A call begins with the handshake of another protocol.
         if before != self.kind() && self.kind() == Kind::Rtp {
             self.begin_again(now);
         }
         self.compare(0, payload, now);
-        self.wake(now);
-        self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
-        if keeps {
-            self.keep_copy(payload, now);
-        }
-        self.next_tag += 1;
+        let kind = self.kind();
+        let (begins, spins) = (kind.begins_with(payload), kind.spins());
+        let leaving = Leaving { is_quic: kind == Kind::Quic, begins, spins, keeps };
+        self.resender.on_sent(payload, leaving, now);
         Sighting::FromProgram
     }
 
     /// Agrees on other terms with the proxy.
     fn begin_again(&mut self, now: Instant) {
-        self.sender.set_terms(self.kind().traits().terms(self.position));
-        self.policy.apply_order(self.traits(), &mut self.sender);
+        let (traits, terms) = (self.traits(), self.kind().traits().terms(self.position));
+        self.resender.set_terms(traits, terms, now);
         self.reception = None;
-        // The help begins again after a pause anyway.
-        if !self.policy.rests() {
-            self.sender.start(self.flow, now);
-        }
     }
 
     /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike,
@@ -329,44 +290,21 @@ impl HelpedFlow {
         }
     }
 
-    /// Keeps a copy of a packet that left, if the agent may send it again.
-    fn keep_copy(&mut self, payload: &[u8], now: Instant) {
-        let is_uncounted = !self.was_assisted
-            && self.uncounted_left > 0
-            && self.kind() == Kind::Quic
-            && payload.first().is_some_and(|first| first & LONG == LONG);
-        if self.has_session || is_uncounted {
-            self.store.push_copy(self.next_tag, payload, now);
-        }
-        if is_uncounted {
-            self.uncounted.push(self.next_tag);
-            self.uncounted_left -= 1;
-        }
-    }
-
-    /// Continues on another interface. That path has another proxy, and earlier measurements and
-    /// pauses do not apply to it.
+    /// Continues on another interface.
     fn go_by(&mut self, template: Template, now: Instant) {
         self.template = template;
-        self.store.clear();
         self.under_way.clear_repairs();
-        self.policy.begin_again(self.traits(), &mut self.sender);
-        self.sender.start(self.flow, now);
+        self.resender.change_path(self.traits(), now);
     }
 
     /// Whether a proxy reports it now.
     pub(super) fn is_assisted(&self) -> bool {
-        self.policy.is_assisted(&self.sender)
+        self.resender.policy.is_assisted(&self.resender.sender)
     }
 
     /// Whether a proxy refuses it, because it has reached a limit.
     pub(super) fn has_no_place(&self) -> bool {
-        self.sender.assistance() == Assistance::Unassisted(Reason::ProxyFull)
-    }
-
-    /// Asks a proxy for help again.
-    pub(super) fn ask_again(&mut self, now: Instant) {
-        self.sender.start(self.flow, now);
+        self.resender.sender.assistance() == Assistance::Unassisted(Reason::ProxyFull)
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -379,18 +317,6 @@ impl HelpedFlow {
         Traits { waits: traits.waits || self.arriving.kind.waits(), ..traits }
     }
 
-    /// Asks a proxy for help again after a pause.
-    fn wake(&mut self, now: Instant) {
-        if self.policy.wake(now) {
-            self.sender.start(self.flow, now);
-        }
-    }
-
-    /// Bytes of copies.
-    pub(super) fn memory(&self) -> usize {
-        self.store.bytes()
-    }
-
     fn note_packet(&mut self, now: Instant) {
         self.last = now;
         self.packets = self.packets.saturating_add(1);
@@ -398,7 +324,7 @@ impl HelpedFlow {
 
     /// Drops copies that are too old for a repair, and measures the rate. Call it each second.
     pub(super) fn on_second(&mut self, now: Instant) {
-        self.store.expire(now);
+        self.resender.expire(now);
         self.rate = f64::midpoint(self.rate, mem::take(&mut self.packets).into());
     }
 
@@ -437,7 +363,8 @@ impl HelpedFlow {
         now: Instant,
     ) {
         let destination = self.flow.destination.ip();
-        match named.introduce(&mut self.sender, chosen, local, (destination, answer), now) {
+        match named.introduce(&mut self.resender.sender, chosen, local, (destination, answer), now)
+        {
             Ok(Some(proxy)) => self.journal.note_answer(proxy),
             Ok(None) => {}
             Err(proxy) => {
@@ -450,13 +377,14 @@ impl HelpedFlow {
 
     pub(super) fn log_end(&self, why: &str) {
         let (missed, delivered) = self.received();
-        self.journal.end(why, [self.sent, self.lost, self.resent, missed, delivered]);
+        self.journal
+            .end(why, [self.resender.sent(), self.resender.lost(), self.resent, missed, delivered]);
     }
 
     /// When the sender or the gate is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let gate = self.order.as_ref().and_then(|order| order.gate().poll_timeout());
-        self.sender.poll_timeout().into_iter().chain(gate).min()
+        self.resender.sender.poll_timeout().into_iter().chain(gate).min()
     }
 
     /// Stops requesting copies, because the host no longer takes any.
@@ -468,7 +396,7 @@ impl HelpedFlow {
     ) {
         self.end_order(outbox, totals, now);
         self.reception = None;
-        self.sender.want_no_copies();
-        self.sender.set_fetching(false);
+        self.resender.sender.want_no_copies();
+        self.resender.sender.set_fetching(false);
     }
 }

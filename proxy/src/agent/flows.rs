@@ -167,7 +167,7 @@ impl Agent {
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 let memory = self.limits.memory;
                 let outcome = self.common.on_leaving(helped, &leaving, payloads, memory, now);
-                if helped.sent > 0 && mem::take(&mut helped.only_arrives) {
+                if helped.resender.sent() > 0 && mem::take(&mut helped.only_arrives) {
                     self.only_arriving -= 1;
                 }
                 if let Err(why) = outcome {
@@ -334,7 +334,7 @@ impl Agent {
             return;
         };
         // An error changes only the sender's counters.
-        if let Ok(copy) = helped.sender.handle_input(from, message, now) {
+        if let Ok(copy) = helped.resender.sender.handle_input(from, message, now) {
             self.named.on_answer(from.ip().to_canonical(), now);
             if let Some(copy) = &copy {
                 let copy = copy.bytes(message);
@@ -344,7 +344,7 @@ impl Agent {
         self.common.settle(helped, now);
         if helped.is_assisted()
             && self.local.contains(&helped.flow.source.ip())
-            && let Some((proxy, _)) = helped.sender.proxy()
+            && let Some((proxy, _)) = helped.resender.sender.proxy()
         {
             let (interface, flow) = (helped.interface(), helped.flow);
             self.note_known(proxy, interface, flow, now);
@@ -366,8 +366,8 @@ impl Agent {
             let flow = Flow { source, destination };
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
                 helped.armed = None;
-                if helped.sender.poll_timeout().is_some_and(|due| due <= now) {
-                    helped.sender.on_timeout(now);
+                if helped.resender.sender.poll_timeout().is_some_and(|due| due <= now) {
+                    helped.resender.sender.on_timeout(now);
                 }
                 self.common.settle(helped, now);
             }
@@ -387,7 +387,7 @@ impl Agent {
             let last = match entry {
                 Entry::Helped(helped) => {
                     helped.on_second(now);
-                    memory += helped.memory();
+                    memory += helped.resender.memory();
                     helped.last
                 }
                 Entry::Candidate(candidate) => candidate.last,
@@ -472,7 +472,7 @@ impl Agent {
         let mut totals = self.common.totals;
         totals.unsent += self.common.outbox.refused;
         for helped in self.helped() {
-            totals.add(helped.sender.stats());
+            totals.add(helped.resender.sender.stats());
             helped.order.iter().for_each(|order| totals.add_order(order.gate().counters()));
         }
         totals
@@ -499,7 +499,7 @@ impl Agent {
     /// Flows that are helped, flows that a proxy reports, and bytes of copies.
     pub(super) fn counts(&self) -> (usize, usize, u64) {
         let assisted = |helped: &&HelpedFlow| helped.is_assisted();
-        let memory = self.helped().map(|helped| helped.memory() as u64).sum();
+        let memory = self.helped().map(|helped| helped.resender.memory() as u64).sum();
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
 
@@ -513,7 +513,7 @@ impl Agent {
     ) -> Vec<FlowReport> {
         let mut helped: Vec<_> = self.helped().collect();
         if most < helped.len() {
-            helped.select_nth_unstable_by_key(most, |helped| Reverse(helped.sent));
+            helped.select_nth_unstable_by_key(most, |helped| Reverse(helped.resender.sent()));
             helped.truncate(most);
         }
         let strays = self.stray.is_some_and(|at| now < at + STRAYS);
@@ -526,13 +526,13 @@ impl Agent {
             state: helped.state(strays, now),
             arrivals: helped.arrivals(self.limits.delivers, now),
             assisted: helped.is_assisted(),
-            proxy: helped.sender.proxy().map(|(address, _)| address),
-            proxy_key: helped.sender.proxy().map(|(_, key)| key.to_string()),
-            near_rtt_ms: helped.sender.near_rtt().map(ms),
+            proxy: helped.resender.sender.proxy().map(|(address, _)| address),
+            proxy_key: helped.resender.sender.proxy().map(|(_, key)| key.to_string()),
+            near_rtt_ms: helped.resender.sender.near_rtt().map(ms),
             near_rtt_most_ms: helped.near_most().map(ms),
             rtt_ms: helped.rtt().map(ms),
-            sent: helped.sent,
-            lost: helped.lost,
+            sent: helped.resender.sent(),
+            lost: helped.resender.lost(),
             resent: helped.resent,
             missed: helped.received().0,
             delivered: helped.received().1,

@@ -3,14 +3,13 @@
 //! Such a sender has the flow's ciphertext alone: it is an agent on the host, or a socket. It
 //! re-injects from a [`Store`](crate::Store), and cannot ask the transport's controller whether
 //! that helps. So [`Policy`] decides: a repair must be in time, must not hide congestion, and must
-//! not be a proxy's lie. It does no I/O, and one object serves one flow.
+//! not be a proxy's lie. Nothing here does I/O, and one object serves one flow.
 //!
-//! [`Policy::config`] has what such a sender asks of a proxy. After each input of the sender, call
-//! [`Policy::note_queue`], [`Policy::judge`] if packets were lost, [`Policy::report`],
-//! [`Policy::withheld`], and [`Policy::order`]. If nothing is withheld, send each lost datagram
-//! again, once for each of its [`names`].
+//! [`Policy::config`] has what such a sender asks of a proxy, and a [`Resender`] does the rest: it
+//! keeps what leaves, and hands its caller what to send again.
 
 mod named;
+mod resender;
 mod round_trip;
 mod trust;
 
@@ -20,21 +19,22 @@ use crate::loss_floor::Lost;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
 pub use named::Named;
+pub use resender::{Leaving, Resender, Settled};
 pub use round_trip::{RoundTrip, is_initial};
 use std::fmt;
 use std::mem;
 use std::time::{Duration, Instant};
-use trust::Counts;
-pub use trust::{Trust, Trusts};
+pub use trust::Trusts;
+use trust::{Counts, Trust};
 
 /// A lost datagram that is older than this is not sent again.
 pub const MAX_AGE: Duration = Duration::from_millis(200);
 /// How long the proxy keeps copies of arriving datagrams. A receiver cannot use older ones.
 pub const KEEP: Duration = Duration::from_millis(200);
 /// Most bytes of copies of one flow: what 1 Gbit/s carries in 8 ms.
-pub const STORE: usize = 1 << 20;
+const STORE: usize = 1 << 20;
 /// Most datagrams of a handshake that are sent again because no proxy counted the flow yet.
-pub const UNCOUNTED: usize = 8;
+const UNCOUNTED: usize = 8;
 
 /// The proxy sends a quACK at most this long after the first unreported packet, so a repair leaves
 /// this long and a near RTT after the packets that follow the lost one.
@@ -134,8 +134,7 @@ pub enum Withheld {
 
 /// Whether copies may be requested for what arrives, which `order` puts in order, if anything does.
 /// Then a copy is in time from farther away than a repair.
-#[must_use]
-pub fn may_fetch(withheld: Option<Withheld>, order: Option<InOrderState>) -> bool {
+fn may_fetch(withheld: Option<Withheld>, order: Option<InOrderState>) -> bool {
     match withheld {
         None => true,
         Some(Withheld::Far) => order.is_some_and(|state| state != InOrderState::Idle),
@@ -156,20 +155,18 @@ impl fmt::Display for Withheld {
 
 /// The names under which a lost datagram is sent again, one for each copy. A tag of the flow's own
 /// datagrams is below 2^63.
-pub fn names(tag: u64, traits: Traits) -> impl Iterator<Item = u64> {
+fn names(tag: u64, traits: Traits) -> impl Iterator<Item = u64> {
     let second = (traits.slows_down && tag < TWICE).then_some(tag | SECOND);
     std::iter::once(tag).chain(second)
 }
 
 /// The name of a copy whose loss needs no repair.
-#[must_use]
-pub fn last_name(tag: u64) -> u64 {
+fn last_name(tag: u64) -> u64 {
     tag | SECOND
 }
 
 /// Whether the loss of the datagram with this name needs no repair.
-#[must_use]
-pub fn is_last(name: u64) -> bool {
+fn is_last(name: u64) -> bool {
     name & SECOND != 0
 }
 
@@ -238,7 +235,7 @@ impl Policy {
 
     /// Notes a datagram of the program that left. `begins` says that it begins the flow's
     /// handshake, and `spins` that short headers have a spin bit.
-    pub fn on_leaving(&mut self, payload: &[u8], begins: bool, spins: bool, now: Instant) {
+    fn on_leaving(&mut self, payload: &[u8], begins: bool, spins: bool, now: Instant) {
         self.round_trip.on_leaving(payload, begins, spins, now);
         self.leaves.on_sent();
         let (counts, bytes) = &mut self.news;
@@ -247,7 +244,7 @@ impl Policy {
     }
 
     /// Notes a datagram that was sent again.
-    pub fn on_repaired(&mut self) {
+    fn on_repaired(&mut self) {
         self.news.0.packets += 1;
     }
 
@@ -258,7 +255,7 @@ impl Policy {
 
     /// Begins anew, because the flow left its path. What was measured and what was decided does not
     /// apply to another.
-    pub fn begin_again(&mut self, traits: Traits, sender: &mut Sender) {
+    fn begin_again(&mut self, traits: Traits, sender: &mut Sender) {
         let stats = sender.stats();
         *self = Self {
             judged: (stats.early_lost, stats.turned_up),
@@ -276,8 +273,8 @@ impl Policy {
         self.rests_until.is_some()
     }
 
-    /// Ends a pause that is over. Returns whether one was; [start](Sender::start) the sender then.
-    pub fn wake(&mut self, now: Instant) -> bool {
+    /// Ends a pause that is over. Returns whether one was.
+    fn wake(&mut self, now: Instant) -> bool {
         let woke = self.rests_until.take_if(|until| *until <= now).is_some();
         if woke {
             (self.full_since, self.woke) = (None, Some(now));
@@ -292,7 +289,7 @@ impl Policy {
     }
 
     /// Notes whether a queue grows. Pauses the help, and stops the sender, if it grows for long.
-    pub fn note_queue(&mut self, sender: &mut Sender, now: Instant) {
+    fn note_queue(&mut self, sender: &mut Sender, now: Instant) {
         if !sender.near_queue_grows() && !sender.keeper_queue_grows() {
             self.full_since = None;
             return;
@@ -310,7 +307,7 @@ impl Policy {
 
     /// Declares losses later from now on if more than a quarter of the last ones turned out to be
     /// late.
-    pub fn judge(&mut self, traits: Traits, sender: &mut Sender) {
+    fn judge(&mut self, traits: Traits, sender: &mut Sender) {
         let stats = sender.stats();
         let (lost, turned_up) = (stats.early_lost - self.judged.0, stats.turned_up - self.judged.1);
         if lost >= JUDGED {
@@ -323,8 +320,8 @@ impl Policy {
     }
 
     /// Declares losses as early as the order of packets allows. Where they overtake each other, few
-    /// quACKs do not show whether one is lost or late. Call it when the flow's traits change.
-    pub fn apply_order(&self, traits: Traits, sender: &mut Sender) {
+    /// quACKs do not show whether one is lost or late. Call this when the flow's traits change.
+    fn apply_order(&self, traits: Traits, sender: &mut Sender) {
         let (threshold, frugal) =
             if self.reorders { (REORDERED, None) } else { (1, Some(traits.frugal_after())) };
         sender.set_packet_threshold(threshold);
@@ -332,8 +329,8 @@ impl Policy {
     }
 
     /// Tells the proxy's trust what is new, and polls the proxy to test it. `lost` packets were
-    /// reported as lost. Returns the trust, which [spends](Trust::spend) the bytes of repairs.
-    pub fn report<'a>(
+    /// reported as lost. Returns the trust, which spends the bytes of repairs.
+    fn report<'a>(
         &mut self,
         sender: &mut Sender,
         trusts: &'a mut Trusts,
@@ -375,7 +372,7 @@ impl Policy {
 
     /// Asks the proxy to put the flow in order, or no longer. `repairs` says that these losses are
     /// repaired, and that the flow's receiver minds the order.
-    pub fn order(&mut self, repairs: bool, lost: &[Lost], sender: &mut Sender, now: Instant) {
+    fn order(&mut self, repairs: bool, lost: &[Lost], sender: &mut Sender, now: Instant) {
         if repairs {
             for Lost { congestion, .. } in lost {
                 self.leaves.on_lost(!congestion, sender, now);

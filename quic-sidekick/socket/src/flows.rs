@@ -162,10 +162,10 @@ impl Common {
     /// Completes an input of a flow, and sets its timer.
     fn settle(&mut self, flow: &mut Flow, key: SocketAddr, now: Instant) {
         flow.settle(&mut self.trusts, &mut self.outbox, now);
-        if !flow.sender.session_numbers().eq(flow.numbers.iter().copied()) {
+        if !flow.resender.sender.session_numbers().eq(flow.numbers.iter().copied()) {
             self.forget_numbers(flow, key);
             flow.numbers.clear();
-            flow.numbers.extend(flow.sender.session_numbers());
+            flow.numbers.extend(flow.resender.sender.session_numbers());
             self.numbers.extend(flow.numbers.iter().map(|number| (*number, key)));
         }
         self.arm(flow, key);
@@ -267,15 +267,15 @@ impl Flows {
             None => self.begin(peer, marks, RoundTrip::default(), now),
         }
         if let Some(Entry::Helped(flow)) = self.peers.get_mut(&key) {
-            let others = self.memory.saturating_sub(flow.memory());
+            let others = self.memory.saturating_sub(flow.resender.memory());
             for payload in datagrams {
-                flow.on_sent(payload, marks, others + flow.memory() < MEMORY, now);
-                if flow.has_session {
+                flow.on_sent(payload, marks, others + flow.resender.memory() < MEMORY, now);
+                if flow.resender.has_session() {
                     // Each datagram of a batch is in several lists, since any may be lost.
                     flow.transmit(&mut self.common.outbox);
                 }
             }
-            self.memory = others + flow.memory();
+            self.memory = others + flow.resender.memory();
             self.common.settle(flow, key, now);
         }
     }
@@ -318,7 +318,8 @@ impl Flows {
                 let (about, chosen) = ((key.ip(), payload), self.config.sender());
                 // The socket knows no addresses of this machine. If the sender does not ask the
                 // proxy, nothing changes.
-                let _ = self.named.introduce(&mut flow.sender, &chosen, |_| false, about, now);
+                let _ =
+                    self.named.introduce(&mut flow.resender.sender, &chosen, |_| false, about, now);
                 self.common.settle(flow, key, now);
                 Arrival::Taken
             }
@@ -428,7 +429,8 @@ impl Flows {
         peers.retain(|key, entry| match entry {
             Entry::Stranger { last, .. } => now < *last + STRANGER_IDLE,
             Entry::Helped(flow) if now < flow.last + IDLE => {
-                memory += flow.expire(now);
+                flow.resender.expire(now);
+                memory += flow.resender.memory();
                 true
             }
             Entry::Helped(flow) => {

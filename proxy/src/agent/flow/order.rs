@@ -76,7 +76,7 @@ impl HelpedFlow {
     }
 
     fn begin_order(&mut self, template: Template, is_clean: bool, now: Instant) {
-        self.sender.want_copies(KEEP, now);
+        self.resender.sender.want_copies(KEEP, now);
         let gate = InOrder::new(is_clean);
         self.passes_by = false;
         self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: 0 }));
@@ -101,8 +101,9 @@ impl HelpedFlow {
             self.begin_order(template, is_clean, now);
         }
         let whole = self.rtt();
-        let Self { order, sender, position, .. } = self;
+        let Self { order, resender, position, .. } = self;
         let Some(order) = order else { return false };
+        let sender = &mut resender.sender;
         order.unqueued = 0;
         order.template.update(passing);
         whole.into_iter().for_each(|whole| order.gate.set_whole(whole));
@@ -132,8 +133,9 @@ impl HelpedFlow {
     /// Takes a proxy's copy, if the flow's packets wait for it. Returns whether they do.
     pub(super) fn order_copy(&mut self, copy: &[u8], now: Instant) -> bool {
         let may_receive = self.may_receive(now);
-        let Self { order, sender, position, .. } = self;
+        let Self { order, resender, position, .. } = self;
         let Some(order) = order else { return false };
+        let sender = &mut resender.sender;
         if let Some(identifier) = position.of_copy(copy).filter(|_| may_receive) {
             order.gate.on_copy(identifier, Datagram::Copy(copy.to_vec()), sender, now);
         }
@@ -146,9 +148,9 @@ impl HelpedFlow {
             // What began as another protocol is a call.
             self.end_order(outbox, totals, now);
         }
-        let Self { order, sender, .. } = self;
+        let Self { order, resender, .. } = self;
         let Some(order) = order else { return };
-        order.gate.update(sender, now);
+        order.gate.update(&mut resender.sender, now);
         order.deliver(outbox, totals);
     }
 
@@ -160,7 +162,7 @@ impl HelpedFlow {
         now: Instant,
     ) {
         let Some(mut order) = self.order.take() else { return };
-        order.gate.open(&mut self.sender, now);
+        order.gate.open(&mut self.resender.sender, now);
         order.deliver(outbox, totals);
         totals.add_order(order.gate.counters());
     }

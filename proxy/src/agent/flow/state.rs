@@ -10,17 +10,17 @@ use super::HelpedFlow;
 impl HelpedFlow {
     /// Why the agent sends no repairs and no requests now, or `None` if it repairs losses.
     pub(in super::super) fn withheld(&self, now: Instant) -> Option<Withheld> {
-        self.policy.withheld(self.traits(), &self.sender, now)
+        self.resender.policy.withheld(self.traits(), &self.resender.sender, now)
     }
 
     /// The whole path's round trip, if the flow showed it.
     pub(in super::super) fn rtt(&self) -> Option<Duration> {
-        self.policy.rtt(&self.sender)
+        self.resender.policy.rtt(&self.resender.sender)
     }
 
     /// The longest near RTT with which repairs are in time, once the near RTT is measured.
     pub(in super::super) fn near_most(&self) -> Option<Duration> {
-        self.policy.distance(self.traits(), &self.sender).map(|(_, most)| most)
+        self.resender.policy.distance(self.traits(), &self.resender.sender).map(|(_, most)| most)
     }
 
     /// States for the operator whether what arrives is helped, and if not, why. `takes` states
@@ -31,7 +31,7 @@ impl HelpedFlow {
                 InOrderState::Ordering => "in order",
                 InOrderState::Watching => "in order; nothing is lost",
                 InOrderState::Congested => "congestion",
-                InOrderState::Idle if self.sender.is_kept() => "too far",
+                InOrderState::Idle if self.resender.sender.is_kept() => "too far",
                 InOrderState::Idle => "no copies at a proxy",
             };
             return what.to_owned();
@@ -43,9 +43,9 @@ impl HelpedFlow {
             None if self.arriving.kind.is_numbered() && !self.is_own => "not to this host",
             None if self.arriving.kind.is_numbered() => "other headers, or terms change",
             None => "no numbers",
-            Some(_) if self.policy.rests() => "a pause",
+            Some(_) if self.resender.policy.rests() => "a pause",
             Some(_) if !self.may_receive(now) => "its program does not send",
-            Some(_) if self.sender.is_kept() => match self.withheld(now) {
+            Some(_) if self.resender.sender.is_kept() => match self.withheld(now) {
                 None => "helped",
                 Some(Withheld::Congested) => "a queue grows",
                 Some(Withheld::Far) => "too far",
@@ -60,17 +60,17 @@ impl HelpedFlow {
     /// States for the operator whether what leaves is helped, and if not, why. `strays` states
     /// whether answers came along another path.
     pub(in super::super) fn state(&self, strays: bool, now: Instant) -> String {
-        if self.policy.rests() {
+        if self.resender.policy.rests() {
             return RESTS.to_owned();
         }
-        match (self.sender.assistance(), self.withheld(now)) {
+        match (self.resender.sender.assistance(), self.withheld(now)) {
             (Assistance::Assisted, None) if self.are_the_same => {
                 "its packets cannot be told apart".to_owned()
             }
             (Assistance::Assisted, None) if !self.kind().is_robust() => {
                 "helped, though its receiver may not put packets in order".to_owned()
             }
-            (Assistance::Assisted, None) => match self.sender.near_loss() {
+            (Assistance::Assisted, None) => match self.resender.sender.near_loss() {
                 loss if matches!(loss.handling(), Handling::Shared | Handling::Left) => {
                     format!("helped; before the proxy, {loss}")
                 }
@@ -78,7 +78,7 @@ impl HelpedFlow {
             },
             (Assistance::Assisted, Some(Withheld::Far)) => {
                 let ms = |time: Duration| time.as_secs_f64() * 1e3;
-                let distance = self.policy.distance(self.traits(), &self.sender);
+                let distance = self.resender.policy.distance(self.traits(), &self.resender.sender);
                 let (near, most) = distance.unwrap_or_default();
                 let (near, most) = (ms(near), ms(most));
                 format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)

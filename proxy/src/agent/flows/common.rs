@@ -62,9 +62,9 @@ impl Common {
         now: Instant,
     ) -> Result<(), &'static str> {
         for payload in payloads {
-            let before = helped.memory();
+            let before = helped.resender.memory();
             let sighting = helped.on_leaving(leaving, payload, self.memory < most, now);
-            self.memory = (self.memory + helped.memory()).saturating_sub(before);
+            self.memory = (self.memory + helped.resender.memory()).saturating_sub(before);
             if sighting != Sighting::FromAgent {
                 self.count(payload);
             }
@@ -84,10 +84,10 @@ impl Common {
         let Self { outbox, scratch, trusts, totals, numbers, timers, .. } = self;
         let (flow, ends) = (helped.flow, helped.ends());
         helped.flush((outbox, scratch), trusts, totals, now);
-        if !helped.sender.session_numbers().eq(helped.numbers.iter().copied()) {
+        if !helped.resender.sender.session_numbers().eq(helped.numbers.iter().copied()) {
             forget_numbers(numbers, helped);
             helped.numbers.clear();
-            helped.numbers.extend(helped.sender.session_numbers());
+            helped.numbers.extend(helped.resender.sender.session_numbers());
             numbers.extend(helped.numbers.iter().map(|number| (*number, flow)));
         }
         if let Some(due) = helped.poll_timeout()
@@ -103,12 +103,12 @@ impl Common {
     /// Ends the help for a flow, for the reason `why`.
     pub(super) fn end(&mut self, mut helped: Box<HelpedFlow>, why: &str, now: Instant) {
         helped.log_end(why);
-        helped.sender.stop();
+        helped.resender.sender.stop();
         let Self { outbox, scratch, trusts, totals, .. } = self;
         helped.end_order(outbox, totals, now);
         helped.flush((outbox, scratch), trusts, totals, now);
-        self.totals.add(helped.sender.stats());
-        self.memory = self.memory.saturating_sub(helped.memory());
+        self.totals.add(helped.resender.sender.stats());
+        self.memory = self.memory.saturating_sub(helped.resender.memory());
         if let Some(armed) = helped.armed {
             self.timers.remove(&(armed, helped.ends()));
         }

@@ -95,7 +95,7 @@ impl Agent {
         if let Some(slowest) = slowest.map(|helped| helped.flow) {
             self.end(slowest, REPLACES, now);
             if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
-                helped.ask_again(now);
+                helped.resender.restart(now);
                 self.common.settle(helped, now);
             }
         }

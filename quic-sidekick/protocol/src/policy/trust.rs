@@ -53,7 +53,7 @@ pub(super) struct Counts {
 
 /// How far a proxy is believed.
 #[derive(Debug)]
-pub struct Trust {
+pub(super) struct Trust {
     /// The counts since the first loss that was reported since the latest judgement, and the time
     /// of the latest loss.
     since: Option<(Counts, Instant)>,
@@ -141,9 +141,9 @@ impl Trust {
         is_due
     }
 
-    /// Spends the bytes of a repair with this [name](super::names). Returns false, and spends
+    /// Spends the bytes of a repair with this name. Returns false, and spends
     /// nothing, if they are too many. A second copy leaves some for the first copies of others.
-    pub fn spend(&mut self, name: u64, len: usize) -> bool {
+    pub(super) fn spend(&mut self, name: u64, len: usize) -> bool {
         let reserved = if is_last(name) { RESERVED } else { 0 };
         let left = self.budget.checked_sub(len).filter(|left| *left >= reserved);
         self.budget = left.unwrap_or(self.budget);
