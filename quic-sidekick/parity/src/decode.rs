@@ -69,7 +69,7 @@ impl fmt::Debug for Decoder {
 
 impl Decoder {
     /// A decoder for one flow, with the [best](InstructionSet::best) instructions of this machine.
-    /// Allocates all of its [memory](Self::memory_bytes).
+    /// Allocates little: its [memory](Self::memory_bytes) grows with the flow.
     #[must_use]
     pub fn new() -> Self {
         let set = InstructionSet::best();
@@ -92,7 +92,8 @@ impl Decoder {
         self
     }
 
-    /// The memory of a decoder in bytes, about half a megabyte.
+    /// The most memory of a decoder in bytes, about half a megabyte. It has that after 256
+    /// datagrams and 64 equations at once, and allocates nothing from then on.
     #[must_use]
     pub const fn memory_bytes() -> usize {
         size_of::<Self>() + Ring::BYTES + Equations::BYTES + Queue::BYTES
@@ -242,7 +243,20 @@ impl Decoder {
     #[must_use]
     pub fn missing(&self, after: Option<u32>, before: u32) -> Between {
         let Some(between) = self.positions.between(after, before) else { return Between::Unlisted };
-        let missing = between & self.positions.missing();
+        self.outlook(between & self.positions.missing())
+    }
+
+    /// What is missing of so many datagrams at consecutive positions from `first` on.
+    #[must_use]
+    pub fn missing_at(&self, first: u32, count: u32) -> Between {
+        let count = count.min(REMEMBERED);
+        match self.positions.covered(first, count) {
+            Covered::Listed(columns) => self.outlook(columns & self.positions.missing()),
+            Covered::Old | Covered::Unlisted => Between::Unlisted,
+        }
+    }
+
+    fn outlook(&self, missing: Columns) -> Between {
         if missing == 0 {
             return Between::Nothing;
         }

@@ -88,8 +88,8 @@
 //!   forged datagram.
 //! - **A wrong equation spoils others.** If the check fails, the decoder drops all equations, and
 //!   counts [`Counters::false_parity`].
-//! - Nothing here panics, blocks, reads a clock or trusts its input. Memory is allocated by
-//!   [`Decoder::new`] only, [`Decoder::memory_bytes`] of it. The encoder has none.
+//! - Nothing here panics, blocks, reads a clock or trusts its input. A decoder's memory
+//!   grows with its flow, up to [`Decoder::memory_bytes`]. The encoder has none.
 //! - **Work is bounded.** The unit is a multiplication and addition of up to [`MAX_SYMBOL_LEN`]
 //!   bytes and 128 coefficients, a *row operation*. [`Decoder`] states how many a call takes.
 

@@ -90,6 +90,7 @@ pub(super) enum Rank {
 
 pub(super) struct Equations {
     set: InstructionSet,
+    /// As many as were needed so far.
     #[allow(clippy::vec_box, reason = "rows change places without their bytes")]
     rows: Vec<Box<Row>>,
     /// The rows in use, by bits.
@@ -110,7 +111,7 @@ impl Equations {
     pub(super) fn new(set: InstructionSet) -> Self {
         Self {
             set,
-            rows: (0..ROWS).map(|_| Row::new()).collect(),
+            rows: Vec::new(),
             live: 0,
             changed: 0,
             work: Row::new(),
@@ -183,6 +184,9 @@ impl Equations {
             }
         }
         let index = self.live.trailing_ones() as usize;
+        if index == self.rows.len() && index < ROWS {
+            self.rows.push(Row::new());
+        }
         if let Some(row) = self.rows.get_mut(index) {
             std::mem::swap(row, &mut self.spare);
             self.live |= 1 << index;

@@ -17,7 +17,8 @@ struct Slot {
 }
 
 pub(super) struct Ring {
-    slots: Box<[Slot]>,
+    /// As many as were needed so far.
+    slots: Vec<Slot>,
     /// Apart from the bytes, so that a search reads nothing else.
     identifiers: Box<[u32; DATAGRAMS]>,
     /// It arrived, and neither as a copy nor rebuilt.
@@ -38,7 +39,7 @@ impl Ring {
 
     pub(super) fn new() -> Self {
         Self {
-            slots: vec![Slot { bytes: [0; ROOM], len: 0 }; DATAGRAMS].into_boxed_slice(),
+            slots: Vec::new(),
             identifiers: Box::new([0; DATAGRAMS]),
             originals: [false; DATAGRAMS],
             next: 0,
@@ -54,6 +55,10 @@ impl Ring {
     /// number.
     pub(super) fn push(&mut self, datagram: &[u8], identifier: u32, original: bool) -> u64 {
         let sequence = self.next;
+        if place(sequence) >= self.slots.len() {
+            // The places are taken one after another.
+            self.slots.push(Slot { bytes: [0; ROOM], len: 0 });
+        }
         let slot = &mut self.slots[place(sequence)];
         let length = u16::try_from(datagram.len()).unwrap_or(0);
         if let Some((front, body)) = slot.bytes.split_first_chunk_mut::<LENGTH_LEN>()
@@ -112,7 +117,7 @@ impl Ring {
 
     /// The source symbol of a datagram, if it is still remembered.
     pub(super) fn symbol(&self, sequence: u64) -> Option<&[u8]> {
-        let slot = &self.slots[place(sequence)];
+        let slot = self.slots.get(place(sequence))?;
         slot.bytes.get(..slot.len).filter(|_| self.holds(sequence))
     }
 
