@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::figures::agreement::{self, Agreement, Verdict};
-use crate::figures::data::Sheet;
 use crate::figures::job::{Case, Job};
+use crate::figures::sheet::Sheet;
 use crate::path::Backend;
 use crate::programs::Programs;
 use crate::progress::Progress;

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod quantity;
 pub mod reference;
 pub(crate) mod sender;
+pub(crate) mod sheet;
 pub(crate) mod store;
 
 use plan::Plan;

@@ -17,6 +17,7 @@
 
 mod codel;
 mod config;
+mod fifo;
 mod frame;
 mod jitter;
 mod loss;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::data::{Sheet, or_nothing};
 use super::job::Case;
 use super::quantity::{Measure, Quantity, Results, Summary, measures};
+use super::sheet::{Sheet, or_nothing};
 use crate::files::{self, FileError};
 use crate::record::RunRecord;
 use crate::report::{MOST_LATE_PERCENT, late_percent};

@@ -1,9 +1,8 @@
 //! The figures behind the plots and heat maps: tables for the page, and CSV files.
 
-use super::draw::cell_text;
 use super::model::{Cells, Entry, HeatMap, Part, Plot, Table};
 use super::quantity::{Results, Summary};
-use crate::words;
+use super::sheet::{Sheet, or_nothing};
 
 /// The table of a part for readers: medians with their ranges, a row for each x.
 pub(crate) fn for_reading(part: &Part, results: &Results) -> Sheet {
@@ -67,7 +66,7 @@ fn figures(summary: &Summary) -> [String; 4] {
 fn heat_for_reading(heat: &HeatMap, results: &Results) -> Sheet {
     let mut sheet = Sheet::new(&[heat.y.0]);
     sheet.columns.extend(heat.x.1.iter().cloned());
-    let figure = |value: &f64| cell_text(&heat.kind, *value);
+    let figure = |value: &f64| heat.kind.text(*value);
     for (name, cells) in heat.y.1.iter().zip(&heat.cells) {
         let text = |Summary { median, least, most, .. }: &Summary| match least < most {
             true => format!("{} ({} to {})", figure(median), figure(least), figure(most)),
@@ -134,34 +133,4 @@ fn table_for_programs(table: &Table, results: &Results) -> Sheet {
         sheet.rows.push(entries.collect());
     }
     sheet
-}
-
-/// The text of an entry without a result.
-const NOTHING: &str = "–";
-
-/// The rows of a part of the page.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sheet {
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Sheet {
-    pub(super) fn new(columns: &[&str]) -> Self {
-        Self { columns: words(columns), rows: Vec::new() }
-    }
-
-    /// As a CSV file. An error means that a row has more or fewer entries than there are columns.
-    pub(super) fn csv(&self) -> Result<Vec<u8>, csv::Error> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&self.columns)?;
-        for row in &self.rows {
-            writer.write_record(row)?;
-        }
-        writer.into_inner().map_err(|error| error.into_error().into())
-    }
-}
-
-pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
-    summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }

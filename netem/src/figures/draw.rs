@@ -178,7 +178,7 @@ pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, Draw
             for (column, cell) in cells.iter().enumerate() {
                 let Some(summary) = cell.summary(results) else { continue };
                 let (left, bottom) = (column as f64, row as f64);
-                let text = cell_text(&heat.kind, summary.median);
+                let text = heat.kind.text(summary.median);
                 let colour = RGBColor::from(cell_colour(&heat.kind, summary.median));
                 let corners = [(left - 0.5, bottom - 0.5), (left + 0.5, bottom + 0.5)];
                 chart.draw_series([Rectangle::new(corners, colour.filled())])?;
@@ -187,15 +187,6 @@ pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, Draw
         }
         Ok(())
     })
-}
-
-/// The text of a cell, with about three digits. Amounts near the full one differ by less than one.
-pub(super) fn cell_text(kind: &Cells, value: f64) -> String {
-    match kind {
-        Cells::Ratios(_) if value >= 9.95 => format!("{value:.0}"),
-        Cells::Amounts { .. } if value >= 9.995 => format!("{value:.1}"),
-        Cells::Ratios(_) | Cells::Amounts { .. } => format!("{value:.2}"),
-    }
 }
 
 /// The colour of a cell. A ratio above one is blue, and one below is orange, by its logarithm. An

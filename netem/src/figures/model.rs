@@ -264,6 +264,18 @@ pub enum Cells {
     },
 }
 
+impl Cells {
+    /// The text of a cell, with about three digits. Amounts near the full one differ by less than
+    /// one.
+    pub(super) fn text(&self, value: f64) -> String {
+        match self {
+            Self::Ratios(_) if value >= 9.95 => format!("{value:.0}"),
+            Self::Amounts { .. } if value >= 9.995 => format!("{value:.1}"),
+            Self::Ratios(_) | Self::Amounts { .. } => format!("{value:.2}"),
+        }
+    }
+}
+
 /// Ratios or amounts over two settings.
 #[derive(Debug)]
 pub struct HeatMap {

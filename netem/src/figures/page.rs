@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::data;
-use super::data::Sheet;
 use super::draw::{self, DrawError};
 use super::job::{Case, Job};
 use super::model::{Cells, Experiment, Part, Plot};
 use super::plan::Plan;
 use super::quantity::Results;
 use super::sender::Colour;
+use super::sheet::Sheet;
 
 const STYLE: &str = include_str!("page/style.css");
 /// Width and height of a key in a legend.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use super::fifo::{Fifo, Waiting};
 use super::frame::Frame;
-use super::queue::{Fifo, Waiting};
 
 /// Bytes that may always wait: one full Ethernet frame (RFC 8289, section 4.4: `MAXPACKET`).
 const FULL_FRAME: u64 = 1514;

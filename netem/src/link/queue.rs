@@ -1,6 +1,5 @@
 //! The queue before a transmitter: its limits, and its discipline.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
@@ -8,6 +7,7 @@ use rand_chacha::rand_core::Rng;
 use super::Verdict;
 use super::codel::{CoDel, Taken};
 use super::config::{Discipline, LinkConfig};
+use super::fifo::Fifo;
 use super::frame::Frame;
 use super::red::{Red, RedVerdict};
 use crate::units::BitRate;
@@ -111,60 +111,4 @@ impl<P: Frame> Queue<P> {
 fn mean_rate(config: &LinkConfig) -> Option<BitRate> {
     let trace = config.trace.as_ref().map(|trace| trace.mean_bits_per_second());
     trace.and_then(BitRate::from_bits_per_second).or(config.rate)
-}
-
-/// A waiting packet.
-#[derive(Debug)]
-pub(super) struct Waiting<P> {
-    /// When it arrived.
-    pub(super) since: Duration,
-    bytes: u64,
-    pub(super) packet: P,
-}
-
-/// The waiting packets.
-#[derive(Debug)]
-pub(super) struct Fifo<P> {
-    packets: VecDeque<Waiting<P>>,
-    bytes: u64,
-}
-
-impl<P> Default for Fifo<P> {
-    fn default() -> Self {
-        Self { packets: VecDeque::new(), bytes: 0 }
-    }
-}
-
-impl<P> Fifo<P> {
-    pub(super) fn put(&mut self, now: Duration, packet: P)
-    where
-        P: Frame,
-    {
-        let bytes = packet.bytes();
-        self.bytes += bytes;
-        self.packets.push_back(Waiting { since: now, bytes, packet });
-    }
-
-    pub(super) fn take(&mut self) -> Option<Waiting<P>> {
-        let oldest = self.packets.pop_front()?;
-        self.bytes -= oldest.bytes;
-        Some(oldest)
-    }
-
-    /// When the oldest packet arrived.
-    pub(super) fn since(&self) -> Option<Duration> {
-        self.packets.front().map(|oldest| oldest.since)
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.packets.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
 }

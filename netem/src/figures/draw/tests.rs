@@ -90,7 +90,7 @@ fn equal_is_white_and_eight_times_is_full_colour() {
     let ratios = Cells::Ratios("a to b".into());
     let colours = [1.0, 8.0, 0.125, 100.0].map(|ratio| cell_colour(&ratios, ratio));
     assert_eq!(colours, [EVEN, ABOVE, BELOW, ABOVE]);
-    let texts = [0.123, 9.949, 17.3].map(|ratio| cell_text(&ratios, ratio));
+    let texts = [0.123, 9.949, 17.3].map(|ratio| ratios.text(ratio));
     assert_eq!(texts, ["0.12", "9.95", "17"]);
 }
 
@@ -99,7 +99,7 @@ fn nothing_is_white_and_the_full_amount_is_full_colour() {
     let amounts = Cells::Amounts { name: "Mbit/s", full: 20.0 };
     let colours = [0.0, 10.0, 20.0, 30.0].map(|amount| cell_colour(&amounts, amount));
     assert_eq!(colours, [EVEN, EVEN.mixed(ABOVE, 0.5), ABOVE, ABOVE]);
-    let texts = [0.041, 9.994, 9.996, 16.83].map(|amount| cell_text(&amounts, amount));
+    let texts = [0.041, 9.994, 9.996, 16.83].map(|amount| amounts.text(amount));
     assert_eq!(texts, ["0.04", "9.99", "10.0", "16.8"]);
 }
 
