@@ -75,8 +75,9 @@ pub struct Driver<S = UdpSocket> {
 }
 
 impl Driver<UdpSocket> {
-    /// Binds the adjacent socket to the connection's local address and a port of its own, and
-    /// attaches the connection with it. It never blocks. A driver serves one connection, and
+    /// Binds the adjacent socket to the connection's local address, which may be unspecified, and a
+    /// port of its own, and attaches the connection with it. The socket is non-blocking; wrap its
+    /// descriptor (for mio, in a `SourceFd`) to wait for it. A driver serves one connection, and
     /// attaches it once.
     ///
     /// Attach before the handshake. Later, the client does not repeat its handshake, and what was

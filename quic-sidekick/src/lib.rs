@@ -9,14 +9,18 @@
 //!
 //! # In `Cargo.toml`
 //! The crate is not on crates.io, because it brings quiche 0.30.0 with the hook, under quiche's
-//! name. `REV` is a commit of the repository:
+//! name. Put the second line in place of your own for quiche, and all that is `quiche::` stays as
+//! it is; or remove yours, and import [`quiche`] from this crate. Two versions of quiche do not fit
+//! each other, and Cargo cannot patch one that a crate names itself. `REV` is a commit of the
+//! repository, and building BoringSSL takes a C toolchain, CMake and some minutes:
 //!
 //! ```toml
 //! quic-sidekick = { git = "https://github.com/quic-sidekick/quic-sidekick", rev = "REV" }
+//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick", rev = "REV" }
 //! ```
 //!
 //! # In a raw quiche loop
-//! A raw loop needs eight more lines, and [`quiche`] from this crate:
+//! A raw loop needs about ten more lines:
 //!
 //! ```no_run
 //! use quic_sidekick::tune::{Tune, paced_until};
@@ -37,17 +41,22 @@
 //! loop {
 //!     // ... pass the connection its received datagrams and its timeouts; then:
 //!     sidekick.receive(&mut conn, Instant::now());
-//!     loop {
+//!     let wait = loop {
 //!         // ... read the streams: a proxy's copies may have filled gaps in them;
-//!         // send what `conn.send` returns, until it is done or the next packet has to wait:
-//!         let wait = paced_until(&conn, Instant::now()); // before each; ignore `SendInfo::at`
-//!         # let _ = wait;
-//!         if !sidekick.on_sent(&mut conn, Instant::now()) { break }
-//!     }
+//!         let wait = loop {
+//!             // Instead of `SendInfo::at`: when the next packet may leave, if not now.
+//!             let wait = paced_until(&conn, Instant::now());
+//!             if wait.is_some() { break wait }
+//!             // ... send what `conn.send` returns; if it is done:
+//!             # #[allow(unreachable_code)]
+//!             break None;
+//!         };
+//!         if !sidekick.on_sent(&mut conn, Instant::now()) { break wait }
+//!     };
 //!     // ... wait for the connection's socket, for the adjacent one, and until the earliest of
 //!     // the connection's deadline, `wait`, and this one:
 //!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
-//!     # let _ = (socket, deadline);
+//!     # let _ = (socket, deadline, wait);
 //!     // ... once the application is done: `sidekick.stop()`, then `conn.close`; the loop goes on
 //! #   if conn.is_closed() { return Ok(()); }
 //! }
