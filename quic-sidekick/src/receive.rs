@@ -5,15 +5,12 @@
 //! gap is closed before the server hears of it. Otherwise it gives up the gap: the proxy has no
 //! copy, it is too late, or the loss is congestion, of which the server has to hear.
 
-mod plan;
-mod protection;
 mod status;
 mod times;
 
-use plan::{Plan, Planner, RoundTrips};
-use protection::{ParityState, Protection};
-use quiche::sidekick::{Arrived, Gap, GapEnd, GapEvent};
+use quiche::sidekick::{Arrived, Gap, GapEnd, GapEvent, Hold};
 use quiche::{BufFactory, Connection};
+use sidekick_protocol::repair::{ParityState, Plan, Planner, Protection, RoundTrips};
 use sidekick_protocol::{Between, Fate, Sender};
 pub use status::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 use std::time::{Duration, Instant};
@@ -21,6 +18,13 @@ use times::Times;
 
 /// Without a list that shows a gap, parity is not waited for any longer. The proxy may send none.
 const UNLISTED: Duration = Duration::from_millis(15);
+
+/// A long hold is released in steps: a server that does not pace answers with bursts. A hold for
+/// parity, from a proxy that is far away, is longer, and so are its steps.
+const STEP_PACKETS: usize = 1;
+const STEP_INTERVAL: Duration = Duration::from_micros(300);
+const LONG_STEP_PACKETS: usize = 4;
+const LONG_STEP_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A gap that is being repaired.
 #[derive(Debug)]
@@ -246,7 +250,7 @@ impl Receiver {
             self.follow(plan, sender, now);
             self.collect(sender.collects_arrivals(), conn);
         }
-        conn.sidekick_hold(plan.hold, now);
+        conn.sidekick_hold(hold(plan), now);
         note_progress(conn, sender, now);
         while let Some(event) = conn.sidekick_gap_event() {
             match event {
@@ -451,6 +455,15 @@ impl Receiver {
             }
         }
     }
+}
+
+/// How acknowledgements wait behind a gap.
+fn hold(Plan { hold, parity, .. }: Plan) -> Option<Hold> {
+    let (step_packets, step_interval) = match parity {
+        true => (LONG_STEP_PACKETS, LONG_STEP_INTERVAL),
+        false => (STEP_PACKETS, STEP_INTERVAL),
+    };
+    hold.map(|limit| Hold { limit, step_packets, step_interval })
 }
 
 /// Tells the sender which datagram is the newest.

@@ -231,11 +231,15 @@ mod full {
 }
 
 /// The order helps plain CUBIC both ways where the near round trip is nearly a third of the whole
-/// one, and does no harm where it is more.
+/// one. Where it is more, parity helps a download, and an upload has no harm.
 #[test]
-fn order_reaches_a_third_of_the_round_trip() {
-    for scenario in ["download-paper", "upload-paper"] {
-        for (delay, least) in [("5", 6.0), ("12", 4.0), ("15", 0.95)] {
+fn order_reaches_a_third_of_the_round_trip_and_parity_farther() {
+    let reach = [
+        ("download-paper", [("5", 6.0), ("12", 6.0), ("15", 6.0), ("40", 5.0)]),
+        ("upload-paper", [("5", 6.0), ("12", 4.0), ("15", 0.95), ("40", 0.95)]),
+    ];
+    for (scenario, delays) in reach {
+        for (delay, least) in delays {
             let delay = format!("near.delay_ms={delay}");
             let path = [&*delay, "near.loss_percent=4", "flow.bytes=4194304", "flow.cc=cubic"];
             let modes = ["sidekick.mode=off", "sidekick.mode=agent-in-order"];

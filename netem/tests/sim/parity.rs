@@ -15,10 +15,11 @@ const RENO: &str = "flow.cc=reno";
 const BBR2: &str = "flow.cc=bbr2";
 /// The far proxies: Packrat's networks, and a geostationary satellite.
 const GEO: [&str; 2] = ["near.delay_ms=280", "far.delay_ms=10"];
-const HELP: [(&str, &[&str]); 3] = [
+const HELP: [(&str, &[&str]); 4] = [
     ("no help", &["sidekick.mode=off"]),
     ("requests", &["sidekick.mode=receive", "sidekick.repair=requests"]),
     ("auto", &["sidekick.mode=receive"]),
+    ("agent in order", &["sidekick.mode=agent-in-order"]),
 ];
 const PLAIN: &[&str] = HELP[0].1;
 const AUTO: &[&str] = HELP[2].1;

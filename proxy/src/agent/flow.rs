@@ -22,6 +22,7 @@ mod order;
 mod repair;
 mod state;
 
+pub(super) use order::Begin;
 use order::Order;
 
 /// The rate of a new flow is that of at least this time: a burst keeps its place for some seconds.
@@ -142,10 +143,10 @@ impl HelpedFlow {
         }
     }
 
-    /// Notes a datagram that arrived, also of a flow whose losses the agent cannot repair. Help may
-    /// begin before the answer to the handshake arrives.
-    pub(super) fn note_arriving(&mut self, now: Instant) {
-        self.resender.policy.on_arriving(now);
+    /// Notes a datagram of this length that arrived, also of a flow whose losses the agent cannot
+    /// repair. Help may begin before the answer to the handshake arrives.
+    pub(super) fn note_arriving(&mut self, bytes: usize, now: Instant) {
+        self.resender.policy.on_arriving(bytes, now);
     }
 
     /// Requests the datagrams that are missing before one that arrived. Call [`HelpedFlow::flush`]
@@ -295,6 +296,9 @@ impl HelpedFlow {
         self.template = template;
         self.under_way.clear_repairs();
         self.resender.change_path(self.traits(), now);
+        if let Some(order) = &mut self.order {
+            order.change_path(&mut self.resender.sender, now);
+        }
     }
 
     /// Whether a proxy reports it now.

@@ -17,12 +17,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::policy::Named;
+use sidekick_protocol::repair::ReceiveRepair;
 use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::{debug, warn};
 
 use super::candidate::Candidate;
 use super::filter::Filter;
-use super::flow::HelpedFlow;
+use super::flow::{Begin, HelpedFlow};
 use super::frame::{Passing, Template};
 use super::holds::Holds;
 use super::kind::Kind;
@@ -227,7 +228,7 @@ impl Agent {
                     if helped.interface() != arriving.interface {
                         continue;
                     }
-                    helped.note_arriving(now);
+                    helped.note_arriving(payload.len(), now);
                     if !self.limits.delivers {
                         continue;
                     }
@@ -281,7 +282,7 @@ impl Agent {
     /// Notes a packet that waits in the queue on its way to this host, from its IP header on. The
     /// queue does not say by which interface it arrived.
     pub(super) fn on_queued(&mut self, id: u32, packet: &[u8], now: Instant) {
-        let is_clean = self.is_clean(now);
+        let begin = self.order_begins(now);
         let datagram = packet::parse(Link::Ip, packet, packet.len()).ok();
         let Some(datagram) = datagram.filter(|_| self.limits.delivers) else {
             self.pass(id);
@@ -291,7 +292,7 @@ impl Agent {
         if let Some(Entry::Helped(helped)) = self.flows.get_mut(&flow) {
             let (interface, link, frame) = (helped.interface(), Link::Ip, packet);
             let passing = Passing { interface, link, datagram, each: None, frame };
-            if helped.on_queued(id, &passing, is_clean, now) {
+            if helped.on_queued(id, &passing, begin, now) {
                 self.common.settle(helped, now);
                 let is_lossy = helped.order.as_ref().and_then(|order| order.gate().is_lossy(now));
                 if let Some(is_lossy) = is_lossy {
@@ -315,9 +316,10 @@ impl Agent {
         mem::take(&mut self.is_passed_by)
     }
 
-    /// Whether what arrived lately shows that nothing is lost on the way here.
-    fn is_clean(&self, now: Instant) -> bool {
-        self.clean_until.is_some_and(|until| now < until)
+    /// How another flow's order begins.
+    fn order_begins(&self, now: Instant) -> Begin {
+        let is_clean = self.clean_until.is_some_and(|until| now < until);
+        Begin { repair: ReceiveRepair::beside(self.helped), is_clean }
     }
 
     /// Lets a packet of the queue pass.

@@ -43,6 +43,8 @@ impl Hold {
 pub struct ListedGap {
     /// The gate's number for it, in ascending order.
     pub number: u64,
+    /// The position of the first one.
+    pub first: u32,
     /// How many there are.
     pub datagrams: u32,
     /// The identifier of a datagram before them, the latest that is known.
@@ -376,7 +378,9 @@ impl<T> Gate<T> {
                 // Where a list was lost, the range begins earlier: some of those may be missing.
                 let known = self.slots.iter().rev().find_map(|slot| slot.identifier);
                 let after = known.or(self.before_first).or(self.left.back().copied());
-                ListedGap { number: self.latest_gap, datagrams: 0, after, last: identifier }
+                let behind = u32::try_from(self.slots.len()).unwrap_or(0);
+                let first = self.first.unwrap_or(0).wrapping_add(behind);
+                ListedGap { number: self.latest_gap, first, datagrams: 0, after, last: identifier }
             });
             gap.datagrams += 1;
             gap.last = identifier;

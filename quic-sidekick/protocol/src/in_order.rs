@@ -1,31 +1,31 @@
 //! When the gate of a flow holds datagrams, and what it asks of the proxy (SPEC.md, section 7.13).
 
 use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
+use crate::repair::{
+    MOSTLY, NEAR_PART, ParityState, Planner, Protection, ReceiveRepair, ReceiveState, RoundTrips,
+    longest_hold,
+};
 use crate::sender::{Fate, Sender, SentOrder};
 use crate::wire::Protect;
+use sidekick_parity::Between;
+use std::collections::VecDeque;
+use std::mem;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Holds last for this many near round trips, and the time below: two requests and their copies.
-const HOLD_RTTS: u32 = 6;
-const HOLD_MORE: Duration = Duration::from_millis(5);
-/// They last no longer than this part of the whole round trip, but at least [`LEAST_HOLD`].
-const HOLD_PART: u32 = 2;
-const LEAST_HOLD: Duration = Duration::from_millis(10);
-/// A gate holds nothing where the near round trip is more than this part of the whole one: a copy
-/// would come when the hold has ended.
-pub(crate) const NEAR_PART: u32 = 3;
 /// The longest near round trip for a flow that has not shown the whole one: a fifth of a path of 65
 /// ms.
 pub(crate) const UNKNOWN_FAR: Duration = Duration::from_millis(13);
 /// After a loss on the near segment the gate holds for this time, or does not, by its cause.
 const LOSSY: Duration = Duration::from_secs(10);
+/// A direction with so many times fewer bytes than the other has acknowledgements alone, compared
+/// over the latest bytes, at least so many. A later acknowledgement makes up for one that is lost,
+/// and if they wait, the data of the other direction wait with them.
+const FEWER: usize = 4;
+const COMPARED: usize = 1 << 14;
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss
 /// ends slow start.
 const FIRST: u32 = 256;
-/// After a queue grew before the client, it holds nothing for this time.
-const PAUSE: Duration = Duration::from_millis(100);
-/// If more than this part of the losses is congestion, it holds nothing until the next random loss.
-const MOSTLY: f32 = 0.5;
 /// While the gate holds: a list for so many datagrams, or after this part of a near round trip.
 const EVERY: u8 = 4;
 const LIST_PART: u32 = 4;
@@ -33,35 +33,65 @@ const LEAST_LIST: Duration = Duration::from_micros(500);
 const MOST_LIST: Duration = Duration::from_millis(2);
 /// The datagrams of three lists, since two of them may be lost.
 const WINDOW: u8 = 3 * EVERY;
+/// Beside parity lists are rarer, but follow each other in half of the time that a datagram waits
+/// for one. After a silence, repair symbols come with lists.
+const MOST_EVERY: u8 = 8;
+const FAR_LIST: Duration = Duration::from_millis(16);
 /// While it only watches: lists cost less than 0.5 % of a flow of full datagrams.
 const RARELY: u8 = 40;
 const RARE_LIST: Duration = Duration::from_millis(60);
 /// A datagram waits for its list for two intervals of lists, half a near round trip, and this time.
 const LIST_MORE: Duration = Duration::from_millis(4);
 
+/// What waited leaves early by so much, so that there are fewer timers.
+const STEP: Duration = Duration::from_micros(500);
+
 /// What the gate does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InOrderState {
-    /// No proxy keeps copies, or it is too far away for requests.
+    /// No proxy keeps copies, or it is too far away for requests and sends no parity, or what
+    /// arrives mostly acknowledges what leaves.
     #[default]
     Idle,
     /// The near segment has lost nothing for some time. Datagrams pass at once.
     Watching,
-    /// Datagrams wait for those before them.
+    /// Datagrams wait for those before them, which are requested.
     Ordering,
+    /// The same, where the proxy is far away: its parity rebuilds most of them.
+    Protected,
     /// A queue grows before the client, or what is lost is congestion, so nothing waits.
     Congested,
+}
+
+/// A gap that waits for parity.
+#[derive(Debug)]
+struct Patient {
+    gap: ListedGap,
+    /// When its copies are requested, if they are.
+    due: Option<Instant>,
 }
 
 /// Puts the reverse flow in order, with one gate.
 ///
 /// Begin before the flow's first datagram arrives, so that the proxy keeps and lists it, too. Pass
 /// all that arrives on the flow, call [`update`](Self::update) after each input of the sender, and
-/// pass the copies that it returns. Then take the [deliveries](Self::poll_delivery).
+/// pass the copies that it returns, and those that [parity rebuilds](Self::next_rebuilt). Then take
+/// the [deliveries](Self::poll_delivery).
 #[derive(Debug)]
 pub struct InOrder<T> {
     gate: Gate<T>,
     state: InOrderState,
+    planner: Planner,
+    protection: Protection,
+    /// Parity is wanted now.
+    protected: bool,
+    /// How long a gap waits before its copies are requested; `None` if they are not.
+    request_after: Option<Duration>,
+    patient: Vec<Patient>,
+    steps: Steps<T>,
+    pace: Pace,
+    /// The proxy that was asked for parity.
+    proxy: Option<SocketAddr>,
     lossy_until: Option<Instant>,
     /// The gap that ended a time without losses, and its only datagram, as long as it is the latest
     /// random loss: a list may have overtaken it.
@@ -71,27 +101,37 @@ pub struct InOrder<T> {
     first: u32,
     /// Whether any has arrived.
     has_begun: bool,
-    paused_until: Option<Instant>,
     /// The round trip of the whole path, if it is known.
     whole: Option<Duration>,
+    is_acknowledged: bool,
     unfilled: Vec<u64>,
 }
 
 impl<T> InOrder<T> {
     /// For a flow that begins. `is_clean` says that other flows lately lost nothing on the near
-    /// segment, so that the first datagrams need not wait for their lists.
+    /// segment, so that the first datagrams need not wait for their lists. Choose
+    /// [`ReceiveRepair::Requests`] if the receiver does not authenticate datagrams, as parity may
+    /// rebuild wrong ones.
     #[must_use]
-    pub fn new(is_clean: bool) -> Self {
+    pub fn new(repair: ReceiveRepair, is_clean: bool) -> Self {
         Self {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
+            planner: Planner::new(repair),
+            protection: Protection::default(),
+            protected: false,
+            request_after: None,
+            patient: Vec::new(),
+            steps: Steps::default(),
+            pace: Pace::default(),
+            proxy: None,
             lossy_until: None,
             doubtful: None,
             congested_until: None,
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
-            paused_until: None,
             whole: None,
+            is_acknowledged: false,
             unfilled: Vec::new(),
         }
     }
@@ -99,6 +139,12 @@ impl<T> InOrder<T> {
     /// Sets the round-trip time of the whole path, once it is known.
     pub fn set_whole(&mut self, whole: Duration) {
         self.whole = Some(whole);
+    }
+
+    /// Sets whether what arrives [mostly acknowledges](LeaveInOrder::is_acknowledged) what leaves.
+    /// Then nothing waits.
+    pub fn set_acknowledged(&mut self, is_acknowledged: bool) {
+        self.is_acknowledged = is_acknowledged;
     }
 
     /// What the gate does now.
@@ -116,14 +162,22 @@ impl<T> InOrder<T> {
     /// How many datagrams wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.gate.waiting()
+        self.gate.waiting() + self.steps.waiting.len()
     }
 
-    /// Whether the near segment lost a datagram lately; `None` while too few have arrived.
+    /// Whether the near segment lost a datagram lately; `None` while too few have arrived, or no
+    /// list would show a loss.
     #[must_use]
     pub fn is_lossy(&self, now: Instant) -> Option<bool> {
-        let lossy = self.lossy_until.is_some_and(|until| now < until);
-        (lossy || self.first == 0).then_some(lossy)
+        match self.state {
+            _ if self.lossy_until.is_some_and(|until| now < until) => Some(true),
+            InOrderState::Idle => None,
+            _ => self.is_clean(now).then_some(false),
+        }
+    }
+
+    fn is_clean(&self, now: Instant) -> bool {
+        self.first == 0 && self.lossy_until.is_none_or(|until| until <= now)
     }
 
     /// A datagram of the reverse flow arrived. `identifier` is that of a copy of it. Without one it
@@ -139,12 +193,18 @@ impl<T> InOrder<T> {
         sender.on_arrival(payload);
         sender.on_received(payload.len(), now);
         self.has_begun = true;
+        self.pace.on_arrival(now);
+        if self.protected {
+            self.protection.note_arrival();
+        }
         let Some(identifier) = identifier else {
-            self.gate.pass(datagram);
+            self.steps.ready.push_back(Delivery { datagram, waited: Duration::ZERO });
             return;
         };
         sender.on_progress(identifier, now);
-        self.first = self.first.saturating_sub(1);
+        if self.state != InOrderState::Idle {
+            self.first = self.first.saturating_sub(1);
+        }
         if let Some(gap) = self.gate.on_arrival(identifier, datagram, now) {
             sender.on_late(gap, now);
         }
@@ -164,9 +224,26 @@ impl<T> InOrder<T> {
         sender: &mut Sender,
         now: Instant,
     ) -> Option<T> {
+        let late = self.gate.counters().late;
         let unwanted = self.gate.on_copy(identifier, datagram, now);
+        if self.gate.counters().late > late {
+            self.steps.ready.extend(self.gate.poll_delivery());
+        }
         self.follow(sender, now);
         unwanted
+    }
+
+    /// Replaces the contents of `out` by the next datagram that parity rebuilt. Pass it as a copy.
+    /// Call this after each [`update`](Self::update), until it returns false.
+    pub fn next_rebuilt(&mut self, out: &mut Vec<u8>, sender: &mut Sender, now: Instant) -> bool {
+        // The server must hear of congestion.
+        let is_congested = sender.is_reverse_congested(now);
+        while sender.next_rebuilt(out, now) {
+            if !is_congested {
+                return true;
+            }
+        }
+        false
     }
 
     /// Takes a list that the sender's latest input held, and serves the timer.
@@ -184,17 +261,42 @@ impl<T> InOrder<T> {
         }
         self.gate.on_timeout(now);
         self.follow(sender, now);
+        self.request_patient(sender, now);
     }
 
     /// When [`update`](Self::update) is due, if nothing arrives before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.gate.poll_timeout()
+        let due = self.patient.iter().filter_map(|patient| patient.due).min();
+        self.gate.poll_timeout().into_iter().chain(due).chain(self.steps.poll_timeout()).min()
     }
 
     /// The next datagram to deliver.
     pub fn poll_delivery(&mut self) -> Option<Delivery<T>> {
-        self.gate.poll_delivery()
+        self.steps.ready.pop_front()
+    }
+
+    /// Lets what leaves the gate go. Holds are short if the proxy is near.
+    fn step(&mut self, now: Instant) {
+        while let Some(delivery) = self.gate.poll_delivery() {
+            self.steps.push(delivery, now);
+        }
+        if self.protected && self.gate.hold() != Hold::default() {
+            self.steps.on_timeout(now);
+        } else {
+            self.steps.release(usize::MAX, now);
+            self.steps.pace = None;
+        }
+    }
+
+    /// Begins anew, because the flow comes by another path. That has another proxy.
+    pub fn change_path(&mut self, sender: &mut Sender, now: Instant) {
+        self.gate.set_hold(Hold::default(), now);
+        self.gate.open(now);
+        self.follow(sender, now);
+        (self.state, self.protected, self.first) = (InOrderState::Idle, false, FIRST);
+        (self.lossy_until, self.congested_until, self.doubtful) = (None, None, None);
+        (self.whole, self.protection) = (None, Protection::default());
     }
 
     /// Delivers all that waits, because the help ends.
@@ -202,38 +304,78 @@ impl<T> InOrder<T> {
         self.gate.set_hold(Hold::default(), now);
         self.gate.open(now);
         self.follow(sender, now);
-        sender.protect(None, now);
+        sender.end_parity(now);
     }
 
     /// Decides what to hold, and what to ask of the proxy.
     fn plan(&mut self, sender: &mut Sender, now: Instant) {
-        if sender.keeper_queue_grows() {
-            self.paused_until = Some(now + PAUSE);
-        }
-        let order = sender.keeper_rtt().and_then(|near| Some((near, order(near, self.whole)?)));
-        let (state, wanted, hold) = match order {
-            Some((near, SentOrder { longest, hold, .. })) => {
-                let hold = Hold { list: hold.list + near / 2, ..hold };
-                let often = Protect::lists(EVERY, WINDOW, longest);
-                let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
-                if self.paused_until.is_some_and(|until| now < until) {
-                    (InOrderState::Congested, Some(rarely), Hold::default())
-                } else if self.congested_until.is_some_and(|until| now < until) {
-                    // Lists show when that ends.
-                    (InOrderState::Congested, Some(often), Hold::default())
-                } else if self.is_lossy(now) == Some(false) {
-                    (InOrderState::Watching, Some(rarely), Hold::default())
-                } else {
-                    (InOrderState::Ordering, Some(often), hold)
-                }
-            }
-            None => (InOrderState::Idle, None, Hold::default()),
+        // What a list names has passed the proxy, so a gap is no loss elsewhere.
+        let parity = match self.protection.state() {
+            ParityState::Quiet | ParityState::Lossless => ParityState::Lossy,
+            other => other,
         };
+        let rtts = RoundTrips::of(sender, self.whole).without_losses();
+        let plan = self.planner.plan(rtts, parity, now);
+        let near = sender.keeper_rtt().unwrap_or_default();
+        let is_near = near <= self.whole.map_or(UNKNOWN_FAR, |whole| whole / NEAR_PART);
+        let longest = longest_list(near);
+        let often = Protect::lists(EVERY, WINDOW, longest);
+        let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
+        let list = if plan.parity { FAR_LIST } else { 2 * longest + LIST_MORE + near / 2 };
+        let hold = plan.hold.map(|gap| Hold { gap, list }).filter(|_| plan.parity || is_near);
+        self.request_after = plan.request_after.filter(|_| plan.parity || is_near);
+        let is_congested = self.congested_until.is_some_and(|until| now < until);
+        let (state, wanted, hold) = match (plan.state, hold) {
+            _ if self.is_acknowledged => (InOrderState::Idle, None, None),
+            // Lists show when that ends.
+            (ReceiveState::Congested, _) => (InOrderState::Congested, Some(rarely), None),
+            // Parity covers what passes before the proxy's answer arrives.
+            (ReceiveState::NotKept, _) if plan.parity && !self.is_clean(now) => {
+                let near = sender.future_keeper_rtt().unwrap_or_default();
+                (InOrderState::Idle, Some(self.parity(near, sender, now)), None)
+            }
+            (ReceiveState::Repairing, Some(_)) | (ReceiveState::Protected, _) if is_congested => {
+                (InOrderState::Congested, Some(rarely), None)
+            }
+            (ReceiveState::Repairing, Some(_)) | (ReceiveState::Protected, _)
+                if self.is_clean(now) =>
+            {
+                (InOrderState::Watching, Some(rarely), None)
+            }
+            (ReceiveState::Repairing, Some(hold)) => {
+                (InOrderState::Ordering, Some(often), Some(hold))
+            }
+            (ReceiveState::Protected, hold) => {
+                (InOrderState::Protected, Some(self.parity(near, sender, now)), hold)
+            }
+            _ => (InOrderState::Idle, None, None),
+        };
+        let hold = hold.unwrap_or_default();
         if hold != self.gate.hold() {
             self.gate.set_hold(hold, now);
         }
         self.state = state;
+        let protected = wanted.is_some_and(|wanted| wanted.share > 0);
+        if mem::replace(&mut self.protected, protected) && !protected {
+            self.protection.pause();
+        }
+        // Else lists would soon name what arrived before a new decoder.
+        let may_return = matches!(state, InOrderState::Congested | InOrderState::Watching);
+        if !protected && !may_return && sender.collects_arrivals() {
+            sender.end_parity(now);
+        }
         sender.protect(wanted, now);
+    }
+
+    /// The parity and the lists to ask for.
+    fn parity(&mut self, near: Duration, sender: &Sender, now: Instant) -> Protect {
+        let proxy = sender.proxy().map(|(address, _)| address);
+        if proxy != self.proxy {
+            self.proxy = proxy;
+            self.protection.expect_answers();
+        }
+        let wanted = self.protection.wanted(sender.parity_counts(), near, now);
+        Protect { list: self.pace.every, ..wanted }
     }
 
     /// Requests new gaps, and gives up those that nobody fills.
@@ -246,12 +388,41 @@ impl<T> InOrder<T> {
             self.gate.give_up(gap, now);
         }
         while let Some(gap) = self.gate.poll_closed() {
+            self.patient.retain(|patient| patient.gap.number != gap);
             sender.close_gap(gap);
+        }
+        self.step(now);
+    }
+
+    /// Requests the gaps that parity has not closed in time, or cannot close.
+    fn request_patient(&mut self, sender: &mut Sender, now: Instant) {
+        let mut patient = mem::take(&mut self.patient);
+        let is_congested = sender.is_reverse_congested(now);
+        patient.retain(|Patient { gap, due }| {
+            let missing = sender.missing_at(gap.first, gap.datagrams);
+            let is_hopeless = matches!(missing, Between::Missing { hopeless: true, .. });
+            let waits =
+                self.protected && !is_congested && !is_hopeless && due.is_none_or(|due| now < due);
+            if !waits && (is_congested || !self.request(gap, sender, now)) {
+                self.gate.give_up(gap.number, now);
+            }
+            waits
+        });
+        let gave_up = patient.len() < self.patient.len();
+        self.patient = patient;
+        if gave_up {
+            self.follow(sender, now);
         }
     }
 
+    /// Requests copies of a gap. Returns false if nobody repeats them now.
+    fn request(&self, gap: &ListedGap, sender: &mut Sender, now: Instant) -> bool {
+        let ListedGap { number, after, last, .. } = *gap;
+        self.request_after.is_some() && sender.request_listed(number, after, last, now)
+    }
+
     fn begin(&mut self, gap: ListedGap, sender: &mut Sender, now: Instant) {
-        let ListedGap { number, datagrams, after, last } = gap;
+        let ListedGap { number, datagrams, last, .. } = gap;
         let congestion = sender.on_missing(number, datagrams.into(), now);
         sender.on_fate(number, Fate::Lost(datagrams));
         if congestion {
@@ -263,31 +434,148 @@ impl<T> InOrder<T> {
             self.gate.give_up(number, now);
             return;
         }
-        let was_clean = self.is_lossy(now) == Some(false);
+        let was_clean = self.is_clean(now);
         self.doubtful = (was_clean && datagrams == 1).then_some((number, last));
         let was_open = self.congested_until.take().is_some() || was_clean;
         self.lossy_until = Some(now + LOSSY);
         if was_open {
             self.plan(sender, now);
         }
-        let waits = self.state == InOrderState::Ordering && !was_open;
-        if !waits || !sender.request_listed(number, after, last, now) {
+        let holds = matches!(self.state, InOrderState::Ordering | InOrderState::Protected);
+        let waits = holds && !was_open && self.gate.hold() != Hold::default();
+        if waits && self.protected {
+            let due = self.request_after.and_then(|after| now.checked_add(after));
+            self.patient.push(Patient { gap, due });
+        } else if !waits || !self.request(&gap, sender, now) {
             self.gate.give_up(number, now);
         }
     }
 }
 
-/// How a flow with this near round trip is put in order, and the whole one if it is known. `None`
-/// if the proxy is too far away.
+/// How far apart datagrams arrive, and how many of them a list beside parity should name.
+#[derive(Debug)]
+struct Pace {
+    latest: Option<Instant>,
+    spacing: Duration,
+    every: u8,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { latest: None, spacing: Duration::ZERO, every: MOST_EVERY }
+    }
+}
+
+impl Pace {
+    fn on_arrival(&mut self, now: Instant) {
+        let before = self.latest.replace(now).unwrap_or(now);
+        let spacing = now.saturating_duration_since(before).min(FAR_LIST);
+        self.spacing = (15 * self.spacing + spacing) / 16;
+        let time = self.spacing * self.every.into();
+        if time > FAR_LIST / 2 && self.every > 1 {
+            self.every /= 2;
+        } else if time < FAR_LIST / 6 && self.every < MOST_EVERY {
+            self.every *= 2;
+        }
+    }
+}
+
+/// What left the gate. Its receiver acknowledges all of a long hold at once, and a server that does
+/// not pace answers with a burst, which a short queue drops. So what waited leaves at the intervals
+/// at which it came, but for a quarter, and nothing waits longer than what waited longest.
+#[derive(Debug)]
+struct Steps<T> {
+    ready: VecDeque<Delivery<T>>,
+    waiting: VecDeque<Waiting<T>>,
+    /// When the first of those that wait came, and when it left.
+    pace: Option<(Instant, Instant)>,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    delivery: Delivery<T>,
+    since: Instant,
+    due: Instant,
+}
+
+impl<T> Default for Steps<T> {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), waiting: VecDeque::new(), pace: None }
+    }
+}
+
+impl<T> Steps<T> {
+    fn push(&mut self, delivery: Delivery<T>, now: Instant) {
+        let came = now.checked_sub(delivery.waited).unwrap_or(now);
+        let (first, left) = *self.pace.get_or_insert((came, now));
+        let due = left + came.saturating_duration_since(first) * 3 / 4;
+        if due + STEP <= now && delivery.waited > STEP {
+            // It waited for another gap.
+            self.pace = Some((came, now));
+        }
+        if due <= now + STEP && self.waiting.is_empty() {
+            self.ready.push_back(delivery);
+            return;
+        }
+        // A copy came later than those behind it.
+        for before in self.waiting.iter_mut().rev().take_while(|before| before.due > due) {
+            before.due = due;
+        }
+        self.waiting.push_back(Waiting { delivery, since: now, due });
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.waiting.front().map(|front| front.due)
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if self.waiting.front().is_some_and(|front| front.due <= now) {
+            let due = self.waiting.iter().take_while(|waiting| waiting.due <= now + STEP).count();
+            self.release(due, now);
+        }
+    }
+
+    fn release(&mut self, datagrams: usize, now: Instant) {
+        let datagrams = datagrams.min(self.waiting.len());
+        self.ready.extend(self.waiting.drain(..datagrams).map(
+            |Waiting { delivery, since, .. }| {
+                let waited = delivery.waited + now.saturating_duration_since(since);
+                Delivery { waited, ..delivery }
+            },
+        ));
+    }
+}
+
+/// The longest time that a datagram waits for its list.
+fn longest_list(near: Duration) -> Duration {
+    (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST)
+}
+
+/// How a proxy at this near round trip puts a flow in order, and the whole one if it is known.
+/// `None` if the proxy is too far away.
 fn order(near: Duration, whole: Option<Duration>) -> Option<SentOrder> {
     if near > whole.map_or(UNKNOWN_FAR, |whole| whole / NEAR_PART) {
         return None;
     }
-    let longest = (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST);
-    let gap = HOLD_RTTS * near + HOLD_MORE;
-    let most = whole.map_or(gap, |whole| (whole / HOLD_PART).max(LEAST_HOLD));
-    let hold = Hold { gap: gap.min(most), list: 2 * longest + LIST_MORE };
+    let longest = longest_list(near);
+    let hold = Hold { gap: longest_hold(near, whole), list: 2 * longest + LIST_MORE };
     Some(SentOrder { every: EVERY, longest, hold })
+}
+
+/// Bytes that left and that arrived lately.
+#[derive(Clone, Copy, Debug, Default)]
+struct Balance {
+    left: usize,
+    arrived: usize,
+}
+
+impl Balance {
+    fn add(&mut self, left: usize, arrived: usize) {
+        (self.left, self.arrived) = (self.left + left, self.arrived + arrived);
+        if self.left.max(self.arrived) >= COMPARED {
+            (self.left, self.arrived) = (self.left / 2, self.arrived / 2);
+        }
+    }
 }
 
 /// Asks a proxy to put a flow in the order in which it left (SPEC.md, section 7.14).
@@ -298,18 +586,39 @@ pub struct LeaveInOrder {
     lossy_until: Option<Instant>,
     /// How many of the first datagrams are still to leave.
     first: u32,
+    balance: Balance,
 }
 
 impl LeaveInOrder {
     /// For a flow that begins. `is_clean` is as for [`InOrder::new`].
     #[must_use]
     pub fn new(is_clean: bool) -> Self {
-        Self { lossy_until: None, first: if is_clean { 0 } else { FIRST } }
+        let first = if is_clean { 0 } else { FIRST };
+        Self { lossy_until: None, first, balance: Balance::default() }
     }
 
-    /// A datagram left that repeats no other.
-    pub fn on_sent(&mut self) {
+    /// A datagram of this length left that repeats no other.
+    pub fn on_sent(&mut self, bytes: usize) {
         self.first = self.first.saturating_sub(1);
+        self.balance.add(bytes, 0);
+    }
+
+    /// A datagram of this length arrived.
+    pub fn on_received(&mut self, bytes: usize) {
+        self.balance.add(0, bytes);
+    }
+
+    /// Whether what arrives mostly acknowledges what leaves.
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        let Balance { left, arrived } = self.balance;
+        left >= COMPARED / 2 && left > FEWER * arrived
+    }
+
+    /// Whether what leaves mostly acknowledges what arrives.
+    fn acknowledges(&self) -> bool {
+        let Balance { left, arrived } = self.balance;
+        arrived >= COMPARED / 2 && arrived > FEWER * left
     }
 
     /// The near segment lost a datagram. `is_repaired` says that its repair follows.
@@ -336,7 +645,10 @@ impl LeaveInOrder {
         sender: &mut Sender,
         now: Instant,
     ) {
-        let wants = repairs && sender.may_order() && self.is_lossy(now) != Some(false);
+        let wants = repairs
+            && sender.may_order()
+            && self.is_lossy(now) != Some(false)
+            && !self.acknowledges();
         let near = sender.near_rtt().filter(|_| wants);
         sender.order(near.and_then(|near| order(near, whole)));
     }

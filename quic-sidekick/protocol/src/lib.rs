@@ -61,6 +61,7 @@ mod keys;
 mod loss_floor;
 pub mod observer;
 pub mod policy;
+pub mod repair;
 pub mod sender;
 mod store;
 pub mod terms;

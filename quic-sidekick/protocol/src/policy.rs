@@ -14,8 +14,9 @@ mod round_trip;
 mod trust;
 
 use crate::identify::{Filter, Identification, Position};
-use crate::in_order::{InOrderState, LeaveInOrder, NEAR_PART, UNKNOWN_FAR};
+use crate::in_order::{InOrderState, LeaveInOrder, UNKNOWN_FAR};
 use crate::loss_floor::Lost;
+use crate::repair::NEAR_PART;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
 pub use named::Named;
@@ -237,7 +238,7 @@ impl Policy {
     /// handshake, and `spins` that short headers have a spin bit.
     fn on_leaving(&mut self, payload: &[u8], begins: bool, spins: bool, now: Instant) {
         self.round_trip.on_leaving(payload, begins, spins, now);
-        self.leaves.on_sent();
+        self.leaves.on_sent(payload.len());
         let (counts, bytes) = &mut self.news;
         counts.packets += 1;
         *bytes += payload.len();
@@ -248,9 +249,16 @@ impl Policy {
         self.news.0.packets += 1;
     }
 
-    /// Notes a datagram that arrived.
-    pub fn on_arriving(&mut self, now: Instant) {
+    /// Notes a datagram of this length that arrived.
+    pub fn on_arriving(&mut self, bytes: usize, now: Instant) {
+        self.leaves.on_received(bytes);
         self.round_trip.on_arriving(now);
+    }
+
+    /// Whether what arrives mostly acknowledges what leaves.
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        self.leaves.is_acknowledged()
     }
 
     /// Begins anew, because the flow left its path. What was measured and what was decided does not

@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::policy::{
     KEEP, Leaving, Policy, RESTS, Resender, RoundTrip, Traits, Trusts, Withheld, is_initial,
 };
+use sidekick_protocol::repair::ReceiveRepair;
 use sidekick_protocol::{
     Assistance, Delivery, InOrder, InOrderState, MAX_DATAGRAM_LEN, Position, Route, Sender,
     SenderConfig,
 };
 
-use crate::flows::{Datagram, Marks, Outbox};
+use crate::outbox::{Datagram, Marks, Outbox};
 
 /// Packets end in an authentication tag, which differs in each.
 const POSITION: Position = Position::End;
@@ -38,6 +40,8 @@ pub(crate) struct Flow {
     /// The session numbers that the table has for this flow, and when its timer wakes it.
     pub(crate) numbers: Vec<u32>,
     pub(crate) armed: Option<Instant>,
+    /// Scratch, kept to avoid allocation.
+    rebuilt: Vec<u8>,
 }
 
 /// The help for the datagrams to and from one peer.
@@ -92,7 +96,7 @@ impl Flow {
         seed: [u8; 32],
         (local, peer): (SocketAddr, SocketAddr),
         round_trip: RoundTrip,
-        is_clean: bool,
+        (repair, is_clean): (ReceiveRepair, bool),
         now: Instant,
     ) -> Self {
         let flow = sidekick_protocol::Flow { source: local, destination: peer }.canonical();
@@ -104,7 +108,7 @@ impl Flow {
             peer,
             traits,
             resender: Resender::start(sender, flow, round_trip, now),
-            order: InOrder::new(is_clean),
+            order: InOrder::new(repair, is_clean),
             waiting: HashMap::new(),
             next_number: 0,
             leaving: Marks::default(),
@@ -114,6 +118,7 @@ impl Flow {
             delivered: 0,
             numbers: Vec::new(),
             armed: None,
+            rebuilt: Vec::new(),
         }
     }
 
@@ -138,7 +143,7 @@ impl Flow {
         // A copy must not repeat a mark of congestion.
         let ecn = if marks.ecn == Marks::CE { self.arriving.ecn } else { marks.ecn };
         self.arriving = Marks { ecn, ..marks };
-        self.resender.policy.on_arriving(now);
+        self.resender.policy.on_arriving(payload.len(), now);
         self.resender.wake(now);
         if self.traits.waits || !self.resender.has_session() && self.order.waiting() == 0 {
             return true;
@@ -147,6 +152,7 @@ impl Flow {
         if let Some(whole) = policy.rtt(sender) {
             self.order.set_whole(whole);
         }
+        self.order.set_acknowledged(policy.is_acknowledged());
         let number = self.next_number;
         self.next_number += 1;
         let identifier = POSITION.of_copy(payload);
@@ -176,7 +182,7 @@ impl Flow {
         true
     }
 
-    /// A proxy's copy arrived.
+    /// A copy arrived, or parity rebuilt one.
     fn on_copy(&mut self, copy: &[u8], now: Instant) {
         let Some(identifier) = POSITION.of_copy(copy) else { return };
         let number = self.next_number;
@@ -211,6 +217,11 @@ impl Flow {
         });
         if !self.traits.waits && (!settled.idle || self.order.waiting() > 0) {
             self.order.update(&mut self.resender.sender, now);
+            let mut rebuilt = mem::take(&mut self.rebuilt);
+            while self.order.next_rebuilt(&mut rebuilt, &mut self.resender.sender, now) {
+                self.on_copy(&rebuilt, now);
+            }
+            self.rebuilt = rebuilt;
             self.deliver_all(outbox);
         }
         self.transmit(outbox);

@@ -1,17 +1,19 @@
 //! All flows of a socket, without I/O.
 
 use std::collections::hash_map::Entry as Place;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
 use sidekick_protocol::Sender;
 use sidekick_protocol::policy::{Named, RoundTrip, Trusts, is_initial};
+use sidekick_protocol::repair::ReceiveRepair;
 
 use crate::Config;
 use crate::flow::{Flow, FlowStatus};
+use crate::outbox::{Datagram, Marks, Outbox};
 
 /// Most flows that are helped at a time, and most that may be. Datagrams of others pass without
 /// help.
@@ -28,73 +30,6 @@ const STRANGERS: u32 = 8;
 const MEMORY: usize = 64 << 20;
 /// A flow that begins within this time after others arrived without a loss expects none.
 const CLEAN: Duration = Duration::from_secs(60);
-/// The latest proxies that were asked, whose messages are taken out of what arrives.
-const PROXIES: usize = 16;
-
-/// The fields of an IP header that belong to a datagram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// The ECN field, 0 to 3 (RFC 3168, section 5).
-    pub ecn: u8,
-    /// The address of this host: the source of what leaves, and the destination of what arrives.
-    /// `None` if the system chooses it, or does not state it.
-    pub local: Option<IpAddr>,
-}
-
-impl Marks {
-    /// The ECN field of a datagram that met congestion.
-    pub(crate) const CE: u8 = 3;
-}
-
-/// A datagram from a peer, or to one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// The other end.
-    pub peer: SocketAddr,
-    /// Its header fields.
-    pub marks: Marks,
-    /// The UDP payload.
-    pub payload: Vec<u8>,
-}
-
-impl Datagram {
-    pub(crate) fn new(peer: SocketAddr, marks: Marks, payload: &[u8]) -> Self {
-        Self { peer, marks, payload: payload.to_vec() }
-    }
-}
-
-/// What the application and the network get next.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    pub(crate) deliveries: VecDeque<Datagram>,
-    /// Each with the name under which a repair counts.
-    leaving: VecDeque<(Datagram, Option<u64>)>,
-    /// The latest proxies.
-    proxies: VecDeque<SocketAddr>,
-    /// The socket is one of IPv6, which takes addresses of IPv4 in its own form.
-    maps: bool,
-}
-
-impl Outbox {
-    pub(crate) fn push(&mut self, datagram: Datagram, name: Option<u64>) {
-        self.leaving.push_back((datagram, name));
-    }
-
-    /// Queues a message to a proxy.
-    pub(crate) fn push_message(&mut self, proxy: SocketAddr, marks: Marks, message: &[u8]) {
-        if !self.proxies.contains(&proxy) {
-            self.proxies.truncate(PROXIES - 1);
-            self.proxies.push_front(proxy);
-        }
-        let to = match proxy {
-            SocketAddr::V4(v4) if self.maps => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
-            _ => proxy,
-        };
-        let is_same = |ip: &IpAddr| ip.to_canonical().is_ipv4() == proxy.is_ipv4();
-        let marks = Marks { local: marks.local.filter(is_same), ..marks };
-        self.push(Datagram::new(to, marks, message), None);
-    }
-}
 
 /// What becomes of a datagram that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,7 +286,8 @@ impl Flows {
         let (config, traits) = (self.config.sender(), self.config.traits);
         let local = marks.local.map_or(self.local, |ip| (ip, self.local.port()).into());
         let is_clean = self.clean_until.is_some_and(|until| now < until);
-        let flow = Flow::begin(config, traits, seed, (local, peer), round_trip, is_clean, now);
+        let order = (ReceiveRepair::beside(self.helped), is_clean);
+        let flow = Flow::begin(config, traits, seed, (local, peer), round_trip, order, now);
         self.peers.insert(key(peer), Entry::Helped(Box::new(flow)));
         self.helped += 1;
         self.sweep_at.get_or_insert(now + SWEEP);

@@ -36,6 +36,7 @@
 pub mod datagram_socket;
 mod flow;
 mod flows;
+mod outbox;
 #[cfg(feature = "quinn")]
 pub mod quinn;
 mod socket;
@@ -48,7 +49,8 @@ use std::time::Instant;
 use sidekick_protocol::SenderConfig;
 
 pub use flow::FlowStatus;
-pub use flows::{Arrival, Datagram, Flows, Marks};
+pub use flows::{Arrival, Flows};
+pub use outbox::{Datagram, Marks};
 pub use sidekick_protocol::policy::{Traits, Withheld};
 pub use sidekick_protocol::{Assistance, InOrderState, PublicKey, Reason};
 pub use socket::UdpSocket;

@@ -1,7 +1,10 @@
 //! Arriving packets of a flow that wait in the queue, in the order in which they passed the proxy.
 
+use std::mem;
 use std::time::Instant;
 
+use sidekick_protocol::policy::Resender;
+use sidekick_protocol::repair::ReceiveRepair;
 use sidekick_protocol::{Delivery, InOrder, Sender};
 
 use super::super::frame::{Passing, Template};
@@ -19,8 +22,16 @@ const UNQUEUED: u32 = 512;
 enum Datagram {
     /// A packet that waits in the queue under this number.
     Queued(u32),
-    /// A copy of the proxy.
+    /// A copy of the proxy, or what its parity rebuilt.
     Copy(Vec<u8>),
+}
+
+/// How a flow's order begins.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Begin {
+    pub(in super::super) repair: ReceiveRepair,
+    /// Other flows lately lost none on their way here.
+    pub(in super::super) is_clean: bool,
 }
 
 /// The order of a flow's arriving packets.
@@ -41,6 +52,11 @@ impl Order {
         &self.gate
     }
 
+    /// Begins anew on another path.
+    pub(super) fn change_path(&mut self, sender: &mut Sender, now: Instant) {
+        self.gate.change_path(sender, now);
+    }
+
     /// Passes what may leave the gate on to the host.
     fn deliver(&mut self, outbox: &mut Outbox, totals: &mut Totals) {
         while let Some(Delivery { datagram, waited }) = self.gate.poll_delivery() {
@@ -58,14 +74,13 @@ impl Order {
 
 impl HelpedFlow {
     /// Begins to put what arrives in order, if the flow's packets are to wait, so that the proxy
-    /// lists the first of them, too. `is_clean` says that other flows lately lost none on their way
-    /// here.
-    pub(in super::super) fn expect_order(&mut self, is_clean: bool, now: Instant) {
+    /// lists the first of them, too.
+    pub(in super::super) fn expect_order(&mut self, begin: Begin, now: Instant) {
         if self.order.is_none()
             && self.is_in_order()
             && let Some(template) = self.template.reversed()
         {
-            self.begin_order(template, is_clean, now);
+            self.begin_order(template, begin, now);
         }
     }
 
@@ -75,20 +90,22 @@ impl HelpedFlow {
         (self.kind().minds_order() || self.arriving.kind == Kind::MpegTs) && self.is_own
     }
 
-    fn begin_order(&mut self, template: Template, is_clean: bool, now: Instant) {
+    fn begin_order(&mut self, template: Template, begin: Begin, now: Instant) {
         self.resender.sender.want_copies(KEEP, now);
-        let gate = InOrder::new(is_clean);
+        // Parity may rebuild wrong datagrams, of which only authentication gets rid.
+        let is_authenticated = matches!(self.kind(), Kind::Quic | Kind::OpenVpn);
+        let repair = if is_authenticated { begin.repair } else { ReceiveRepair::Requests };
+        let gate = InOrder::new(repair, begin.is_clean);
         self.passes_by = false;
         self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: 0 }));
     }
 
-    /// Takes a packet of the queue. Returns false if the flow's packets do not wait. `is_clean`
-    /// says that other flows lately lost none on their way here.
+    /// Takes a packet of the queue. Returns false if the flow's packets do not wait.
     pub(in super::super) fn on_queued(
         &mut self,
         id: u32,
         passing: &Passing<'_>,
-        is_clean: bool,
+        begin: Begin,
         now: Instant,
     ) -> bool {
         let mut payloads = passing.payloads();
@@ -98,16 +115,17 @@ impl HelpedFlow {
         }
         if self.order.is_none() {
             let Some(template) = Template::of(passing) else { return false };
-            self.begin_order(template, is_clean, now);
+            self.begin_order(template, begin, now);
         }
         let whole = self.rtt();
         let Self { order, resender, position, .. } = self;
         let Some(order) = order else { return false };
-        let sender = &mut resender.sender;
         order.unqueued = 0;
         order.template.update(passing);
         whole.into_iter().for_each(|whole| order.gate.set_whole(whole));
+        order.gate.set_acknowledged(resender.policy.is_acknowledged());
         let identifier = position.of_copy(payload);
+        let sender = &mut resender.sender;
         order.gate.on_arrival(payload, identifier, Datagram::Queued(id), sender, now);
         true
     }
@@ -148,9 +166,17 @@ impl HelpedFlow {
             // What began as another protocol is a call.
             self.end_order(outbox, totals, now);
         }
-        let Self { order, resender, .. } = self;
+        let may_receive = self.may_receive(now);
+        let Self { order, resender: Resender { sender, .. }, position, .. } = self;
         let Some(order) = order else { return };
-        order.gate.update(&mut resender.sender, now);
+        order.gate.update(sender, now);
+        let mut rebuilt = Vec::new();
+        while order.gate.next_rebuilt(&mut rebuilt, sender, now) {
+            if let Some(identifier) = position.of_copy(&rebuilt).filter(|_| may_receive) {
+                let copy = Datagram::Copy(mem::take(&mut rebuilt));
+                order.gate.on_copy(identifier, copy, sender, now);
+            }
+        }
         order.deliver(outbox, totals);
     }
 

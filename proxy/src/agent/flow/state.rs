@@ -29,6 +29,7 @@ impl HelpedFlow {
         if let Some(order) = self.order.as_ref().filter(|_| takes) {
             let what = match order.gate().state() {
                 InOrderState::Ordering => "in order",
+                InOrderState::Protected => "in order, with parity",
                 InOrderState::Watching => "in order; nothing is lost",
                 InOrderState::Congested => "congestion",
                 InOrderState::Idle if self.resender.sender.is_kept() => "too far",

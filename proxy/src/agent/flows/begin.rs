@@ -114,7 +114,7 @@ impl Agent {
         let about = (flow, candidate, is_own);
         let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
         if self.limits.in_order {
-            helped.expect_order(self.is_clean(now), now);
+            helped.expect_order(self.order_begins(now), now);
         }
         self.common.totals.flows += 1;
         self.helped += 1;

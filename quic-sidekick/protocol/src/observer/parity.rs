@@ -24,6 +24,8 @@ const MAX_DUE: usize = 128;
 const TWO_AT_FLUSH: u16 = Protect::WHOLE / 4;
 /// A flush longer than this shows that the datagrams of the flow are far apart.
 const SPARSE: Duration = Duration::from_millis(16);
+/// Bytes of these that are left to lists.
+const RESERVED: usize = 2 << 10;
 /// The most bytes of parity that a session saves up.
 const MAX_ALLOWANCE: usize = 256 << 10;
 
@@ -258,7 +260,9 @@ impl SentParity {
         let behind = |listed: u64| usize::try_from(due.end.saturating_sub(listed)).unwrap_or(count);
         let new = behind(self.listed[0]).min(count);
         let wanted = behind(self.listed[LISTINGS - 1]).clamp(1, count);
-        let apart = due.is_list || fits < new;
+        // A list counts for more, if bytes are short.
+        let is_short = self.allowance.left() < PARITY_HEADER_LEN + symbol_len + RESERVED;
+        let apart = due.is_list || is_short || fits < new;
         let (listing, symbol_len) = match (due.listed, apart) {
             (true, _) => (0, symbol_len),
             (false, true) => (wanted, 0),
@@ -270,7 +274,7 @@ impl SentParity {
         }
         // A window with a datagram that is too long for a repair symbol gets only a list. The
         // client then knows which datagrams to request.
-        if size > MAX_SIZE || !self.allowance.spend(size) {
+        if size > MAX_SIZE || symbol_len > 0 && is_short || !self.allowance.spend(size) {
             return None;
         }
         let (symbol, identifiers) = (&mut [0; MAX_SYMBOL_LEN], &mut [0; MAX_WINDOW]);

@@ -250,6 +250,7 @@ fn repair(
         let len = payload.len();
         let affords = trust.as_mut().is_none_or(|trust| trust.spend(name, len));
         if !affords || !resend(name, payload) {
+            trust.filter(|_| affords).into_iter().for_each(|trust| trust.refund(len));
             store.refund(len);
             return is_first;
         }

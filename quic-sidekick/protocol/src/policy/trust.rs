@@ -141,6 +141,11 @@ impl Trust {
         is_due
     }
 
+    /// Returns the bytes of a repair that did not leave.
+    pub(super) fn refund(&mut self, len: usize) {
+        self.budget = (self.budget + len).min(SAVED);
+    }
+
     /// Spends the bytes of a repair with this name. Returns false, and spends
     /// nothing, if they are too many. A second copy leaves some for the first copies of others.
     pub(super) fn spend(&mut self, name: u64, len: usize) -> bool {

@@ -3,7 +3,6 @@
 //! A range names the datagrams between two others, and the fetcher narrows it as copies arrive.
 //! Copies that are missing in between become another range, which it requests at once.
 
-use super::receive::Fate;
 use crate::wire::{MAX_KEPT_LEN, MAX_RANGES, Part, Range, Repeat};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -30,6 +29,17 @@ const TWICE_AFTER: u32 = 2;
 const RECENT: u16 = 1024;
 /// The most copies that a proxy sends for a range. It may keep more.
 const MOST: u8 = 64;
+
+/// What became of the datagrams of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// So many of them passed the proxy, and the near segment lost these.
+    Lost(u32),
+    /// They never passed the proxy.
+    Elsewhere,
+    /// One of both, or they are late. Nobody asked for them, or no answer arrived.
+    Unknown,
+}
 
 /// The datagrams between two others, and the latest copy of them that arrived.
 #[derive(Clone, Copy, Debug)]

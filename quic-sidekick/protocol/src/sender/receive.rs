@@ -9,12 +9,12 @@ use super::Sender;
 use super::effects::Context;
 use super::established::Established;
 pub use super::established::List;
+pub use super::fetcher::Fate;
 use super::rtt::NearRtt;
 use super::session::{ProxySession, State};
 use crate::loss_floor::NearLoss;
 use crate::wire::{Protect, Range};
 pub(super) use arrivals::Arrivals;
-pub use arrivals::Fate;
 use arrivals::Near;
 use sidekick_parity::{Between, Counts as ParityCounts, Decoder, Origin};
 use std::time::{Duration, Instant};
@@ -281,7 +281,7 @@ impl Sender {
     }
 
     /// The list that arrived last, once: what passed the proxy towards the receiver, in order. Call
-    /// it after each input, if [`Sender::protect`] asked for lists without parity.
+    /// it after each input.
     pub fn take_list(&mut self) -> Option<List> {
         let mut sessions = self.sessions.iter_mut().filter_map(ProxySession::established_mut);
         sessions.find_map(Established::take_list)
@@ -293,6 +293,14 @@ impl Sender {
     #[must_use]
     pub fn between(&self, after: Option<u32>, before: u32) -> Between {
         let decoder = self.decoder().map(|decoder| decoder.missing(after, before));
+        decoder.unwrap_or(Between::Unlisted)
+    }
+
+    /// What is missing of so many datagrams that passed the proxy from this position on, as far as
+    /// parity lists them.
+    #[must_use]
+    pub fn missing_at(&self, first: u32, datagrams: u32) -> Between {
+        let decoder = self.decoder().map(|decoder| decoder.missing_at(first, datagrams));
         decoder.unwrap_or(Between::Unlisted)
     }
 

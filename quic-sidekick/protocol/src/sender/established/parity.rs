@@ -197,9 +197,12 @@ impl Established {
                 *queue = Some(one_way.note(ListTime(parity.number), context.now));
             }
         };
+        // A gate judges lists by itself.
+        if let Some(latest) = List::of(parity).filter(|_| wanted.is_some()) {
+            *list = Some(latest);
+        }
         let Some(decoder) = decoder else {
             note_time();
-            *list = List::of(parity).filter(|_| wanted.is_some());
             return Ok(());
         };
         let listed = u32::try_from(parity.identifiers.len()).unwrap_or(0);

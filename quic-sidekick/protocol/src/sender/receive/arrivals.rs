@@ -4,6 +4,7 @@ use super::lengths::Lengths;
 use super::overtaking::Overtaking;
 use super::trial::Trial;
 use crate::loss_floor::{LossFloor, Lost, NearLoss};
+use crate::sender::fetcher::Fate;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -18,17 +19,6 @@ const EXPECTED: f32 = 0.1;
 
 /// Losses elsewhere that are closer together than this are one event.
 const EVENT: Duration = Duration::from_millis(50);
-
-/// What became of the datagrams of a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// So many of them passed the proxy, and the near segment lost these.
-    Lost(u32),
-    /// They never passed the proxy.
-    Elsewhere,
-    /// One of both, or they are late. Nobody asked for them, or no answer arrived.
-    Unknown,
-}
 
 /// The near segment now.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,7 @@
 //! The gate between a proxy and a receiver that minds order.
 
 use super::*;
+use crate::repair::ReceiveRepair;
 use crate::{GateCounters, InOrder, InOrderState, List, Protect};
 use std::collections::BTreeSet;
 
@@ -17,11 +18,23 @@ struct Ordered {
 
 impl Ordered {
     fn new(seed: u64, loss_percent: u32, is_clean: bool) -> Self {
+        Self::at(DELAY, ReceiveRepair::Auto, seed, loss_percent, is_clean)
+    }
+
+    /// The proxy is this far away.
+    fn at(
+        delay: Duration,
+        repair: ReceiveRepair,
+        seed: u64,
+        loss_percent: u32,
+        is_clean: bool,
+    ) -> Self {
         let mut download = Download::new(keeping(), seed, loss_percent);
+        download.queue = delay - DELAY;
         download.requests = false;
-        download.run(2000 * MS);
+        download.run(2000 * MS + 20 * delay);
         assert!(download.sender.is_kept(), "seed {seed}");
-        let order = InOrder::new(is_clean);
+        let order = InOrder::new(repair, is_clean);
         let (delivered, held) = (Vec::new(), Vec::new());
         Self { download, order, delivered, held, late: None, delayed: BTreeSet::new() }
     }
@@ -81,6 +94,11 @@ impl Ordered {
             download.sender.on_timeout(now);
             download.proxy.on_timeout(now);
             order.update(&mut download.sender, now);
+            let mut rebuilt = Vec::new();
+            while order.next_rebuilt(&mut rebuilt, &mut download.sender, now) {
+                let id = number(&rebuilt);
+                order.on_copy(id, id, &mut download.sender, now);
+            }
             self.deliver();
         }
         self.download.now = until;
@@ -122,6 +140,59 @@ fn losses_arrive_in_order() {
         }
         assert!(in_order >= missing * 99 / 100, "{in_order} of {missing} at {loss_percent} %");
     }
+}
+
+/// Parity rebuilds most of what is lost before a distant proxy, and what waited leaves in steps.
+#[test]
+fn losses_arrive_in_order_from_afar() {
+    for (delay, whole, loss_percent, interval) in [
+        (10, 80, 4, MS / 2),
+        (10, 80, 10, MS / 2),
+        (30, 160, 4, MS / 2),
+        (30, 160, 10, MS / 2),
+        (30, 160, 4, 2 * MS),
+        (30, 160, 4, 4 * MS),
+        (30, 160, 4, 8 * MS),
+        (280, 580, 4, MS),
+    ] {
+        let case = format!("{delay} ms of {whole}, {loss_percent} %, {interval:?}");
+        let (mut missing, mut in_order, mut requested) = (0, 0, 0);
+        for seed in 0..10 {
+            let mut ordered =
+                Ordered::at(delay * MS, ReceiveRepair::Auto, seed, loss_percent, false);
+            ordered.order.set_whole(whole * MS);
+            ordered.stream(0, 4000, interval);
+            assert_eq!(ordered.order.state(), InOrderState::Protected, "seed {seed}, {case}");
+            let behind = ordered.overtaken();
+            assert!(behind <= 4000 / 50, "seed {seed}, {case}: {behind} overtaken");
+            ordered.held.sort_unstable();
+            let at = |per_mille: usize| ordered.held[per_mille * (ordered.held.len() - 1) / 1000];
+            assert!(at(500) <= 4 * MS + 2 * interval, "seed {seed}, {case}: {:?}", at(500));
+            assert!(at(1000) <= 100 * MS, "seed {seed}, {case}: {:?}", at(1000));
+            let mut steps = BTreeMap::<_, usize>::new();
+            ordered.delivered.iter().for_each(|(_, at)| *steps.entry(*at).or_default() += 1);
+            // But for those that waited when losses began to look like congestion.
+            let long = steps.into_values().filter(|step| *step > 20).sum::<usize>();
+            assert!(long <= 4000 / 20, "seed {seed}, {case}: {long} in long steps");
+            missing += ordered.order.counters().missing;
+            in_order += ordered.order.counters().in_order;
+            requested += ordered.download.sender.stats().repeats_requested;
+        }
+        println!("{case}: {in_order} of {missing}, {requested} requested");
+        assert!(in_order >= missing * 97 / 100, "{case}: {in_order} of {missing}");
+        // In a slow flow the next repair symbol may come after the copy.
+        let most = if interval < MS { missing / 4 } else { 2 * missing };
+        assert!(requested <= most, "{case}: {requested} of {missing} requested");
+    }
+}
+
+#[test]
+fn a_receiver_that_authenticates_nothing_gets_no_parity() {
+    let mut ordered = Ordered::at(30 * MS, ReceiveRepair::Requests, 1, 4, false);
+    ordered.order.set_whole(160 * MS);
+    ordered.stream(0, 1000, MS);
+    assert_eq!(ordered.order.state(), InOrderState::Idle);
+    assert_eq!(ordered.download.proxy.stats().parity_sent, 0);
 }
 
 #[test]

@@ -188,6 +188,8 @@ fn parity_stays_within_its_share() {
     let share = stats.kept_bytes * 35 / 100 + (16 << 10);
     assert!((share * 9 / 10..=share).contains(&stats.parity_bytes), "{}", stats.parity_bytes);
     assert!(stats.parity_withheld > 0);
+    // Lists are not withheld with them.
+    assert_eq!(download.sender.parity_counts().listed, 3000);
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! How much parity the proxy is asked for, by the near segment's losses.
 
-use sidekick_protocol::{ParityCounts, Protect};
+use crate::wire::Protect;
+use sidekick_parity::Counts as ParityCounts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Until the fate of this many datagrams is known, much loss is assumed: a slow start that ends
 /// early costs more than a few datagrams of parity.
-const FIRST: u64 = 200;
+const EARLY: u64 = 200;
+const EARLY_SHARE: f64 = 0.33;
+/// For the first of them even more. A proxy grants that for a few only: it caps all parity at 35 %
+/// by default, and lets 16 KiB pass beyond that.
+const FIRST: u64 = 64;
 const FIRST_SHARE: f64 = 0.5;
 /// The losses of this many datagrams make a sample. The latest samples count.
 const SAMPLE: u64 = 32;
@@ -93,7 +98,7 @@ impl Sample {
 
 /// The state of the near segment and of the proxy's parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParityState {
+pub enum ParityState {
     /// The proxy sends none.
     Unanswered,
     /// The near segment has lost none of the latest datagrams, and the far one has. Then gaps are
@@ -110,7 +115,7 @@ pub(super) enum ParityState {
 
 /// The parity that a path needs.
 #[derive(Debug, Default)]
-pub(super) struct Protection {
+pub struct Protection {
     /// The counts at the end of the latest sample.
     counts: ParityCounts,
     samples: VecDeque<Sample>,
@@ -140,18 +145,18 @@ pub(super) struct Protection {
 
 impl Protection {
     /// Notes a datagram that arrived.
-    pub(super) fn note_arrival(&mut self) {
+    pub fn note_arrival(&mut self) {
         self.arrivals += 1;
     }
 
     /// Notes that no parity is wanted now, so that the proxy owes none.
-    pub(super) fn pause(&mut self) {
+    pub fn pause(&mut self) {
         (self.arrivals, self.arrivals_since) = (0, None);
         self.paused = true;
     }
 
     /// Notes that another proxy may send parity, although the one before did not.
-    pub(super) fn expect_answers(&mut self) {
+    pub fn expect_answers(&mut self) {
         (self.arrivals, self.arrivals_since, self.unanswered) = (0, None, false);
         self.owed = 0.0;
     }
@@ -159,17 +164,20 @@ impl Protection {
     /// Whether the proxy has answered by a list. The parity to ask for follows from the losses and
     /// the near round trip alone then.
     #[inline]
-    pub(super) fn is_answered(&self) -> bool {
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
         self.latest.listed > 0
     }
 
+    /// The state of the near segment, and of the proxy's parity.
     #[inline]
-    pub(super) fn state(&self) -> ParityState {
+    #[must_use]
+    pub fn state(&self) -> ParityState {
         if self.unanswered {
             ParityState::Unanswered
         } else if self.is_lossless() {
             if self.loses_far() { ParityState::Lossless } else { ParityState::Quiet }
-        } else if self.all.datagrams >= FIRST && self.all.loss() > OVERWHELMED {
+        } else if self.all.datagrams >= EARLY && self.all.loss() > OVERWHELMED {
             ParityState::Overwhelmed
         } else {
             ParityState::Lossy
@@ -178,7 +186,7 @@ impl Protection {
 
     /// Notes a gap in which the proxy had nothing: a loss on the far segment, or a number that the
     /// peer skipped. Peers skip numbers seldom, so a second such gap soon after shows losses.
-    pub(super) fn note_nothing(&mut self) {
+    pub fn note_nothing(&mut self) {
         let listed = self.latest.listed;
         let before = self.nothing.replace(listed);
         if before.is_some_and(|before| listed.saturating_sub(before) < SKIPPED) {
@@ -198,7 +206,7 @@ impl Protection {
     }
 
     /// The parity to ask for, by the losses so far and the near round trip.
-    pub(super) fn wanted(&mut self, counts: ParityCounts, near: Duration, now: Instant) -> Protect {
+    pub fn wanted(&mut self, counts: ParityCounts, near: Duration, now: Instant) -> Protect {
         if counts.listed == 0 && self.counts.listed == 0 && self.arrivals > 0 {
             // Many may arrive at once, and the list with them.
             let since = *self.arrivals_since.get_or_insert(now);
@@ -238,8 +246,8 @@ impl Protection {
         }
         let all = self.all;
         let least = if all.lost > 0 { LEAST } else { LEAST_WITHOUT_LOSS };
-        let share = if all.datagrams < FIRST {
-            FIRST_SHARE
+        let share = if all.datagrams < EARLY {
+            if counts.listed < FIRST { FIRST_SHARE } else { EARLY_SHARE }
         } else {
             (all.loss() * FACTOR + MARGIN).clamp(least, MOST)
         };
@@ -296,8 +304,10 @@ mod tests {
     fn much_at_first_and_then_by_the_loss() {
         for (n, low, high) in [(100, 0.04, 0.05), (25, 0.11, 0.14), (10, 0.26, 0.31)] {
             let mut protection = Protection::default();
-            let early = after(&mut protection, 200, n, 1);
-            assert!((share(early) - FIRST_SHARE).abs() < 0.01, "{early:?}");
+            let earliest = after(&mut protection, 60, n, 1);
+            assert!((share(earliest) - FIRST_SHARE).abs() < 0.01, "{earliest:?}");
+            let early = after(&mut protection, 140, n, 1);
+            assert!((share(early) - EARLY_SHARE).abs() < 0.01, "{early:?}");
             let late = after(&mut protection, 2000, n, 1);
             assert!((low..=high).contains(&share(late)), "1 of {n}: {late:?}");
             assert!(!protection.is_lossless());

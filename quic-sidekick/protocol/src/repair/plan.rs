@@ -1,19 +1,17 @@
 //! Whether and how received datagrams are repaired now.
 
-use super::protection::ParityState;
-use super::status::{ReceiveRepair, ReceiveState};
-use quiche::sidekick::Hold;
-use sidekick_protocol::Sender;
+use super::{ParityState, ReceiveRepair, ReceiveState};
+use crate::sender::Sender;
 use std::time::{Duration, Instant};
 
-/// How long the acknowledgements behind a gap wait: this many near round trips, and the time below.
-/// Each request and its copies take one round trip.
+/// How long what follows a gap waits: this many near round trips, and the time below. Each request
+/// and its copies take one round trip.
 const HOLD_RTTS: u32 = 6;
 const HOLD_MORE: Duration = Duration::from_millis(5);
 /// How long they wait for parity alone. At a few megabits per second, a window passes in this time.
 const PARITY_HOLD: Duration = Duration::from_millis(50);
 /// Without parity the hold is no longer than this share of the whole round trip, but at least
-/// [`LEAST_HOLD`](LEAST_HOLD). A server's probe timeout allows four deviations more than a round
+/// [`LEAST_HOLD`]. A server's probe timeout allows four deviations more than a round
 /// trip, and the client's announced delay.
 const HOLD_SHARE: f64 = 0.5;
 const LEAST_HOLD: Duration = Duration::from_millis(10);
@@ -22,14 +20,9 @@ const LEAST_HOLD: Duration = Duration::from_millis(10);
 /// this time before the first of two requests.
 const HOLD_SHARE_FOR_TWO: f64 = 0.75;
 const LEAST_PARITY_TIME: Duration = Duration::from_millis(10);
-/// A long hold is released in steps: a server that does not pace answers with bursts. A hold for a
-/// proxy that is far away is longer, and so are its steps.
-const STEP_PACKETS: usize = 1;
-const STEP_INTERVAL: Duration = Duration::from_micros(300);
-const LONG_STEP_PACKETS: usize = 4;
-const LONG_STEP_INTERVAL: Duration = Duration::from_millis(2);
-/// With a larger share of the far round trip, requests and their hold cost more than they repair.
-const NEAR_SHARE: f64 = 0.5;
+/// If the near round trip is more than this part of the whole one, requests and their hold cost
+/// more than they repair.
+pub(crate) const NEAR_PART: u32 = 3;
 /// A requested copy takes this many near round trips, and the time below.
 const COPY_RTTS: f64 = 1.1;
 const COPY_MORE: Duration = Duration::from_millis(2);
@@ -40,18 +33,20 @@ const FAR_AWAY: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Where more than this share of the losses is congestion, parity adds to it and hides some of it.
 /// So none is wanted for this time.
-const MOSTLY: f32 = 0.5;
+pub(crate) const MOSTLY: f32 = 0.5;
 const NO_PARITY: Duration = Duration::from_secs(1);
 
 /// The repair of received datagrams.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) state: ReceiveState,
-    /// How acknowledgements wait; `None` if nothing is repaired.
-    pub(super) hold: Option<Hold>,
+pub struct Plan {
+    /// What the plan does, or why it does nothing.
+    pub state: ReceiveState,
+    /// How long what follows a gap waits at most; `None` if nothing does.
+    pub hold: Option<Duration>,
     /// How long a gap is open before copies are requested; `None` if none are.
-    pub(super) request_after: Option<Duration>,
-    pub(super) parity: bool,
+    pub request_after: Option<Duration>,
+    /// Whether to ask for parity.
+    pub parity: bool,
 }
 
 impl Plan {
@@ -63,7 +58,7 @@ impl Plan {
 
 /// Round-trip times that a plan depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RoundTrips {
+pub struct RoundTrips {
     /// To the proxy that keeps copies; `None` if none does.
     near: Option<NearRoundTrip>,
     /// To a proxy that keeps copies, or soon will. A rough value.
@@ -84,7 +79,9 @@ struct NearRoundTrip {
 }
 
 impl RoundTrips {
-    pub(super) fn of(sender: &Sender, whole: Option<Duration>) -> Self {
+    /// Those that a sender measured, and the whole path's if it is known.
+    #[must_use]
+    pub fn of(sender: &Sender, whole: Option<Duration>) -> Self {
         let near = sender.keeper_rtt().map(|smoothed| NearRoundTrip {
             smoothed,
             usual: smoothed.saturating_sub(sender.keeper_standing_queue().unwrap_or_default()),
@@ -96,31 +93,41 @@ impl RoundTrips {
 
     /// The round trip of the whole path.
     #[inline]
-    pub(super) fn whole(self) -> Option<Duration> {
+    #[must_use]
+    pub fn whole(self) -> Option<Duration> {
         self.whole
     }
 
+    /// The same for a caller that judges by itself whether losses are congestion.
+    pub(crate) fn without_losses(self) -> Self {
+        let near = self.near.map(|near| NearRoundTrip { congested: false, ..near });
+        Self { near, ..self }
+    }
+
     /// The same with another round trip of the whole path.
-    pub(super) fn with_whole(self, whole: Option<Duration>) -> Self {
+    #[must_use]
+    pub fn with_whole(self, whole: Option<Duration>) -> Self {
         Self { whole, ..self }
     }
 }
 
 /// Decides, and remembers congestion.
 #[derive(Debug)]
-pub(super) struct Planner {
+pub struct Planner {
     repair: ReceiveRepair,
     congested_until: Option<Instant>,
     no_parity_until: Option<Instant>,
 }
 
 impl Planner {
-    pub(super) fn new(repair: ReceiveRepair) -> Self {
+    /// Repairs in this way.
+    #[must_use]
+    pub fn new(repair: ReceiveRepair) -> Self {
         Self { repair, congested_until: None, no_parity_until: None }
     }
 
     /// The plan for a connection with these round-trip times.
-    pub(super) fn plan(&mut self, rtts: RoundTrips, parity: ParityState, now: Instant) -> Plan {
+    pub fn plan(&mut self, rtts: RoundTrips, parity: ParityState, now: Instant) -> Plan {
         let Some(near) = rtts.near else {
             // Parity covers what passes before the proxy's answer arrives.
             let parity = rtts.future_near.is_some_and(|near| self.wants_parity(near, parity));
@@ -140,8 +147,7 @@ impl Planner {
             || self.no_parity_until.is_none_or(|until| until <= now);
         let NearRoundTrip { smoothed, usual, .. } = near;
         // During the handshake nothing is held.
-        let far = rtts.whole.map(|whole| whole.saturating_sub(usual));
-        let is_near = far.is_none_or(|far| usual <= far.mul_f64(NEAR_SHARE));
+        let is_near = rtts.whole.is_none_or(|whole| usual <= whole / NEAR_PART);
         if may_protect && self.wants_parity(usual, parity) {
             match parity {
                 ParityState::Lossless => {
@@ -161,22 +167,20 @@ impl Planner {
     /// Repairs by parity, and by requests where their copies are in time.
     fn by_parity(&self, near: Duration, whole: Option<Duration>, parity: ParityState) -> Plan {
         let copy = near.mul_f64(COPY_RTTS) + COPY_MORE;
-        let for_two = longest_hold(near, whole, HOLD_SHARE_FOR_TWO);
+        let for_two = hold_for_copies(near, whole, HOLD_SHARE_FOR_TWO);
         let after_two = for_two.checked_sub(2 * copy).filter(|time| *time >= LEAST_PARITY_TIME);
-        let for_one = longest_hold(near, whole, HOLD_SHARE);
+        let for_one = longest_hold(near, whole);
         let after_one = || for_one.checked_sub(copy).map(|after| (for_one, after));
         let requests = after_two.map(|after| (for_two, after)).or_else(after_one);
         // A gap where nothing else was lost is often a number that the peer skipped.
         let is_quiet = parity == ParityState::Quiet;
         let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity && !is_quiet);
         let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
-        let (step_packets, step_interval) = (LONG_STEP_PACKETS, LONG_STEP_INTERVAL);
-        let hold = Hold { limit, step_packets, step_interval };
         // Waiting is useless where parity cannot rebuild the loss.
         let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {
             state: if is_quiet { ReceiveState::Watching } else { ReceiveState::Protected },
-            hold: waits.then_some(hold),
+            hold: waits.then_some(limit),
             request_after: requests.map(|(_, after)| after),
             parity: true,
         }
@@ -195,17 +199,20 @@ impl Planner {
 
 /// Requests copies of missing datagrams at once.
 fn by_requests(near: Duration, whole: Option<Duration>) -> Plan {
-    let limit = longest_hold(near, whole, HOLD_SHARE);
     Plan {
         state: ReceiveState::Repairing,
-        hold: Some(Hold { limit, step_packets: STEP_PACKETS, step_interval: STEP_INTERVAL }),
+        hold: Some(longest_hold(near, whole)),
         request_after: Some(Duration::ZERO),
         parity: false,
     }
 }
 
-/// How long acknowledgements wait for copies, at most this share of the whole round trip.
-fn longest_hold(near: Duration, whole: Option<Duration>, share: f64) -> Duration {
+/// How long what follows a gap waits for requested copies at most.
+pub(crate) fn longest_hold(near: Duration, whole: Option<Duration>) -> Duration {
+    hold_for_copies(near, whole, HOLD_SHARE)
+}
+
+fn hold_for_copies(near: Duration, whole: Option<Duration>, share: f64) -> Duration {
     at_most(HOLD_RTTS * near + HOLD_MORE, whole, share)
 }
 
@@ -248,7 +255,7 @@ mod tests {
         assert_eq!(auto(9, 80).request_after, Some(Duration::ZERO));
         // The hold: six near round trips, but at most half of the whole one, and 10 ms at least.
         for (near, whole, limit) in [(2, 100, 17), (9, 80, 40), (4, 16, 10)] {
-            assert_eq!(auto(near, whole).hold.unwrap().limit, ms(limit), "{near} of {whole}");
+            assert_eq!(auto(near, whole).hold.unwrap(), ms(limit), "{near} of {whole}");
         }
     }
 
@@ -275,7 +282,7 @@ mod tests {
         ] {
             let plan = auto(near, whole);
             assert_eq!(plan.request_after, after.map(ms), "{near} of {whole}");
-            assert_eq!(plan.hold.unwrap().limit, ms(limit), "{near} of {whole}");
+            assert_eq!(plan.hold.unwrap(), ms(limit), "{near} of {whole}");
         }
     }
 
@@ -312,7 +319,7 @@ mod tests {
     fn the_first_loss_waits_for_parity_and_is_not_requested() {
         let quiet = plan(ReceiveRepair::Auto, 20, 80, ParityState::Quiet);
         assert_eq!((quiet.state, quiet.parity), (ReceiveState::Watching, true));
-        assert_eq!((quiet.hold.unwrap().limit, quiet.request_after), (ms(40), None));
+        assert_eq!((quiet.hold.unwrap(), quiet.request_after), (ms(40), None));
     }
 
     #[test]
