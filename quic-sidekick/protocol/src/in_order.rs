@@ -1,5 +1,8 @@
 //! When the gate of a flow holds datagrams, and what it asks of the proxy (SPEC.md, section 7.13).
 
+mod leaving;
+mod steps;
+
 use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
 use crate::repair::{
     MOSTLY, NEAR_PART, ParityState, Planner, Protection, ReceiveRepair, ReceiveState, RoundTrips,
@@ -7,22 +10,18 @@ use crate::repair::{
 };
 use crate::sender::{Fate, Sender, SentOrder};
 use crate::wire::Protect;
+pub use leaving::LeaveInOrder;
 use sidekick_parity::Between;
-use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use steps::{FAR_LIST, Pace, Steps};
 
 /// The longest near round trip for a flow that has not shown the whole one: a fifth of a path of 65
 /// ms.
 pub(crate) const UNKNOWN_FAR: Duration = Duration::from_millis(13);
 /// After a loss on the near segment the gate holds for this time, or does not, by its cause.
 const LOSSY: Duration = Duration::from_secs(10);
-/// A direction with so many times fewer bytes than the other has acknowledgements alone, compared
-/// over the latest bytes, at least so many. A later acknowledgement makes up for one that is lost,
-/// and if they wait, the data of the other direction wait with them.
-const FEWER: usize = 4;
-const COMPARED: usize = 1 << 14;
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss
 /// ends slow start.
 const FIRST: u32 = 256;
@@ -33,18 +32,11 @@ const LEAST_LIST: Duration = Duration::from_micros(500);
 const MOST_LIST: Duration = Duration::from_millis(2);
 /// The datagrams of three lists, since two of them may be lost.
 const WINDOW: u8 = 3 * EVERY;
-/// Beside parity lists are rarer, but follow each other in half of the time that a datagram waits
-/// for one. After a silence, repair symbols come with lists.
-const MOST_EVERY: u8 = 8;
-const FAR_LIST: Duration = Duration::from_millis(16);
 /// While it only watches: lists cost less than 0.5 % of a flow of full datagrams.
 const RARELY: u8 = 40;
 const RARE_LIST: Duration = Duration::from_millis(60);
 /// A datagram waits for its list for two intervals of lists, half a near round trip, and this time.
 const LIST_MORE: Duration = Duration::from_millis(4);
-
-/// What waited leaves early by so much, so that there are fewer timers.
-const STEP: Duration = Duration::from_micros(500);
 
 /// What the gate does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -452,100 +444,6 @@ impl<T> InOrder<T> {
     }
 }
 
-/// How far apart datagrams arrive, and how many of them a list beside parity should name.
-#[derive(Debug)]
-struct Pace {
-    latest: Option<Instant>,
-    spacing: Duration,
-    every: u8,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { latest: None, spacing: Duration::ZERO, every: MOST_EVERY }
-    }
-}
-
-impl Pace {
-    fn on_arrival(&mut self, now: Instant) {
-        let before = self.latest.replace(now).unwrap_or(now);
-        let spacing = now.saturating_duration_since(before).min(FAR_LIST);
-        self.spacing = (15 * self.spacing + spacing) / 16;
-        let time = self.spacing * self.every.into();
-        if time > FAR_LIST / 2 && self.every > 1 {
-            self.every /= 2;
-        } else if time < FAR_LIST / 6 && self.every < MOST_EVERY {
-            self.every *= 2;
-        }
-    }
-}
-
-/// What left the gate. Its receiver acknowledges all of a long hold at once, and a server that does
-/// not pace answers with a burst, which a short queue drops. So what waited leaves at the intervals
-/// at which it came, but for a quarter, and nothing waits longer than what waited longest.
-#[derive(Debug)]
-struct Steps<T> {
-    ready: VecDeque<Delivery<T>>,
-    waiting: VecDeque<Waiting<T>>,
-    /// When the first of those that wait came, and when it left.
-    pace: Option<(Instant, Instant)>,
-}
-
-#[derive(Debug)]
-struct Waiting<T> {
-    delivery: Delivery<T>,
-    since: Instant,
-    due: Instant,
-}
-
-impl<T> Default for Steps<T> {
-    fn default() -> Self {
-        Self { ready: VecDeque::new(), waiting: VecDeque::new(), pace: None }
-    }
-}
-
-impl<T> Steps<T> {
-    fn push(&mut self, delivery: Delivery<T>, now: Instant) {
-        let came = now.checked_sub(delivery.waited).unwrap_or(now);
-        let (first, left) = *self.pace.get_or_insert((came, now));
-        let due = left + came.saturating_duration_since(first) * 3 / 4;
-        if due + STEP <= now && delivery.waited > STEP {
-            // It waited for another gap.
-            self.pace = Some((came, now));
-        }
-        if due <= now + STEP && self.waiting.is_empty() {
-            self.ready.push_back(delivery);
-            return;
-        }
-        // A copy came later than those behind it.
-        for before in self.waiting.iter_mut().rev().take_while(|before| before.due > due) {
-            before.due = due;
-        }
-        self.waiting.push_back(Waiting { delivery, since: now, due });
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.waiting.front().map(|front| front.due)
-    }
-
-    fn on_timeout(&mut self, now: Instant) {
-        if self.waiting.front().is_some_and(|front| front.due <= now) {
-            let due = self.waiting.iter().take_while(|waiting| waiting.due <= now + STEP).count();
-            self.release(due, now);
-        }
-    }
-
-    fn release(&mut self, datagrams: usize, now: Instant) {
-        let datagrams = datagrams.min(self.waiting.len());
-        self.ready.extend(self.waiting.drain(..datagrams).map(
-            |Waiting { delivery, since, .. }| {
-                let waited = delivery.waited + now.saturating_duration_since(since);
-                Delivery { waited, ..delivery }
-            },
-        ));
-    }
-}
-
 /// The longest time that a datagram waits for its list.
 fn longest_list(near: Duration) -> Duration {
     (near / LIST_PART).clamp(LEAST_LIST, MOST_LIST)
@@ -560,98 +458,6 @@ fn order(near: Duration, whole: Option<Duration>) -> Option<SentOrder> {
     let longest = longest_list(near);
     let hold = Hold { gap: longest_hold(near, whole), list: 2 * longest + LIST_MORE };
     Some(SentOrder { every: EVERY, longest, hold })
-}
-
-/// Bytes that left and that arrived lately.
-#[derive(Clone, Copy, Debug, Default)]
-struct Balance {
-    left: usize,
-    arrived: usize,
-}
-
-impl Balance {
-    fn add(&mut self, left: usize, arrived: usize) {
-        (self.left, self.arrived) = (self.left + left, self.arrived + arrived);
-        if self.left.max(self.arrived) >= COMPARED {
-            (self.left, self.arrived) = (self.left / 2, self.arrived / 2);
-        }
-    }
-}
-
-/// Asks a proxy to put a flow in the order in which it left (SPEC.md, section 7.14).
-///
-/// Call [`update`](Self::update) after each input of the sender.
-#[derive(Debug)]
-pub struct LeaveInOrder {
-    lossy_until: Option<Instant>,
-    /// How many of the first datagrams are still to leave.
-    first: u32,
-    balance: Balance,
-}
-
-impl LeaveInOrder {
-    /// For a flow that begins. `is_clean` is as for [`InOrder::new`].
-    #[must_use]
-    pub fn new(is_clean: bool) -> Self {
-        let first = if is_clean { 0 } else { FIRST };
-        Self { lossy_until: None, first, balance: Balance::default() }
-    }
-
-    /// A datagram of this length left that repeats no other.
-    pub fn on_sent(&mut self, bytes: usize) {
-        self.first = self.first.saturating_sub(1);
-        self.balance.add(bytes, 0);
-    }
-
-    /// A datagram of this length arrived.
-    pub fn on_received(&mut self, bytes: usize) {
-        self.balance.add(0, bytes);
-    }
-
-    /// Whether what arrives mostly acknowledges what leaves.
-    #[must_use]
-    pub fn is_acknowledged(&self) -> bool {
-        let Balance { left, arrived } = self.balance;
-        left >= COMPARED / 2 && left > FEWER * arrived
-    }
-
-    /// Whether what leaves mostly acknowledges what arrives.
-    fn acknowledges(&self) -> bool {
-        let Balance { left, arrived } = self.balance;
-        arrived >= COMPARED / 2 && arrived > FEWER * left
-    }
-
-    /// The near segment lost a datagram. `is_repaired` says that its repair follows.
-    pub fn on_lost(&mut self, is_repaired: bool, sender: &mut Sender, now: Instant) {
-        self.lossy_until = Some(now + LOSSY);
-        if !is_repaired {
-            sender.release_order();
-        }
-    }
-
-    /// Whether the near segment lost a datagram lately; `None` while too few have left.
-    #[must_use]
-    pub fn is_lossy(&self, now: Instant) -> Option<bool> {
-        let lossy = self.lossy_until.is_some_and(|until| now < until);
-        (lossy || self.first == 0).then_some(lossy)
-    }
-
-    /// Decides whether the proxy holds datagrams now. `repairs` says that losses are repaired now,
-    /// and `whole` is the round trip of the whole path, if it is known.
-    pub fn update(
-        &self,
-        repairs: bool,
-        whole: Option<Duration>,
-        sender: &mut Sender,
-        now: Instant,
-    ) {
-        let wants = repairs
-            && sender.may_order()
-            && self.is_lossy(now) != Some(false)
-            && !self.acknowledges();
-        let near = sender.near_rtt().filter(|_| wants);
-        sender.order(near.and_then(|near| order(near, whole)));
-    }
 }
 
 #[cfg(test)]

@@ -98,3 +98,19 @@ fn a_distant_proxy_and_one_that_holds_nothing_get_no_lists() {
     s.stream(20, MS);
     assert_eq!(lists(&s), 0);
 }
+
+/// A later acknowledgement makes up for a lost one, and the server would wait with those that wait.
+#[test]
+fn acknowledgements_are_not_put_in_order() {
+    for (left, arrived) in [(40, 1200), (1200, 1200), (1200, 40)] {
+        let mut s = ordered();
+        let mut order = LeaveInOrder::new(false);
+        for _ in 0..100 {
+            order.on_sent(left);
+            order.on_received(arrived);
+        }
+        order.update(true, None, &mut s.sender, s.now);
+        assert_eq!(s.sender.listing.wanted().is_some(), left == 1200, "{left} and {arrived}");
+        assert_eq!(order.is_acknowledged(), arrived == 40, "{left} and {arrived}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The pace of what arrives, and of what leaves the gate.
+
+use crate::gate::Delivery;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Beside parity lists are rarer, but follow each other in half of the time that a datagram waits
+/// for one. After a silence, repair symbols come with lists.
+const MOST_EVERY: u8 = 8;
+pub(super) const FAR_LIST: Duration = Duration::from_millis(16);
+/// What waited leaves early by so much, so that there are fewer timers.
+const STEP: Duration = Duration::from_micros(500);
+
+/// How far apart datagrams arrive, and how many of them a list beside parity should name.
+#[derive(Debug)]
+pub(super) struct Pace {
+    latest: Option<Instant>,
+    spacing: Duration,
+    pub(super) every: u8,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { latest: None, spacing: Duration::ZERO, every: MOST_EVERY }
+    }
+}
+
+impl Pace {
+    pub(super) fn on_arrival(&mut self, now: Instant) {
+        let before = self.latest.replace(now).unwrap_or(now);
+        let spacing = now.saturating_duration_since(before).min(FAR_LIST);
+        self.spacing = (15 * self.spacing + spacing) / 16;
+        let time = self.spacing * self.every.into();
+        if time > FAR_LIST / 2 && self.every > 1 {
+            self.every /= 2;
+        } else if time < FAR_LIST / 6 && self.every < MOST_EVERY {
+            self.every *= 2;
+        }
+    }
+}
+
+/// What left the gate. Its receiver acknowledges all of a long hold at once, and a server that does
+/// not pace answers with a burst, which a short queue drops. So what waited leaves at the intervals
+/// at which it came, but for a quarter, and nothing waits longer than what waited longest.
+#[derive(Debug)]
+pub(super) struct Steps<T> {
+    pub(super) ready: VecDeque<Delivery<T>>,
+    pub(super) waiting: VecDeque<Waiting<T>>,
+    /// When the first of those that wait came, and when it left.
+    pub(super) pace: Option<(Instant, Instant)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    delivery: Delivery<T>,
+    since: Instant,
+    due: Instant,
+}
+
+impl<T> Default for Steps<T> {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), waiting: VecDeque::new(), pace: None }
+    }
+}
+
+impl<T> Steps<T> {
+    pub(super) fn push(&mut self, delivery: Delivery<T>, now: Instant) {
+        let came = now.checked_sub(delivery.waited).unwrap_or(now);
+        let (first, left) = *self.pace.get_or_insert((came, now));
+        let due = left + came.saturating_duration_since(first) * 3 / 4;
+        if due + STEP <= now && delivery.waited > STEP {
+            // It waited for another gap.
+            self.pace = Some((came, now));
+        }
+        if due <= now + STEP && self.waiting.is_empty() {
+            self.ready.push_back(delivery);
+            return;
+        }
+        // A copy came later than those behind it.
+        for before in self.waiting.iter_mut().rev().take_while(|before| before.due > due) {
+            before.due = due;
+        }
+        self.waiting.push_back(Waiting { delivery, since: now, due });
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.waiting.front().map(|front| front.due)
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        if self.waiting.front().is_some_and(|front| front.due <= now) {
+            let due = self.waiting.iter().take_while(|waiting| waiting.due <= now + STEP).count();
+            self.release(due, now);
+        }
+    }
+
+    pub(super) fn release(&mut self, datagrams: usize, now: Instant) {
+        let datagrams = datagrams.min(self.waiting.len());
+        self.ready.extend(self.waiting.drain(..datagrams).map(
+            |Waiting { delivery, since, .. }| {
+                let waited = delivery.waited + now.saturating_duration_since(since);
+                Delivery { waited, ..delivery }
+            },
+        ));
+    }
+}
