@@ -35,7 +35,8 @@ const WINDOW: u8 = 3 * EVERY;
 /// While it only watches: lists cost less than 0.5 % of a flow of full datagrams.
 const RARELY: u8 = 40;
 const RARE_LIST: Duration = Duration::from_millis(60);
-/// A datagram waits for its list for two intervals of lists, half a near round trip, and this time.
+/// Without parity a datagram waits for its list for two intervals of lists, half a near round trip,
+/// and this time.
 const LIST_MORE: Duration = Duration::from_millis(4);
 
 /// What the gate does now.
@@ -281,7 +282,8 @@ impl<T> InOrder<T> {
         }
     }
 
-    /// Begins anew, because the flow comes by another path. That has another proxy.
+    /// Forgets what it knows of the path and its proxy, because the flow has changed to another
+    /// path. Delivers all that waits.
     pub fn change_path(&mut self, sender: &mut Sender, now: Instant) {
         self.gate.set_hold(Hold::default(), now);
         self.gate.open(now);

@@ -52,7 +52,7 @@ impl Order {
         &self.gate
     }
 
-    /// Begins anew on another path.
+    /// Forgets the path by which the flow came until now.
     pub(super) fn change_path(&mut self, sender: &mut Sender, now: Instant) {
         self.gate.change_path(sender, now);
     }

@@ -110,8 +110,8 @@ impl Resender {
         }
     }
 
-    /// Begins anew, because the flow leaves by another path. That has another proxy, and earlier
-    /// measurements and pauses do not apply to it.
+    /// Asks for help on another path, by which the flow leaves from now on. Measurements, pauses
+    /// and copies of the path before do not apply to it.
     pub fn change_path(&mut self, traits: Traits, now: Instant) {
         self.store.clear();
         self.policy.begin_again(traits, &mut self.sender);
