@@ -5,7 +5,7 @@
 //! the mean goodput of `auto` divided by the best mean of the others; a failed run, as by a timeout
 //! in a burst of loss, has no goodput.
 //!
-//! [`congested`] has the sweep over congested paths.
+//! [`helped`] has the sweeps that compare help with none.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::figures::quantity::Results;
 use crate::figures::sender::{AUTO, BBR2, BLUE, Colour, PATH_AWARE_BBR2, REINJECT_BBR2, Sender};
 use crate::report;
 
-pub(crate) mod congested;
+pub(crate) mod helped;
 mod topology;
 
 pub(crate) use topology::Topology;

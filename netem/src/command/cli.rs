@@ -168,6 +168,8 @@ pub(super) enum Paths {
     Lossy,
     /// Congestion on the near segment; help against no help
     Congested,
+    /// A proxy far from the client; downloads that the agent puts in order, against no help
+    Far,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use crate::figures::draw::DrawError;
 use crate::figures::job::Job;
 use crate::files::write_whole;
-use crate::sweep::{self, Sweep, congested};
+use crate::sweep::helped::{self, CONGESTED_PATHS, FAR_PATHS};
+use crate::sweep::{self, Sweep};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
@@ -24,17 +25,18 @@ pub(super) fn run(options: &cli::Sweep) -> Result<ExitCode> {
     }
     let sweep = Sweep { topologies, seeds, seed };
     let simulate = |runs: &[&Job]| figures::simulate(runs, jobs);
+    let against_none = |kind| {
+        let compared = helped::run(kind, sweep, simulate);
+        show(options, &compared, helped::overall(&compared), helped::summary, helped::plot)
+    };
     match options.paths {
         Paths::Lossy => {
             let reached = sweep.run(simulate);
             let distribution = sweep.distribution(&reached);
             show(options, &reached, distribution, sweep::summary, sweep::plot)
         }
-        Paths::Congested => {
-            let compared = congested::run(sweep, simulate);
-            let overall = congested::overall(&compared);
-            show(options, &compared, overall, congested::summary, congested::plot)
-        }
+        Paths::Congested => against_none(CONGESTED_PATHS),
+        Paths::Far => against_none(FAR_PATHS),
     }
 }
 

@@ -1,9 +1,9 @@
-//! `sidekick-lab sweep --paths congested`: what help costs where the near segment is congested.
+//! `sidekick-lab sweep --paths congested` and `--paths far`: what help costs where it can do harm.
 //!
-//! Each path runs with help and without it, with the same seeds. Three figures compare them, each
-//! over all seeds together: the goodput of the helped flow, that of a plain flow beside it, and the
-//! packets that the near segment drops by congestion. Help must not slow its own flow down, take
-//! from others, or fill queues. [`FIGURES`] has the limits.
+//! Each path runs with help and without it, with the same seeds. The figures of its kind compare
+//! them, each over all seeds together: the goodput of the helped flow, that of a plain flow beside
+//! it, and the packets that the near segment drops by congestion. Help must not slow its own flow
+//! down, take from others, or fill queues. [`CONGESTED`] and [`FAR`] have the limits.
 
 use serde::Serialize;
 
@@ -16,9 +16,8 @@ use crate::figures::sender::{BLUE, Colour, ORANGE, VERMILION};
 use crate::record::RunRecord;
 use crate::report;
 
-mod path;
-
-use path::Path;
+mod congested;
+mod far;
 
 /// What is added to the drops of both sides, so that a handful of drops is no ratio.
 const MORE_DROPS: f64 = 20.0;
@@ -35,30 +34,69 @@ pub(crate) struct Figure {
     colour: Colour,
 }
 
-/// The figures of each path.
-pub(crate) const FIGURES: [Figure; 3] = [
+/// The figures of congested paths.
+const CONGESTED: [Figure; 3] = [goodput(0.97), COMPETITOR, DROPS];
+/// The figure of paths whose proxy is far away. Most have random loss, so that help fills a link
+/// that no help leaves empty: their drops have no ratio that would mean something.
+const FAR: [Figure; 1] = [goodput(0.98)];
+
+const fn goodput(limit: f64) -> Figure {
     Figure {
         name: "goodput",
-        limit: 0.97,
+        limit,
         most: false,
         of: |path| Some(path.goodput.ratio),
         colour: BLUE,
-    },
-    Figure {
-        name: "competitor",
-        limit: 0.85,
-        most: false,
-        of: |path| Some(path.competitor?.ratio),
-        colour: ORANGE,
-    },
-    Figure {
-        name: "drops",
-        limit: 1.5,
-        most: true,
-        of: |path| Some(path.drops?.ratio),
-        colour: VERMILION,
-    },
-];
+    }
+}
+
+const COMPETITOR: Figure = Figure {
+    name: "competitor",
+    limit: 0.85,
+    most: false,
+    of: |path| Some(path.competitor?.ratio),
+    colour: ORANGE,
+};
+
+const DROPS: Figure = Figure {
+    name: "drops",
+    limit: 1.5,
+    most: true,
+    of: |path| Some(path.drops?.ratio),
+    colour: VERMILION,
+};
+
+/// A kind of paths.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    draw: fn(u64, u64) -> Path,
+    figures: &'static [Figure],
+}
+
+/// The near segment is congested.
+pub(crate) const CONGESTED_PATHS: Kind = Kind { draw: congested::draw, figures: &CONGESTED };
+/// The proxy is far away, and the agent puts a download in order.
+pub(crate) const FAR_PATHS: Kind = Kind { draw: far::draw, figures: &FAR };
+
+/// A random path, and the flows on it.
+#[derive(Clone, Debug)]
+struct Path {
+    number: u64,
+    /// The path and the flows, in words.
+    what: String,
+    /// Whether a competitor is beside the helped flow.
+    competes: bool,
+    /// The mode of the runs with help.
+    mode: &'static str,
+    case: Case,
+}
+
+impl Path {
+    /// The runs with help, and those without it.
+    fn cases(&self, seeds: u64) -> [Case; 2] {
+        [self.mode, "off"].map(|mode| self.case.clone().seeds(seeds).set("sidekick.mode", mode))
+    }
+}
 
 impl Figure {
     /// How far a path is beyond the limit, as a factor. At the limit it is 1.
@@ -119,11 +157,13 @@ pub(crate) struct Compared {
     pub failed: usize,
     /// The command lines that repeat it: with help, then without.
     pub commands: [String; 2],
+    #[serde(skip)]
+    figures: &'static [Figure],
 }
 
 impl Compared {
     /// The figures of a path. `None` if nothing arrived without help.
-    fn of(path: &Path, seeds: u64, results: &Results) -> Option<Self> {
+    fn of(path: &Path, seeds: u64, results: &Results, figures: &'static [Figure]) -> Option<Self> {
         let cases = path.cases(seeds);
         let [helped, plain] = cases.each_ref().map(|case| records(case, results));
         let mean = |records: &[Option<&RunRecord>]| {
@@ -154,11 +194,12 @@ impl Compared {
                 .flatten(),
             failed: helped.iter().chain(&plain).filter(|record| record.is_none()).count(),
             commands: cases.map(|case| case.command()),
+            figures,
         })
     }
 
     fn excess(&self) -> f64 {
-        FIGURES.iter().filter_map(|figure| figure.excess(self)).fold(0.0, f64::max)
+        self.figures.iter().filter_map(|figure| figure.excess(self)).fold(0.0, f64::max)
     }
 
     /// Whether it is beyond a limit.
@@ -197,43 +238,50 @@ pub(crate) struct Overall {
     pub failed: usize,
     /// The number of paths beyond any limit.
     pub beyond: usize,
-    /// Each of [`FIGURES`] that any path has.
+    /// Each figure that any path has.
     pub figures: Vec<Spread>,
 }
 
 /// Runs all jobs by `simulate`, with and without help. Returns the paths, the one furthest beyond a
 /// limit first.
-pub(crate) fn run(sweep: Sweep, simulate: impl Fn(&[&Job]) -> Vec<Outcome>) -> Vec<Compared> {
+pub(crate) fn run(
+    kind: Kind,
+    sweep: Sweep,
+    simulate: impl Fn(&[&Job]) -> Vec<Outcome>,
+) -> Vec<Compared> {
     let Sweep { topologies, seeds, seed } = sweep;
-    let paths: Vec<_> = (1..=topologies).map(|number| Path::draw(seed, number)).collect();
+    let paths: Vec<_> = (1..=topologies).map(|number| (kind.draw)(seed, number)).collect();
     let mut results = Results::new();
     run_more(paths.iter().flat_map(|path| path.cases(seeds)), &mut results, simulate);
-    let mut compared: Vec<_> =
-        paths.iter().filter_map(|path| Compared::of(path, seeds, &results)).collect();
+    let of = |path| Compared::of(path, seeds, &results, kind.figures);
+    let mut compared: Vec<_> = paths.iter().filter_map(of).collect();
     compared.sort_by(|one, other| other.excess().total_cmp(&one.excess()));
     compared
 }
 
 /// The figures over all paths. `None` without paths.
 pub(crate) fn overall(paths: &[Compared]) -> Option<Overall> {
-    (!paths.is_empty()).then(|| Overall {
+    let worst = paths.first()?;
+    Some(Overall {
         paths: paths.len(),
         failed: paths.iter().map(|path| path.failed).sum(),
         beyond: paths.iter().filter(|path| path.is_beyond()).count(),
-        figures: FIGURES.iter().filter_map(|figure| figure.spread(paths)).collect(),
+        figures: worst.figures.iter().filter_map(|figure| figure.spread(paths)).collect(),
     })
 }
 
 /// The figures of every path, those over all paths, and the command lines that repeat the paths
 /// beyond a limit.
 pub(crate) fn summary(overall: &Overall, paths: &[Compared]) -> String {
-    let columns: [report::Column<Compared>; 5] = [
-        ("number", |path| path.path.to_string()),
-        ("path", |path| path.what.clone()),
-        ("goodput", |path| ratio(Some(path.goodput))),
-        ("competitor", |path| ratio(path.competitor)),
-        ("drops", |path| ratio(path.drops)),
-    ];
+    let figures = paths.first().map_or(&[][..], |worst| worst.figures);
+    let header: Vec<_> =
+        ["number", "path"].into_iter().chain(figures.iter().map(|figure| figure.name)).collect();
+    let row = |path: &Compared| {
+        let ratios = figures
+            .iter()
+            .map(|figure| report::or_dash((figure.of)(path).map(|ratio| format!("{ratio:.3}"))));
+        [path.path.to_string(), path.what.clone()].into_iter().chain(ratios).collect()
+    };
     let spread: [report::Column<Spread>; 5] = [
         ("figure", |spread| spread.figure.to_owned()),
         ("limit", |spread| format!("{:.2}", spread.limit)),
@@ -244,7 +292,7 @@ pub(crate) fn summary(overall: &Overall, paths: &[Compared]) -> String {
     let mut text = format!(
         "With help divided by without help:\n{}\n{}\n{} of {} paths are beyond a limit; {} runs \
          failed.\n",
-        report::table_of(&columns, paths, 2),
+        report::table(&header, paths.iter().map(row), 2),
         report::table_of(&spread, &overall.figures, 1),
         overall.beyond,
         overall.paths,
@@ -257,17 +305,14 @@ pub(crate) fn summary(overall: &Overall, paths: &[Compared]) -> String {
     text
 }
 
-fn ratio(pair: Option<Pair>) -> String {
-    report::or_dash(pair.map(|pair| format!("{:.3}", pair.ratio)))
-}
-
 /// A plot of each figure over the share of paths with no higher one, as an SVG.
 pub(crate) fn plot(paths: &[Compared]) -> Result<String, DrawError> {
     let curve = |figure: &Figure| {
         distribution(figure.name, figure.colour, paths.iter().filter_map(figure.of))
     };
     let y = Axis::logarithmic("with help / without help", 2);
-    plot_of("share of the paths, percent", y, FIGURES.iter().map(curve).collect())
+    let figures = paths.first().map_or(&[][..], |worst| worst.figures);
+    plot_of("share of the paths, percent", y, figures.iter().map(curve).collect())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Random paths whose near segment is congested.
 
 use super::super::topology::Draws;
+use super::Path;
 use crate::figures::job::Case;
 use crate::link::RedParameters;
 
@@ -31,78 +32,59 @@ const APART: (f64, f64) = (1.0, 5.0);
 const SECONDS: u64 = 20;
 const BYTES: u64 = 1_000_000_000;
 
-/// A random path, and the flows on it.
-#[derive(Clone, Debug)]
-pub(super) struct Path {
-    pub(super) number: u64,
-    /// The path and the flows, in words.
-    pub(super) what: String,
-    /// Whether a competitor is beside the helped flow.
-    pub(super) competes: bool,
-    mode: &'static str,
-    case: Case,
-}
-
-impl Path {
-    pub(super) fn draw(seed: u64, number: u64) -> Self {
-        // Each path draws all numbers, so a change of one share does not change the draws after it.
-        let mut draws = Draws::new(seed, number);
-        let (rate, queue_ms) = (draws.evenly(RATE), draws.by_logarithm(QUEUE_MS));
-        let limiter = match draws.below(4) {
-            0 => "drop-tail",
-            1 => "red",
-            2 => "codel",
-            _ => POLICER,
-        };
-        let (near_rtt, far_rtt) = (draws.by_logarithm(NEAR_RTT), draws.evenly(FAR_RTT));
-        let (lossless, loss) = (draws.share() < WITHOUT_LOSS, draws.by_logarithm(LOSS));
-        let loss = if lossless { 0.0 } else { loss };
-        let (alone, competitor) = (draws.share() < WITHOUT_COMPETITOR, draws.below(4));
-        let competitor = match competitor {
-            0 => "bbr2",
-            1 => "cubic",
-            2 => "cubic-rfc9438",
-            _ => "reno",
-        };
-        let (order, apart) = (draws.below(3), draws.evenly(APART));
-        let (start_ms, order) = match order {
-            0 => (-1e3 * apart, format!("{apart:.1} s earlier")),
-            1 => (0.0, "at once".to_owned()),
-            _ => (1e3 * apart, format!("{apart:.1} s later")),
-        };
-        let (kind, mode, cc) = match draws.below(4) {
-            0 | 1 => ("upload", "auto", "bbr2"),
-            2 => ("download", "receive", "bbr2"),
-            _ => ("download", "receive", "cubic-rfc9438"),
-        };
-        let case = Case::of(&format!("{kind}-paper"))
-            .set("near.delay_ms", format!("{:.2}", near_rtt / 2.0))
-            .set("near.loss_percent", format!("{loss:.2}"))
-            .set("far.delay_ms", format!("{:.2}", far_rtt / 2.0))
-            .set("far.rate_mbit", format!("{:.1}", rate * FAR_TIMES))
-            .set("far.queue_bytes", large_queue(rate))
-            .set("flow.cc", cc)
-            .set("flow.bytes", BYTES)
-            .set("flow.seconds", SECONDS);
-        let case = limit(case, limiter, rate, queue_ms);
-        let (case, beside) = if alone {
-            (case, "alone".to_owned())
-        } else {
-            let case = case.set("competitor.cc", competitor);
-            let case = case.set("competitor.start_ms", format!("{start_ms:.0}"));
-            (case, format!("beside {competitor} {order}"))
-        };
-        let what = format!(
-            "{kind} {cc} {beside}; {limiter} {queue_ms:.0} ms at {rate:.0} Mbit/s, RTT \
-             {near_rtt:.0} and {far_rtt:.0} ms, loss {loss:.1} %"
-        );
-        Self { number, what, competes: !alone, mode, case }
-    }
-
-    /// The runs with help, and those without it.
-    pub(super) fn cases(&self, seeds: u64) -> [Case; 2] {
-        [self.mode, "off"].map(|mode| self.case.clone().seeds(seeds).set("sidekick.mode", mode))
-    }
+pub(super) fn draw(seed: u64, number: u64) -> Path {
+    // Each path draws all numbers, so a change of one share does not change the draws after it.
+    let mut draws = Draws::new(seed, number);
+    let (rate, queue_ms) = (draws.evenly(RATE), draws.by_logarithm(QUEUE_MS));
+    let limiter = match draws.below(4) {
+        0 => "drop-tail",
+        1 => "red",
+        2 => "codel",
+        _ => POLICER,
+    };
+    let (near_rtt, far_rtt) = (draws.by_logarithm(NEAR_RTT), draws.evenly(FAR_RTT));
+    let (lossless, loss) = (draws.share() < WITHOUT_LOSS, draws.by_logarithm(LOSS));
+    let loss = if lossless { 0.0 } else { loss };
+    let (alone, competitor) = (draws.share() < WITHOUT_COMPETITOR, draws.below(4));
+    let competitor = match competitor {
+        0 => "bbr2",
+        1 => "cubic",
+        2 => "cubic-rfc9438",
+        _ => "reno",
+    };
+    let (order, apart) = (draws.below(3), draws.evenly(APART));
+    let (start_ms, order) = match order {
+        0 => (-1e3 * apart, format!("{apart:.1} s earlier")),
+        1 => (0.0, "at once".to_owned()),
+        _ => (1e3 * apart, format!("{apart:.1} s later")),
+    };
+    let (kind, mode, cc) = match draws.below(4) {
+        0 | 1 => ("upload", "auto", "bbr2"),
+        2 => ("download", "receive", "bbr2"),
+        _ => ("download", "receive", "cubic-rfc9438"),
+    };
+    let case = Case::of(&format!("{kind}-paper"))
+        .set("near.delay_ms", format!("{:.2}", near_rtt / 2.0))
+        .set("near.loss_percent", format!("{loss:.2}"))
+        .set("far.delay_ms", format!("{:.2}", far_rtt / 2.0))
+        .set("far.rate_mbit", format!("{:.1}", rate * FAR_TIMES))
+        .set("far.queue_bytes", large_queue(rate))
+        .set("flow.cc", cc)
+        .set("flow.bytes", BYTES)
+        .set("flow.seconds", SECONDS);
+    let case = limit(case, limiter, rate, queue_ms);
+    let (case, beside) = if alone {
+        (case, "alone".to_owned())
+    } else {
+        let case = case.set("competitor.cc", competitor);
+        let case = case.set("competitor.start_ms", format!("{start_ms:.0}"));
+        (case, format!("beside {competitor} {order}"))
+    };
+    let what = format!(
+        "{kind} {cc} {beside}; {limiter} {queue_ms:.0} ms at {rate:.0} Mbit/s, RTT \
+         {near_rtt:.0} and {far_rtt:.0} ms, loss {loss:.1} %"
+    );
+    Path { number, what, competes: !alone, mode, case }
 }
 
 /// Limits the near segment.
@@ -142,7 +124,7 @@ mod tests {
     /// segment is the bottleneck.
     #[test]
     fn paths_are_of_all_kinds_and_follow_from_the_seed() {
-        let drawn: Vec<_> = (1..=400).map(|number| Path::draw(1, number)).collect();
+        let drawn: Vec<_> = (1..=400).map(|number| draw(1, number)).collect();
         let loaded: Vec<Scenario> = drawn
             .iter()
             .flat_map(|path| path.cases(1))
@@ -170,8 +152,8 @@ mod tests {
             count(|one| one.flow.kind == FlowKind::Upload),
         ];
         assert!(halves.iter().all(|count| (150..=250).contains(count)), "{halves:?}");
-        let again = Path::draw(1, 5);
+        let again = draw(1, 5);
         assert_eq!(again.cases(3), drawn[4].cases(3));
-        assert_ne!(Path::draw(2, 5).cases(3), again.cases(3));
+        assert_ne!(draw(2, 5).cases(3), again.cases(3));
     }
 }

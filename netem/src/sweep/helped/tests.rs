@@ -1,4 +1,4 @@
-//! Tests of sweeps over congested paths with made-up runs.
+//! Tests of sweeps against no help with made-up runs.
 
 use super::*;
 use crate::path::PathCounters;
@@ -36,7 +36,7 @@ fn greedy(job: &Job) -> Outcome {
 }
 
 fn sweep(outcome: impl Fn(&Job) -> Outcome) -> Vec<Compared> {
-    run(SWEEP, |jobs| jobs.iter().map(|job| outcome(job)).collect())
+    run(CONGESTED_PATHS, SWEEP, |jobs| jobs.iter().map(|job| outcome(job)).collect())
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_help_does_not_worsen_is_within_the_limits() {
 
 #[test]
 fn a_run_that_fails_has_no_goodput_and_no_drops() {
-    let first = Path::draw(SWEEP.seed, 1).cases(1);
+    let first = congested::draw(SWEEP.seed, 1).cases(1);
     let without = |case: &Case| {
         let failing = case.jobs().next().unwrap();
         let fails = |job: &Job| {
@@ -105,4 +105,15 @@ fn the_plot_has_a_mark_for_each_figure_of_each_path() {
     let paths = sweep(greedy);
     let marks: usize = paths.iter().map(|path| 2 + usize::from(path.competitor.is_some())).sum();
     assert_eq!(plot(&paths).unwrap().matches("<circle ").count(), marks);
+}
+
+/// Help that fills a link drops packets where no help had no load.
+#[test]
+fn drops_past_a_far_proxy_are_no_figure() {
+    let paths = run(FAR_PATHS, SWEEP, |jobs| jobs.iter().map(|job| greedy(job)).collect());
+    let of_all = overall(&paths).unwrap();
+    let goodput = Spread { figure: "goodput", limit: 0.98, worst: 1.2, median: 1.2, beyond: 0 };
+    assert_eq!((of_all.beyond, of_all.figures.as_slice()), (0, &[goodput][..]));
+    assert!(!summary(&of_all, &paths).contains("drops"));
+    assert_eq!(plot(&paths).unwrap().matches("<circle ").count(), paths.len());
 }
