@@ -419,7 +419,9 @@ impl Receiver {
         for OpenGap { gap, requested } in &mut self.open {
             let patience = plan.request_after.unwrap_or(Duration::MAX);
             let (waits, patience) = match sender.between(gap.after, gap.before) {
-                Between::Missing { hopeless, .. } => (!hopeless, patience),
+                Between::Missing { count, hopeless } => {
+                    (!hopeless && self.protection.may_rebuild(count), patience)
+                }
                 // It began before the first list, and no later datagram is missing. A request
                 // would take a round trip, and servers also skip numbers.
                 Between::Unlisted

@@ -290,7 +290,8 @@ impl<T> InOrder<T> {
         self.follow(sender, now);
         (self.state, self.protected, self.first) = (InOrderState::Idle, false, FIRST);
         (self.lossy_until, self.congested_until, self.doubtful) = (None, None, None);
-        (self.whole, self.protection) = (None, Protection::default());
+        (self.whole, self.protection, self.pace) = Default::default();
+        (self.has_begun, self.is_acknowledged, self.request_after) = Default::default();
     }
 
     /// Delivers all that waits, because the help ends.
@@ -308,16 +309,17 @@ impl<T> InOrder<T> {
             ParityState::Quiet | ParityState::Lossless => ParityState::Lossy,
             other => other,
         };
-        let rtts = RoundTrips::of(sender, self.whole).without_losses();
-        let plan = self.planner.plan(rtts, parity, now);
         let near = sender.keeper_rtt().unwrap_or_default();
-        let is_near = near <= self.whole.map_or(UNKNOWN_FAR, |whole| whole / NEAR_PART);
+        // An unknown round trip is no shorter than its near part.
+        let whole = self.whole.or((near > UNKNOWN_FAR).then_some(near));
+        let rtts = RoundTrips::of(sender, whole).without_losses();
+        let plan = self.planner.plan(rtts, parity, now);
         let longest = longest_list(near);
         let often = Protect::lists(EVERY, WINDOW, longest);
         let rarely = Protect::lists(RARELY, RARELY, RARE_LIST);
         let list = if plan.parity { FAR_LIST } else { 2 * longest + LIST_MORE + near / 2 };
-        let hold = plan.hold.map(|gap| Hold { gap, list }).filter(|_| plan.parity || is_near);
-        self.request_after = plan.request_after.filter(|_| plan.parity || is_near);
+        let hold = plan.hold.map(|gap| Hold { gap, list });
+        self.request_after = plan.request_after;
         let is_congested = self.congested_until.is_some_and(|until| now < until);
         let (state, wanted, hold) = match (plan.state, hold) {
             _ if self.is_acknowledged => (InOrderState::Idle, None, None),
@@ -394,7 +396,15 @@ impl<T> InOrder<T> {
         let is_congested = sender.is_reverse_congested(now);
         patient.retain(|Patient { gap, due }| {
             let missing = sender.missing_at(gap.first, gap.datagrams);
-            let is_hopeless = matches!(missing, Between::Missing { hopeless: true, .. });
+            let is_hopeless = match missing {
+                Between::Missing { count, hopeless } => {
+                    hopeless || !self.protection.may_rebuild(count)
+                }
+                // It is so old that the decoder has forgotten it.
+                Between::Unlisted => true,
+                // What was rebuilt is about to be delivered.
+                Between::Nothing => false,
+            };
             let waits =
                 self.protected && !is_congested && !is_hopeless && due.is_none_or(|due| now < due);
             if !waits && (is_congested || !self.request(gap, sender, now)) {

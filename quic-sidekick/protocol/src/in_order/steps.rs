@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 /// for one. After a silence, repair symbols come with lists.
 const MOST_EVERY: u8 = 8;
 pub(super) const FAR_LIST: Duration = Duration::from_millis(16);
+/// The spacing varies where datagrams come in bursts, so lists get rarer only after this many.
+const STAYS: u32 = 64;
+/// No more than these wait, as in the gate: else the oldest leaves at once.
+const MOST_WAITING: usize = 512;
 /// What waited leaves early by so much, so that there are fewer timers.
 const STEP: Duration = Duration::from_micros(500);
 
@@ -17,11 +21,13 @@ pub(super) struct Pace {
     latest: Option<Instant>,
     spacing: Duration,
     pub(super) every: u8,
+    /// How many have come since that changed.
+    since: u32,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { latest: None, spacing: Duration::ZERO, every: MOST_EVERY }
+        Self { latest: None, spacing: Duration::ZERO, every: MOST_EVERY, since: STAYS }
     }
 }
 
@@ -30,11 +36,12 @@ impl Pace {
         let before = self.latest.replace(now).unwrap_or(now);
         let spacing = now.saturating_duration_since(before).min(FAR_LIST);
         self.spacing = (15 * self.spacing + spacing) / 16;
+        self.since = self.since.saturating_add(1);
         let time = self.spacing * self.every.into();
         if time > FAR_LIST / 2 && self.every > 1 {
-            self.every /= 2;
-        } else if time < FAR_LIST / 6 && self.every < MOST_EVERY {
-            self.every *= 2;
+            (self.every, self.since) = (self.every / 2, 0);
+        } else if time < FAR_LIST / 6 && self.every < MOST_EVERY && self.since >= STAYS {
+            (self.every, self.since) = (self.every * 2, 0);
         }
     }
 }
@@ -81,6 +88,9 @@ impl<T> Steps<T> {
             before.due = due;
         }
         self.waiting.push_back(Waiting { delivery, since: now, due });
+        if self.waiting.len() > MOST_WAITING {
+            self.release(1, now);
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

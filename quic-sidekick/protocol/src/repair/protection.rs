@@ -122,6 +122,9 @@ pub struct Protection {
     /// Their sum.
     all: Sample,
     share: f64,
+    window: f64,
+    /// The share before it fell lately. The proxy hears of that late, and symbols are under way.
+    fell: Option<(f64, Instant)>,
     /// The latest counts.
     latest: ParityCounts,
     /// How many datagrams were listed when a list last showed one that had not arrived.
@@ -134,8 +137,10 @@ pub struct Protection {
     arrivals: u64,
     arrivals_since: Option<Instant>,
     unanswered: bool,
-    /// Repair symbols that the lists promise since the latest one that arrived.
+    /// Repair symbols that the lists promise since the latest one that arrived. After a pause,
+    /// lists promise none until the proxy may have answered.
     owed: f64,
+    owed_from: Option<Instant>,
     flush: Duration,
     /// No parity was wanted since the latest counts.
     paused: bool,
@@ -205,12 +210,21 @@ impl Protection {
         self.all.lost == 0 && listed >= LOSSLESS && since >= LOSSLESS_AGAIN
     }
 
+    /// Whether parity can rebuild so many lost in a row: each is in as many windows as repair
+    /// symbols are sent for one.
+    #[inline]
+    #[must_use]
+    pub fn may_rebuild(&self, lost: u32) -> bool {
+        let share = self.fell.map_or(self.share, |(before, _)| before.max(self.share));
+        f64::from(lost) <= (share * self.window).max(1.0)
+    }
+
     /// The parity to ask for, by the losses so far and the near round trip.
     pub fn wanted(&mut self, counts: ParityCounts, near: Duration, now: Instant) -> Protect {
         if counts.listed == 0 && self.counts.listed == 0 && self.arrivals > 0 {
             // Many may arrive at once, and the list with them.
             let since = *self.arrivals_since.get_or_insert(now);
-            let late = since + UNANSWERED_RTTS * near + UNANSWERED_MORE;
+            let late = since + patience(near);
             self.unanswered = self.arrivals >= UNANSWERED && late <= now;
         }
         if counts.judged < self.counts.judged {
@@ -221,7 +235,7 @@ impl Protection {
         if std::mem::take(&mut self.paused) {
             // A queue dropped the datagrams listed last. Parity for them would fill it again.
             (self.latest, self.judged_from) = (counts, counts.listed);
-            self.owed = 0.0;
+            self.owed_from = Some(now + patience(near));
         }
         if self.counts.judged < self.judged_from {
             self.counts = counts;
@@ -229,7 +243,8 @@ impl Protection {
         if counts.absent > self.latest.absent {
             self.shown = Some(counts.listed);
         }
-        if counts.symbols == self.latest.symbols {
+        self.owed_from.take_if(|from| *from <= now);
+        if counts.symbols == self.latest.symbols && self.owed_from.is_none() {
             self.owed += self.share * counts.listed.saturating_sub(self.latest.listed) as f64;
         } else {
             self.owed = 0.0;
@@ -251,22 +266,33 @@ impl Protection {
         } else {
             (all.loss() * FACTOR + MARGIN).clamp(least, MOST)
         };
+        self.fell.take_if(|(_, until)| *until <= now);
         if (share - self.share).abs() > self.share * CHANGE {
+            if share < self.share {
+                let before = self.fell.map_or(self.share, |(before, _)| before.max(self.share));
+                self.fell = Some((before, now + 2 * near));
+            }
             self.share = share;
         }
         let window = if all.burst() >= BURST { BURST_WINDOW } else { WINDOW };
         // Each datagram needs a list, and the lists are as long as windows.
-        #[allow(clippy::cast_possible_truncation, reason = "from 30 to 64")]
-        #[allow(clippy::cast_sign_loss, reason = "from 30 to 64")]
-        let window = window.max(LISTED / self.share).min(MAX_WINDOW) as u8;
+        self.window = window.max(LISTED / self.share).min(MAX_WINDOW).floor();
         let flush = (near / FLUSH_PART).clamp(FLUSH, MOST_FLUSH);
         // A small change is not worth a message.
         if flush.abs_diff(self.flush) > self.flush / 3 {
             self.flush = flush;
         }
         let list = if self.is_lossless() { 0 } else { LIST };
+        #[allow(clippy::cast_possible_truncation, reason = "from 30 to 64")]
+        #[allow(clippy::cast_sign_loss, reason = "from 30 to 64")]
+        let window = self.window as u8;
         Protect { list, ..Protect::of(self.share, window, self.flush) }
     }
+}
+
+/// How long the proxy may take to answer.
+fn patience(near: Duration) -> Duration {
+    UNANSWERED_RTTS * near + UNANSWERED_MORE
 }
 
 #[cfg(test)]
@@ -325,6 +351,32 @@ mod tests {
             after(&mut protection, 1000, n, 1);
             assert_eq!(protection.state(), state, "1 of {n}");
         }
+    }
+
+    /// A proxy sends so many symbols for a window as its share of it.
+    #[test]
+    fn more_lost_in_a_row_than_symbols_are_not_rebuilt() {
+        let mut protection = Protection::default();
+        let wanted = after(&mut protection, 2000, 50, 4);
+        protection.fell = None;
+        let most = (1..100).take_while(|lost| protection.may_rebuild(*lost)).last();
+        let symbols = share(wanted) * f64::from(wanted.window);
+        assert_eq!(most, Some(14), "{symbols}");
+        assert!((14.0..15.0).contains(&symbols), "{symbols}");
+        // What was asked for before is still under way.
+        let mut falls = Protection::default();
+        let begin = now();
+        let at = |protection: &mut Protection, judged, ms| {
+            let listed = judged + 64;
+            let counts = ParityCounts { listed, symbols: listed, judged, ..Default::default() };
+            protection.wanted(counts, NEAR, begin + Duration::from_millis(ms));
+            protection.may_rebuild(5)
+        };
+        let rebuilds = [(0, 0), (EARLY, 10), (EARLY, 49), (EARLY, 50)];
+        assert_eq!(
+            rebuilds.map(|(judged, ms)| at(&mut falls, judged, ms)),
+            [true, true, true, false]
+        );
     }
 
     #[test]
@@ -426,6 +478,16 @@ mod tests {
             let counts = ParityCounts { listed, ..ParityCounts::default() };
             long.wanted(counts, NEAR, begin);
             assert_eq!(long.state() == ParityState::Unanswered, listed >= 49, "{listed}");
+        }
+        // After a pause, the lists of before go on until the proxy hears of it.
+        let mut paused = Protection::default();
+        after(&mut paused, 100, 1, 0);
+        paused.pause();
+        let mut counts = paused.latest;
+        for (ms, unanswered) in [(0, false), (30, false), (259, false), (260, true)] {
+            paused.wanted(counts, NEAR, begin + Duration::from_millis(ms));
+            assert_eq!(paused.state() == ParityState::Unanswered, unanswered, "{ms}");
+            counts.listed += 1000;
         }
         // The connection migrates to another proxy.
         protection.expect_answers();
