@@ -3,7 +3,8 @@
 //! A packet passes these stages in this order: random loss, outages, the MTU, corruption and
 //! duplication, each independent of the others. Then come the policer, the queue with its
 //! discipline, the rate limit or trace, and the delay with its jitter. Reordering lets some packets
-//! skip the delay. The caller passes the time with each call, as a [`Duration`] since any fixed
+//! skip the delay. A link that fades, or that sends lost frames again, loses them after the rate
+//! limit, not before. The caller passes the time with each call, as a [`Duration`] since any fixed
 //! start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
@@ -12,8 +13,9 @@
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends only on the
-//! seed and n, so two runs with one seed lose the same packets in the same order. Every other
-//! impairment draws from its own stream: jitter does not change which packets are lost.
+//! seed and n, so two runs with one seed lose the same packets in the same order, unless the link
+//! fades: then it also depends on when the packet comes. Every other impairment draws from its own
+//! stream: jitter does not change which packets are lost.
 
 mod codel;
 mod config;
@@ -26,6 +28,7 @@ mod queue;
 mod red;
 mod trace;
 mod transmitter;
+mod weather;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +38,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 pub use codel::CoDelConfig;
-pub use config::{Discipline, LinkConfig, Outage, Outages};
+pub use config::{Discipline, LinkConfig, Outage, Outages, Retries};
 use frame::ETHERNET_HEADER;
 pub(crate) use frame::flip_a_bit;
 pub use frame::{Ecn, EthernetFrame, Frame};
@@ -47,6 +50,8 @@ use queue::{Line, Queue};
 pub use red::RedParameters;
 pub use trace::{Trace, TraceError};
 use transmitter::Transmitter;
+use weather::Weather;
+pub use weather::{Fading, Handovers};
 
 /// Packets that have begun to leave, sorted by arrival and then by their order.
 #[derive(Debug)]
@@ -64,6 +69,7 @@ pub struct Link<P> {
     config: LinkConfig,
     random: RandomStreams,
     loss: LossState,
+    weather: Weather,
     policer: Policer,
     queue: Queue<P>,
     transmitter: Transmitter,
@@ -73,11 +79,13 @@ pub struct Link<P> {
 
 impl<P: Frame> Link<P> {
     /// A link whose random numbers follow from `seed` and `stream`. The links of one run share the
-    /// seed and differ in the stream, which must be below 2^32.
+    /// seed and differ in the stream, which must be below 2^32. An even stream and the next one are
+    /// the directions of one segment, and share its weather.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
         Self {
             random: RandomStreams::new(seed, stream),
             loss: LossState::default(),
+            weather: Weather::new(seed, [7, 8].map(|cause| (stream & !1) + cause * CAUSES_APART)),
             policer: Policer::default(),
             queue: Queue::new(&config),
             transmitter: Transmitter::new(&config),
@@ -92,11 +100,11 @@ impl<P: Frame> Link<P> {
     pub fn push(&mut self, now: Duration, mut packet: P) -> Verdict {
         self.counters.packets += 1;
         let draws = self.random.draw();
-        if self.loss.strikes(self.config.loss, self.config.loss_model, &draws) {
+        if !self.loses_on_air() && self.loses(now, draws) {
             self.counters.lost_random += 1;
             return Verdict::LostAtRandom;
         }
-        if self.config.outages.contains(now) {
+        if self.config.outages.contains(now) || self.handover(now).0 {
             self.counters.lost_outage += 1;
             return Verdict::LostInOutage;
         }
@@ -160,6 +168,36 @@ impl<P: Frame> Link<P> {
         self.queue.fifo.len() + self.in_flight.packets.len()
     }
 
+    /// Whether packets are lost after they have left the queue, when time or retries decide.
+    fn loses_on_air(&self) -> bool {
+        self.config.retries.is_some() || self.config.fading.is_some()
+    }
+
+    /// Whether a frame that is on the air at this time is lost.
+    fn loses(&mut self, at: Duration, draws: Draws) -> bool {
+        let lost = self.loss.strikes(self.config.loss, self.config.loss_model, &draws);
+        match self.config.fading {
+            Some(fading) if self.weather.is_bad(fading, at) => fading.loss.strikes(draws.loss),
+            _ => lost,
+        }
+    }
+
+    fn handover(&mut self, at: Duration) -> (bool, Duration) {
+        self.config
+            .handovers
+            .map_or((false, Duration::ZERO), |handovers| self.weather.handover(handovers, at))
+    }
+
+    /// Puts a frame on the line at `start`, and returns when it has left. The weather is that of
+    /// `on_air`.
+    fn transmit(&mut self, start: Duration, on_air: Duration, bytes: u64) -> Duration {
+        let rate = match self.config.fading {
+            Some(fading) if self.weather.is_bad(fading, on_air) => Some(fading.rate),
+            _ => None,
+        };
+        self.transmitter.send(start, bytes, rate)
+    }
+
     /// Whether packets can overtake others.
     fn reorders(&self) -> bool {
         self.config.reorder.get() > 0.0 || self.config.jitter.reorders
@@ -207,12 +245,35 @@ impl<P: Frame> Link<P> {
     }
 
     fn send(&mut self, start: Duration, packet: P) {
-        let end = self.transmitter.send(start, packet.bytes());
+        let mut end = self.transmit(start, start, packet.bytes());
+        if self.loses_on_air() {
+            let Retries { most, after } = self.config.retries.unwrap_or_default();
+            let (mut tries, mut waited) = (0, Duration::ZERO);
+            loop {
+                let draws = self.random.draw_again();
+                if !self.loses(end + waited, draws) {
+                    break;
+                }
+                if tries == most {
+                    self.counters.lost_random += 1;
+                    // The receiver waits for it until it is given up.
+                    let given_up = end + waited + self.config.delay;
+                    self.in_flight.latest = self.in_flight.latest.max(given_up);
+                    return;
+                }
+                (tries, waited) = (tries + 1, waited + after);
+                self.counters.retried += 1;
+                end = self.transmit(end, end + waited, packet.bytes());
+            }
+            end += waited;
+        }
+        let (_, later) = self.handover(end);
         let arrival = if self.config.reorder.strikes(self.random.reorder.next_u64()) {
             self.counters.reordered += 1;
             end
         } else {
-            let delay = self.config.jitter.delay(self.config.delay, &mut self.random.jitter);
+            let delay =
+                self.config.jitter.delay(self.config.delay, &mut self.random.jitter) + later;
             let overtakes = end + delay < self.in_flight.latest && self.config.jitter.reorders;
             self.counters.reordered += u64::from(overtakes);
             self.in_flight.latest = self.in_flight.latest.max(end + delay);
@@ -230,7 +291,7 @@ mod tests;
 /// [`LinkCounters::lost_aqm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The link accepted the packet.
+    /// The link accepted the packet. On a link that fades or retries, it may be lost yet.
     Accepted,
     /// Lost at random.
     LostAtRandom,
@@ -266,7 +327,7 @@ pub struct LinkCounters {
     pub lost_aqm: u64,
     /// Packets that exceeded the rate of the policer.
     pub lost_policer: u64,
-    /// Packets lost in an outage.
+    /// Packets lost in an outage or a handover.
     pub lost_outage: u64,
     /// Packets lost because they were larger than the MTU.
     pub lost_mtu: u64,
@@ -278,6 +339,8 @@ pub struct LinkCounters {
     pub reordered: u64,
     /// Packets that RED or CoDel marked.
     pub marked: u64,
+    /// Frames that the link sent again because they were lost.
+    pub retried: u64,
 }
 
 impl LinkCounters {
@@ -307,10 +370,11 @@ struct RandomStreams {
     duplicate: ChaCha8Rng,
     corrupt: ChaCha8Rng,
     red: ChaCha8Rng,
+    again: ChaCha8Rng,
 }
 
 /// The random numbers for one packet that reaches the link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Draws {
     loss: u64,
     loss_state: u64,
@@ -334,6 +398,7 @@ impl RandomStreams {
             duplicate: cause(4),
             corrupt: cause(5),
             red: cause(6),
+            again: cause(9),
         }
     }
 
@@ -347,5 +412,11 @@ impl RandomStreams {
             corrupt: self.corrupt.next_u64(),
             corrupt_place: self.corrupt.next_u64(),
         }
+    }
+
+    /// Draws the fate of a frame on a link that sends lost ones again.
+    fn draw_again(&mut self) -> Draws {
+        let (loss, loss_state) = (self.again.next_u64(), self.again.next_u64());
+        Draws { loss, loss_state, ..Draws::default() }
     }
 }

@@ -25,7 +25,7 @@ pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};
 
 /// The built-in scenarios: name and file.
-const BUILT_IN: [(&str, &str); 11] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("upload-paper", include_str!("../scenarios/upload-paper.toml")),
     ("audio-paper", include_str!("../scenarios/audio-paper.toml")),
     ("audio-far-proxy", include_str!("../scenarios/audio-far-proxy.toml")),
@@ -37,6 +37,12 @@ const BUILT_IN: [(&str, &str); 11] = [
     ("packrat-wifi", include_str!("../scenarios/packrat-wifi.toml")),
     ("packrat-cellular", include_str!("../scenarios/packrat-cellular.toml")),
     ("packrat-satellite", include_str!("../scenarios/packrat-satellite.toml")),
+    ("wifi-far-room", include_str!("../scenarios/wifi-far-room.toml")),
+    ("lte-drive", include_str!("../scenarios/lte-drive.toml")),
+    ("train", include_str!("../scenarios/train.toml")),
+    ("leo", include_str!("../scenarios/leo.toml")),
+    ("geo", include_str!("../scenarios/geo.toml")),
+    ("microwave", include_str!("../scenarios/microwave.toml")),
 ];
 
 /// Why a scenario cannot be used, in one sentence for the user.

@@ -12,6 +12,7 @@ mod backends;
 mod download;
 mod first_byte;
 mod heat;
+mod links;
 mod packrat;
 mod parity;
 mod sec_quic;
@@ -58,6 +59,7 @@ pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
         sidekick::quack_bytes(scope),
         heat::experiment(scope),
         smaq::experiment(scope),
+        links::experiment(scope),
         sec_quic::experiment(scope),
         first_byte::experiment(scope),
         backends::experiment(others),

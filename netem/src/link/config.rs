@@ -7,6 +7,7 @@ use super::codel::CoDelConfig;
 use super::jitter::Jitter;
 use super::loss::LossModel;
 use super::trace::Trace;
+use super::weather::{Fading, Handovers};
 use crate::units::{BitRate, Percent};
 
 /// Default limit of a queue, and default burst of a policer, in bytes.
@@ -31,6 +32,12 @@ pub struct LinkConfig {
     pub loss: Percent,
     /// The model of random loss.
     pub loss_model: LossModel,
+    /// Good and bad times of the link.
+    pub fading: Option<Fading>,
+    /// Lost frames that the link sends again, as Wi-Fi and cellular networks do.
+    pub retries: Option<Retries>,
+    /// Changes from one station to the next.
+    pub handovers: Option<Handovers>,
     /// Times in which the link drops every packet that reaches it.
     pub outages: Outages,
     /// Largest IP packet that passes, in bytes; the link drops larger ones silently. `None` is no
@@ -80,6 +87,9 @@ impl Default for LinkConfig {
             overhead_bytes: 0,
             loss: Percent::default(),
             loss_model: LossModel::default(),
+            fading: None,
+            retries: None,
+            handovers: None,
             outages: Outages::default(),
             mtu_bytes: None,
             duplicate: Percent::default(),
@@ -92,6 +102,16 @@ impl Default for LinkConfig {
             ecn: false,
         }
     }
+}
+
+/// How a link sends lost frames again. Each transmission takes the line as long as the first, and
+/// later frames wait for the lost one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retries {
+    /// How often at most.
+    pub most: u32,
+    /// How long after the previous transmission, without what the line takes.
+    pub after: Duration,
 }
 
 /// One outage.

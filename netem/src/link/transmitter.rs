@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::config::LinkConfig;
 use super::trace::{Cursor, Trace};
-use crate::units::BitRate;
+use crate::units::{BitRate, Percent};
 
 /// mahimahi counts less than a whole frame: it has 4 bytes before the IP header, not 14. This is
 /// the difference.
@@ -69,9 +69,16 @@ impl Transmitter {
         }
     }
 
-    /// Sends a frame that begins to leave at `start`, and returns when it has left.
-    pub(super) fn send(&mut self, start: Duration, frame_bytes: u64) -> Duration {
+    /// Sends a frame that begins to leave at `start`, and returns when it has left. `share`: of the
+    /// rate, if only that is left.
+    pub(super) fn send(
+        &mut self,
+        start: Duration,
+        frame_bytes: u64,
+        share: Option<Percent>,
+    ) -> Duration {
         let bytes = frame_bytes + self.overhead_bytes;
+        let bytes = share.map_or(bytes, |share| slowed(bytes, share));
         self.idle_at = match &mut self.pace {
             Pace::Unlimited => start,
             Pace::Rate(rate) => start + rate.time_for(bytes),
@@ -81,4 +88,14 @@ impl Transmitter {
         };
         self.idle_at
     }
+}
+
+/// The bytes that take as long at the full rate.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a product of positive numbers far below 2^63"
+)]
+fn slowed(bytes: u64, share: Percent) -> u64 {
+    (bytes as f64 * 100.0 / share.get().max(1.0)).round() as u64
 }

@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ScenarioError;
 use super::check::clash;
 use super::setting::named;
-use crate::link::{CoDelConfig, Discipline, LinkConfig, LossModel, RedParameters, Trace};
+use crate::link::{
+    CoDelConfig, Discipline, Fading, Handovers, LinkConfig, LossModel, RedParameters, Retries,
+    Trace,
+};
 use crate::units::{BitRate, Percent};
 
 mod table;
@@ -36,30 +40,50 @@ pub struct Segment {
     pub policer_from: Option<Option<BitRate>>,
     /// Chance of a packet to have the same fate as the previous one.
     pub loss_correlation: Percent,
-    /// The bad state of the Gilbert-Elliott model.
+    /// The bad state of the Gilbert-Elliott model, or of a link that fades.
     pub bad_state: BadState,
+    /// How often a lost frame is sent again at most. If 0, the next field has no meaning.
+    pub retries: u32,
+    /// How long after the previous transmission.
+    pub retry_after: Duration,
+    /// Handovers. If they are every 0 s, there are none.
+    pub handovers: Handovers,
     /// The discipline of each direction's queue.
     pub queue: Queue,
     /// Parameters of CoDel.
     pub codel: CoDelConfig,
 }
 
-/// The bad state of the Gilbert-Elliott model. If the chance to enter it is 0, the link has no bad
-/// state.
+/// A link's bad state. Packets lead to it and out of it by the chances of the Gilbert-Elliott
+/// model, if the chance to enter it is above 0, or time does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BadState {
     /// Chance of each packet to enter the bad state.
     pub enter: Percent,
     /// Chance of each packet to leave the bad state.
     pub leave: Percent,
+    /// The mean times in the good and in the bad state of a link that fades. If both are 0, it does
+    /// not.
+    pub good: Duration,
+    /// See `good`.
+    pub bad: Duration,
     /// Chance of a packet to be lost in the bad state.
     pub loss: Percent,
+    /// The rate that is left in the bad state of a link that fades.
+    pub rate: Percent,
 }
 
 impl Default for BadState {
     fn default() -> Self {
-        let always = Percent::new(100.0).unwrap_or_default();
-        Self { enter: Percent::default(), leave: Percent::default(), loss: always }
+        let all = Percent::new(100.0).unwrap_or_default();
+        Self {
+            enter: Percent::default(),
+            leave: Percent::default(),
+            good: Duration::ZERO,
+            bad: Duration::ZERO,
+            loss: all,
+            rate: all,
+        }
     }
 }
 
@@ -102,7 +126,9 @@ impl Segment {
             Direction::ToReceiver => (self.rate_to, self.loss_to, self.policer_to),
             Direction::ToSender => (self.rate_from, self.loss_from, self.policer_from),
         };
-        let BadState { enter, leave, loss: bad_loss } = self.bad_state;
+        let BadState { enter, leave, good, bad, loss: bad_loss, rate: bad_rate } = self.bad_state;
+        let Handovers { every, .. } = self.handovers;
+        let retries = Retries { most: self.retries, after: self.retry_after };
         let loss_model = if enter.get() > 0.0 {
             LossModel::GilbertElliott { to_bad: enter, to_good: leave, bad_loss }
         } else if self.loss_correlation.get() > 0.0 {
@@ -115,6 +141,14 @@ impl Segment {
             trace: self.trace.as_ref().and_then(|file| file.trace.clone()),
             loss: loss.unwrap_or(self.both.loss),
             loss_model,
+            fading: (!bad.is_zero()).then_some(Fading {
+                good,
+                bad,
+                loss: bad_loss,
+                rate: bad_rate,
+            }),
+            retries: (self.retries > 0).then_some(retries),
+            handovers: (!every.is_zero()).then_some(self.handovers),
             policer: policer.unwrap_or(self.both.policer),
             queue: match self.queue {
                 Queue::DropTail => Discipline::DropTail,
@@ -166,6 +200,23 @@ impl Segment {
                 let other = format!("loss_correlation_percent = {}", self.loss_correlation.get());
                 return contradiction(one, &other, "set one of them to 0");
             }
+        }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let BadState { good, bad, .. } = self.bad_state;
+        if good.is_zero() != bad.is_zero() {
+            let other = format!("bad_ms = {}", ms(bad));
+            let instead = "a link that fades is good and bad by turns; set both, or none";
+            return contradiction(format!("good_ms = {}", ms(good)), &other, instead);
+        }
+        if !bad.is_zero() && self.bad_state.enter.get() > 0.0 {
+            let one = format!("bad_enter_percent = {}", self.bad_state.enter.get());
+            return contradiction(one, &format!("bad_ms = {}", ms(bad)), "leave one of them out");
+        }
+        let Handovers { every, outage: (shortest, longest), .. } = self.handovers;
+        if !every.is_zero() && longest > every {
+            let other = format!("handover_ms = {}-{}", ms(shortest), ms(longest));
+            let instead = "set an interval that is longer than the outages";
+            return contradiction(format!("handover_every_ms = {}", ms(every)), &other, instead);
         }
         if self.queue == Queue::Red && self.both.queue_bytes < RedParameters::LEAST_QUEUE_BYTES {
             let other = format!("queue_bytes = {}", self.both.queue_bytes);

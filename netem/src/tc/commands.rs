@@ -51,6 +51,9 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     let beyond = [
         (link.trace.is_some(), "trace", "set a rate_mbit"),
         (!link.outages.is_empty(), "outages_ms", "set it to none, and no outage in faults.events"),
+        (link.fading.is_some(), "bad_ms", "leave it and good_ms out"),
+        (link.retries.is_some(), "retries", "leave them out"),
+        (link.handovers.is_some(), "handover_every_ms", "leave the handovers out"),
         (link.mtu_bytes.is_some(), "mtu_bytes", "set it to unlimited"),
         (link.policer.is_some(), "policer_mbit", "leave the policer out"),
         (

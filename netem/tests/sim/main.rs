@@ -16,6 +16,7 @@
 //! | `faults.rs` | uploads with one fault after the other |
 //! | `figures.rs` | `sidekick-lab figures` as a program |
 //! | `lies.rs` | uploads past a lying proxy |
+//! | `links.rs` | links as they are |
 //! | `packrat.rs` | the networks of Packrat |
 //! | `parity.rs` | downloads past a proxy that is far away |
 //! | `satellites.rs` | a satellite between two proxies |
@@ -45,6 +46,7 @@ mod downloads;
 mod faults;
 mod figures;
 mod lies;
+mod links;
 mod packrat;
 mod parity;
 mod satellites;

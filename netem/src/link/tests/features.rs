@@ -364,3 +364,95 @@ proptest! {
         prop_assert_eq!(fates(&config), fates(&bare));
     }
 }
+
+fn fading(good: u64, bad: u64, rate: f64) -> Option<Fading> {
+    let [good, bad] = [good, bad].map(Duration::from_millis);
+    Some(Fading { good, bad, loss: share(100.0), rate: share(rate) })
+}
+
+/// The milliseconds at which a link that carries a packet every `every` ms loses one.
+#[allow(clippy::cast_possible_truncation, reason = "below 20,000")]
+fn lost_at(stream: u64, every: usize) -> Vec<usize> {
+    let faded = LinkConfig { fading: fading(90, 10, 100.0), ..config(0, None, 0.0, 0) };
+    let mut link = Link::new(faded, 7, stream);
+    let lost = |at: &usize| {
+        let now = *at as u32 * MS;
+        link.push(now, Packet::new(*at, 1));
+        link.pop(now).is_none()
+    };
+    (0..20_000).step_by(every).filter(lost).collect()
+}
+
+/// A flow that sends more loses more packets in one fade, and no more often.
+#[test]
+fn a_fade_takes_what_comes_in_its_time() {
+    let all = lost_at(2, 1);
+    assert!((1000..3000).contains(&all.len()), "{}", all.len());
+    let fourth: Vec<_> = all.iter().copied().filter(|at| at.is_multiple_of(4)).collect();
+    assert_eq!(lost_at(2, 4), fourth);
+    assert_eq!(lost_at(3, 1), all, "the other direction");
+    assert_ne!(lost_at(4, 1), all, "another segment");
+}
+
+#[test]
+fn a_fade_can_slow_the_line_down_without_a_loss() {
+    let packets: Vec<_> = vec![(Duration::ZERO, 1000); 1000];
+    let slow = Some(Fading { loss: share(0.0), ..fading(50, 50, 25.0).unwrap() });
+    let even = config(0, Some(8.0), 0.0, 10_000_000);
+    let (fast, _) = carry(even.clone(), 1, &packets);
+    let (faded, counters) = carry(LinkConfig { fading: slow, ..even }, 1, &packets);
+    assert_eq!((fast.len(), faded.len(), counters.lost()), (1000, 1000, 0));
+    // Half of the time at a quarter: 62.5 % of the rate.
+    let times = faded[999].1.as_secs_f64() / fast[999].1.as_secs_f64();
+    assert!((1.2..2.2).contains(&times), "{times}");
+}
+
+/// Each retry takes the line once more, and what comes behind it waits.
+#[test]
+fn retries_make_delay_of_loss_and_keep_the_order() {
+    let packets: Vec<_> = (0..4000).map(|number| (number * MS, 1000)).collect();
+    let lossy = config(5, Some(20.0), 20.0, 10_000_000);
+    let retries = Some(Retries { most: 3, after: 8 * MS });
+    let (plain, _) = carry(lossy.clone(), 1, &packets);
+    let mut link = Link::new(LinkConfig { retries, ..lossy }, 1, 0);
+    let mut arrived = Vec::new();
+    for (number, &(now, bytes)) in packets.iter().enumerate() {
+        while link.poll_timeout().is_some_and(|at| at < now) {
+            let at = link.poll_timeout().unwrap();
+            arrived.extend(link.pop(at).map(|packet: Packet| (packet.number, at)));
+        }
+        assert_eq!(link.push(now, Packet::new(number, bytes)), Verdict::Accepted);
+    }
+    arrived.extend(drain(&mut link).into_iter().map(|(packet, at)| (packet.number, at)));
+    let counters = link.counters();
+    assert!(plain.len() < 3400, "{}", plain.len());
+    assert!(arrived.is_sorted());
+    assert_eq!(arrived.len() as u64, counters.delivered);
+    assert_eq!(counters.packets, counters.delivered + counters.lost());
+    // One in 625 is lost four times in a row.
+    assert!((1..=20).contains(&counters.lost_random), "{}", counters.lost_random);
+    assert!((800..1200).contains(&counters.retried), "{}", counters.retried);
+    let waits: Vec<Duration> = arrived.iter().map(|&(number, at)| at - packets[number].0).collect();
+    let usual = Duration::from_micros(5400);
+    assert!(waits.iter().all(|wait| *wait >= usual));
+    let late = waits.iter().filter(|wait| **wait >= usual + 8 * MS).count();
+    assert!((800..3000).contains(&late), "{late}");
+}
+
+#[test]
+fn a_handover_drops_what_comes_and_changes_the_delay() {
+    let handovers =
+        Some(Handovers { every: 1000 * MS, outage: (100 * MS, 100 * MS), delay: 20 * MS });
+    let packets: Vec<_> = (0..10_000).map(|number| (number * MS, 100)).collect();
+    let (arrived, counters) =
+        carry(LinkConfig { handovers, ..config(30, None, 0.0, 10_000_000) }, 1, &packets);
+    assert!((900..=1000).contains(&counters.lost_outage), "{}", counters.lost_outage);
+    assert_eq!(arrived.len() as u64 + counters.lost_outage, 10_000);
+    let delay = |&(number, at): &(usize, Duration)| at - packets[number].0;
+    let mut delays: Vec<_> = arrived.iter().map(delay).collect();
+    assert!(delays.iter().all(|delay| (30 * MS..=50 * MS).contains(delay)));
+    delays.sort_unstable();
+    delays.dedup();
+    // Packets in flight arrive in order, so a shorter delay begins by steps.
+    assert!(delays.len() >= 10, "{delays:?}");
+}

@@ -36,8 +36,25 @@ settings! { SETTINGS: Segment;
          the good state" => bad_state.enter;
     "bad_leave_percent", PERCENT,
         "Gilbert-Elliott: chance with each packet to leave the bad state" => bad_state.leave;
+    "good_ms", LONG_OR_NONE,
+        "fading: mean time in the good state, in which loss_percent applies, for both directions at \
+         once" => bad_state.good;
+    "bad_ms", LONG_OR_NONE, "fading: mean time in the bad state" => bad_state.bad;
     "bad_loss_percent", PERCENT,
-        "Gilbert-Elliott: loss in the bad state; 100 if not set" => bad_state.loss;
+        "loss in the bad state of fading or Gilbert-Elliott; 100 if not set" => bad_state.loss;
+    "bad_rate_percent", BAD_RATE,
+        "fading: what is left of the rate in the bad state; 100 if not set" => bad_state.rate;
+    "retries", numbers!(u32, "transmissions", 0..=20),
+        "how often the link sends a lost frame again at most, while later ones wait" => retries;
+    "retry_ms", MILLISECONDS,
+        "how long after the previous transmission, besides what that took" => retry_after;
+    "handover_every_ms", LONG_OR_NONE,
+        "from one handover to the next, for both directions at once; 0 is none" => handovers.every;
+    "handover_ms", HANDOVER,
+        "how long the link drops all packets in a handover: the shortest and the longest time" =>
+        handovers.outage;
+    "handover_delay_ms", MILLISECONDS,
+        "the most that the delay grows by a handover, until the next one" => handovers.delay;
     "duplicate_percent", PERCENT, "packets that arrive twice" => both.duplicate;
     "corrupt_percent", PERCENT,
         "packets damaged on the way, which the receiver's checksum drops" => both.corrupt;
@@ -87,6 +104,26 @@ const TRACE: Values<Option<TraceFile>> = Values {
 const CORRELATION: Values<Percent> = Values {
     takes: "percent from 0 to 99.9",
     read: |value| (PERCENT.read)(value).filter(|percent| percent.get() <= 99.9),
+};
+/// Shorter times would be a burden to the lab, and mean nothing.
+const LONG_OR_NONE: Values<Duration> = Values {
+    takes: "milliseconds from 1 to 60000, or 0 for none",
+    read: |value| {
+        let time = (MILLISECONDS.read)(value)?;
+        (time.is_zero() || time.as_millis() > 0).then_some(time)
+    },
+};
+const BAD_RATE: Values<Percent> = Values {
+    takes: "percent from 1 to 100",
+    read: |value| (PERCENT.read)(value).filter(|percent| percent.get() >= 1.0),
+};
+const HANDOVER: Values<(Duration, Duration)> = Values {
+    takes: "two times in milliseconds up to 60000, such as 50-300",
+    read: |value| {
+        let (shortest, longest) = value.split_once('-')?;
+        let [shortest, longest] = [shortest, longest].map(|time| (MILLISECONDS.read)(time.trim()));
+        Some((shortest?, longest?)).filter(|(shortest, longest)| shortest <= longest)
+    },
 };
 const POLICER: Values<Option<BitRate>> = Values {
     takes: "Mbit/s from 0.001 to 100000, or none",

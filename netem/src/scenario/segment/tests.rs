@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::Scenario;
 use super::*;
-use crate::link::{Jitter, JitterShape};
+use crate::link::{Jitter, JitterShape, Retries};
 use crate::units::BitRate;
 
 fn near(settings: &[&str]) -> Result<LinkConfig, String> {
@@ -45,6 +45,11 @@ fn every_setting_reaches_the_link() {
         "near.codel_interval_ms=70",
         "near.ecn=on",
         "near.mtu_bytes=1400",
+        "near.retries=3",
+        "near.retry_ms=8",
+        "near.handover_every_ms=15000",
+        "near.handover_ms=50-300",
+        "near.handover_delay_ms=9",
         "near.outages_ms=2000+500, 8000+100",
     ])
     .unwrap();
@@ -66,6 +71,9 @@ fn every_setting_reaches_the_link() {
             to_good: percent(20.0),
             bad_loss: percent(60.0),
         },
+        fading: None,
+        retries: Some(Retries { most: 3, after: ms(8) }),
+        handovers: Some(Handovers { every: ms(15_000), outage: (ms(50), ms(300)), delay: ms(9) }),
         outages: [(2000, 500), (8000, 100)]
             .map(|(from, length)| crate::link::Outage { from: ms(from), length: ms(length) })
             .into_iter()
@@ -84,6 +92,15 @@ fn every_setting_reaches_the_link() {
     let correlated = near(&["near.loss_percent=2", "near.loss_correlation_percent=25"]).unwrap();
     assert_eq!(correlated.loss_model, LossModel::Correlated(percent(25.0)));
     assert_eq!(near(&["near.queue=red"]).unwrap().queue, Discipline::Red);
+    let fading = near(&[
+        "near.good_ms=900",
+        "near.bad_ms=16.7",
+        "near.bad_loss_percent=60",
+        "near.bad_rate_percent=40",
+    ]);
+    let (good, bad) = (ms(900), Duration::from_micros(16_700));
+    let expected = Fading { good, bad, loss: percent(60.0), rate: percent(40.0) };
+    assert_eq!(fading.unwrap().fading, Some(expected));
 }
 
 #[test]
@@ -138,6 +155,25 @@ fn settings_that_contradict_each_other_are_one_sentence() {
              one of them to 0",
         ),
         (
+            &["near.bad_ms=20"],
+            "near.good_ms = 0 does not go with near.bad_ms = 20; a link that fades is good and bad \
+             by turns; set both, or none",
+        ),
+        (
+            &[
+                "near.bad_enter_percent=1",
+                "near.bad_leave_percent=9",
+                "near.bad_ms=20",
+                "near.good_ms=80",
+            ],
+            "near.bad_enter_percent = 1 does not go with near.bad_ms = 20; leave one of them out",
+        ),
+        (
+            &["near.handover_every_ms=100", "near.handover_ms=50-200"],
+            "near.handover_every_ms = 100 does not go with near.handover_ms = 50-200; set an \
+             interval that is longer than the outages",
+        ),
+        (
             &["near.queue=red", "near.queue_bytes=9000"],
             "near.queue = red does not go with near.queue_bytes = 9000; set the queue to 12000 \
              bytes at least",
@@ -170,6 +206,11 @@ fn wrong_values_are_refused() {
         "near.mtu_bytes=575",
         "near.overhead_bytes=-14",
         "near.trace=",
+        "near.bad_rate_percent=0",
+        "near.handover_ms=300-50",
+        "near.handover_ms=50",
+        "near.retries=21",
+        "near.bad_ms=0.5",
     ] {
         let error = near(&[assignment]).unwrap_err();
         assert!(error.contains("is no value for near.") && error.contains("it takes "), "{error}");
