@@ -25,6 +25,8 @@ const LOSSY: Duration = Duration::from_secs(10);
 /// A flow that may expect losses holds for so many of its first datagrams, since the first loss
 /// ends slow start.
 const FIRST: u32 = 256;
+/// A list beside parity names no more of these.
+const FIRST_EVERY: u8 = 2;
 /// While the gate holds: a list for so many datagrams, or after this part of a near round trip.
 const EVERY: u8 = 4;
 const LIST_PART: u32 = 4;
@@ -371,7 +373,9 @@ impl<T> InOrder<T> {
             self.protection.expect_answers();
         }
         let wanted = self.protection.wanted(sender.parity_counts(), near, now);
-        Protect { list: self.pace.every, ..wanted }
+        // What waits for a list is acknowledged late, which ends a slow start early.
+        let list = if self.first > 0 { self.pace.every.min(FIRST_EVERY) } else { self.pace.every };
+        Protect { list, ..wanted }
     }
 
     /// Requests new gaps, and gives up those that nobody fills.
