@@ -49,7 +49,7 @@ settings! { SETTINGS: Segment;
     "retry_ms", MILLISECONDS,
         "how long after the previous transmission, besides what that took" => retry_after;
     "handover_every_ms", LONG_OR_NONE,
-        "from one handover to the next, for both directions at once; 0 is none" => handovers.every;
+        "from one handover to the next, for both directions at once" => handovers.every;
     "handover_ms", HANDOVER,
         "how long the link drops all packets in a handover: the shortest and the longest time" =>
         handovers.outage;

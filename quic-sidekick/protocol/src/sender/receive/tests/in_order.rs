@@ -179,7 +179,9 @@ fn losses_arrive_in_order_from_afar() {
             requested += ordered.download.sender.stats().repeats_requested;
         }
         println!("{case}: {in_order} of {missing}, {requested} requested");
-        assert!(in_order >= missing * 96 / 100, "{case}: {in_order} of {missing}");
+        // A change of the share reaches the geostationary proxy half a second late.
+        let least = if delay < 280 { 99 } else { 96 };
+        assert!(in_order >= missing * least / 100, "{case}: {in_order} of {missing}");
         // In a slow flow the next repair symbol may come after the copy.
         let most = if interval < MS { missing / 4 } else { 2 * missing };
         assert!(requested <= most, "{case}: {requested} of {missing} requested");
