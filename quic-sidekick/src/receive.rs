@@ -478,5 +478,6 @@ fn note_progress<F: BufFactory>(conn: &Connection<F>, sender: &mut Sender, now: 
 
 /// Requests copies of a gap's datagrams. Returns false if no proxy repeats them now.
 fn request(gap: Gap, plan: Plan, sender: &mut Sender, now: Instant) -> bool {
-    plan.request_after.is_some() && sender.request_copies(gap.id, gap.after, gap.before, now)
+    let until = gap.found + plan.hold.unwrap_or_default();
+    plan.request_after.is_some() && sender.request_copies(gap.id, gap.after, gap.before, until, now)
 }

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sidekick_protocol::{Fate, Position, Sender};
 
@@ -31,6 +31,8 @@ const AHEAD: u64 = 8;
 /// changes.
 const FORMS: usize = 4;
 
+/// A receiver of sound or pictures hardly waits longer for a packet.
+const USEFUL: Duration = Duration::from_millis(80);
 /// The most gaps that are remembered until their packets arrive.
 const GAPS: usize = 64;
 
@@ -228,7 +230,8 @@ impl Reception {
                 missing = gap.missing;
                 let congestion = sender.on_missing(gap.number, missing, now);
                 left = if congestion { missing } else { 0 };
-                if congestion || !sender.request_copies(gap.number, Some(after), identifier, now) {
+                let (id, until) = (gap.number, now + USEFUL);
+                if congestion || !sender.request_copies(id, Some(after), identifier, until, now) {
                     sender.on_fate(gap.number, Fate::Unknown);
                 }
                 if self.gaps.len() >= GAPS {

@@ -209,8 +209,9 @@ impl Client {
     pub fn request(&mut self, after: &[u8], before: &[u8]) -> u64 {
         let gap = self.next_gap;
         self.next_gap += 1;
+        let until = now() + Duration::from_secs(1);
         assert!(
-            self.sender.request_copies(gap, Some(name(after)), name(before), now()),
+            self.sender.request_copies(gap, Some(name(after)), name(before), until, now()),
             "no proxy keeps copies"
         );
         gap

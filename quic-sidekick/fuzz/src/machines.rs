@@ -353,7 +353,8 @@ impl World {
         let asked = if missing.is_multiple_of(3) {
             self.sender.ask_about(gap, after, before, self.now)
         } else {
-            self.sender.request_copies(gap, after, before, self.now)
+            let until = self.now + Duration::from_millis(missing);
+            self.sender.request_copies(gap, after, before, until, self.now)
         };
         let loss = self.sender.reverse_near_loss();
         assert!((0.0..=1.0).contains(&loss.rate) && (0.0..=1.0).contains(&loss.congestion));

@@ -51,6 +51,8 @@ pub struct ListedGap {
     pub after: Option<u32>,
     /// That of the last of them.
     pub last: u32,
+    /// When what follows them no longer waits.
+    pub until: Instant,
 }
 
 /// A datagram that may leave now.
@@ -369,7 +371,7 @@ impl<T> Gate<T> {
         for &identifier in list {
             let place = self.place(identifier, now);
             if let Some(place) = place {
-                gap.take().into_iter().for_each(|gap| self.begin(gap, now));
+                gap.take().into_iter().for_each(|gap| self.begin(gap));
                 self.slots.push_back(Slot { identifier: Some(identifier), place });
                 continue;
             }
@@ -380,7 +382,8 @@ impl<T> Gate<T> {
                 let after = known.or(self.before_first).or(self.left.back().copied());
                 let behind = u32::try_from(self.slots.len()).unwrap_or(0);
                 let first = self.first.unwrap_or(0).wrapping_add(behind);
-                ListedGap { number: self.latest_gap, first, datagrams: 0, after, last: identifier }
+                let (number, until) = (self.latest_gap, now + self.hold.gap);
+                ListedGap { number, first, datagrams: 0, after, last: identifier, until }
             });
             gap.datagrams += 1;
             gap.last = identifier;
@@ -388,7 +391,7 @@ impl<T> Gate<T> {
             let place = Place::Missing(gap.number);
             self.slots.push_back(Slot { identifier: Some(identifier), place });
         }
-        gap.into_iter().for_each(|gap| self.begin(gap, now));
+        gap.into_iter().for_each(|gap| self.begin(gap));
         // What arrived some time ago has waited for its list already.
         let oldest = self.slots.iter().skip(known).filter_map(|slot| match &slot.place {
             Place::Held(held) => Some(held.since),
@@ -429,9 +432,9 @@ impl<T> Gate<T> {
         (0..count).for_each(|_| self.pass_unlisted(now));
     }
 
-    fn begin(&mut self, gap: ListedGap, now: Instant) {
-        let ListedGap { number, datagrams: missing, .. } = gap;
-        self.gaps.push_back(OpenGap { number, until: now + self.hold.gap, missing });
+    fn begin(&mut self, gap: ListedGap) {
+        let ListedGap { number, datagrams: missing, until, .. } = gap;
+        self.gaps.push_back(OpenGap { number, until, missing });
         self.found.push_back(gap);
     }
 

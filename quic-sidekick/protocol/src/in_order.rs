@@ -425,8 +425,7 @@ impl<T> InOrder<T> {
 
     /// Requests copies of a gap. Returns false if nobody repeats them now.
     fn request(&self, gap: &ListedGap, sender: &mut Sender, now: Instant) -> bool {
-        let ListedGap { number, after, last, .. } = *gap;
-        self.request_after.is_some() && sender.request_listed(number, after, last, now)
+        self.request_after.is_some() && sender.request_listed(gap, now)
     }
 
     fn begin(&mut self, gap: ListedGap, sender: &mut Sender, now: Instant) {

@@ -21,10 +21,9 @@ const TRIES_WHOLE: u32 = 3;
 const WHOLE_AGAIN: u16 = 4;
 /// Parts that wait for the other ones.
 const MAX_PARTS: usize = 32;
-/// Once a gap has been open for this many copy timeouts, the fetcher requests its ranges twice.
-/// Even on a lossy path, few gaps stay open that long. Copies must fill these before the receiver
-/// gives up.
-const TWICE_AFTER: u32 = 2;
+/// A range is requested twice at once if fewer requests than this are in time, since the request or
+/// its copies may be lost.
+const IN_TIME: u32 = 2;
 /// The fetcher rejects copies for requests that are this much older than the latest.
 const RECENT: u16 = 1024;
 /// The most copies that a proxy sends for a range. It may keep more.
@@ -47,8 +46,8 @@ struct Wanted {
     /// The receiver's number of the gap; `None` for a range that a TAIL showed.
     gap: Option<u64>,
     range: Range,
-    /// When the receiver began to want datagrams of the gap.
-    since: Instant,
+    /// When the receiver gives up the gap, if it waits for it.
+    until: Option<Instant>,
     /// The request that asks for it: its number, and the range's place in it.
     asked: Option<(u16, u8)>,
     /// When to request it, first or again.
@@ -128,22 +127,29 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Requests the datagrams in a gap from `due` on.
-    pub(super) fn want(&mut self, gap: Option<u64>, range: Range, due: Instant) {
-        self.request(gap, range, due, MAX_TRIES);
+    /// Requests the datagrams in a gap from `due` on. The receiver gives it up at `until`.
+    pub(super) fn want(&mut self, gap: u64, range: Range, due: Instant, until: Instant) {
+        self.request(Some(gap), range, due, Some(until), MAX_TRIES);
     }
 
     /// Requests the datagrams in a gap, to learn whether the proxy has them. The caller does not
     /// wait for them, so few requests suffice.
     pub(super) fn ask_about(&mut self, gap: u64, range: Range, now: Instant) {
-        self.request(Some(gap), range, now, TRIES_TO_LEARN);
+        self.request(Some(gap), range, now, None, TRIES_TO_LEARN);
     }
 
-    fn request(&mut self, gap: Option<u64>, range: Range, due: Instant, most_tries: u32) {
+    fn request(
+        &mut self,
+        gap: Option<u64>,
+        range: Range,
+        due: Instant,
+        until: Option<Instant>,
+        most_tries: u32,
+    ) {
         self.push(Wanted {
             gap,
             range,
-            since: due,
+            until,
             asked: None,
             due,
             tries: 0,
@@ -167,7 +173,7 @@ impl Fetcher {
     /// is another. One such range is enough.
     pub(super) fn want_tail(&mut self, latest: Option<u32>, now: Instant) {
         if self.wanted.iter().all(|wanted| wanted.gap.is_some()) {
-            self.want(None, Range::new(latest, None), now);
+            self.request(None, Range::new(latest, None), now, None, MAX_TRIES);
         }
     }
 
@@ -331,10 +337,12 @@ impl Fetcher {
         // 0 numbers no request.
         let number = self.number.checked_add(1).unwrap_or(1);
         let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: 0 };
-        // Late ranges come first.
-        for late in [true, false] {
+        // Those requested twice come first.
+        let next_in_time = now + IN_TIME * retry;
+        for twice in [true, false] {
             let is_next = |wanted: &&mut Wanted| {
-                wanted.due <= now && late == (now >= wanted.since + TWICE_AFTER * retry)
+                let is_last = wanted.until.is_some_and(|until| until < next_in_time);
+                wanted.due <= now && twice == is_last
             };
             let free = asked.ranges.iter_mut().zip(0..).skip(asked.len);
             for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
@@ -350,7 +358,7 @@ impl Fetcher {
                 wanted.asked = Some((number, place));
                 *slot = wanted.range;
                 asked.len += 1;
-                asked.twice += usize::from(late);
+                asked.twice += usize::from(twice);
             }
         }
         if asked.len == 0 {

@@ -12,6 +12,7 @@ pub use super::established::List;
 pub use super::fetcher::Fate;
 use super::rtt::NearRtt;
 use super::session::{ProxySession, State};
+use crate::gate::ListedGap;
 use crate::loss_floor::NearLoss;
 use crate::wire::{Protect, Range};
 pub(super) use arrivals::Arrivals;
@@ -172,34 +173,36 @@ impl Sender {
 
     /// Requests the datagrams that passed the proxy between those with the identifiers `after` and
     /// `before`. Without `after`, the range begins with the flow. `gap` is the caller's number for
-    /// them. Returns false if no proxy keeps copies, or [`Sender::set_fetching`] has paused the
-    /// requests.
+    /// them, and at `until` it gives them up. Returns false if no proxy keeps copies, or
+    /// [`Sender::set_fetching`] has paused the requests.
     pub fn request_copies(
         &mut self,
         gap: u64,
         after: Option<u32>,
         before: u32,
+        until: Instant,
         now: Instant,
     ) -> bool {
-        self.request_range(gap, Range::new(after, Some(before)), false, now)
+        self.request_range(gap, Range::new(after, Some(before)), false, until, now)
     }
 
-    /// As [`Sender::request_copies`], for datagrams that a list names: those behind `after` up to
-    /// `last`.
-    pub fn request_listed(
+    /// As [`Sender::request_copies`], for a gap that a list shows.
+    pub(crate) fn request_listed(&mut self, gap: &ListedGap, now: Instant) -> bool {
+        let ListedGap { number, after, last, until, .. } = *gap;
+        self.request_range(number, Range::through(after, last), true, until, now)
+    }
+
+    fn request_range(
         &mut self,
         gap: u64,
-        after: Option<u32>,
-        last: u32,
+        range: Range,
+        is_listed: bool,
+        until: Instant,
         now: Instant,
     ) -> bool {
-        self.request_range(gap, Range::through(after, last), true, now)
-    }
-
-    fn request_range(&mut self, gap: u64, range: Range, is_listed: bool, now: Instant) -> bool {
         self.fetch(now, |session, arrivals, context| {
             let due = arrivals.request_at(gap, session.longest_patience(), context.now);
-            session.want(gap, range, due, is_listed, context);
+            session.want(gap, range, (due, until), is_listed, context);
         })
     }
 

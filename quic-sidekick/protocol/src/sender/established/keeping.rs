@@ -261,13 +261,13 @@ impl Established {
         PATIENCE * self.near_rtt.copy_timeout()
     }
 
-    /// Requests the datagrams in a gap of the reverse flow from `due` on. `is_listed` says that a
-    /// list showed it.
+    /// Requests the datagrams in a gap of the reverse flow from `due` on, which the receiver gives
+    /// up at `until`. `is_listed` says that a list showed it.
     pub(in crate::sender) fn want(
         &mut self,
         gap: u64,
         range: Range,
-        due: Instant,
+        (due, until): (Instant, Instant),
         is_listed: bool,
         context: &mut Context<'_>,
     ) {
@@ -276,7 +276,7 @@ impl Established {
         if !is_listed || SAMPLES * near <= SAMPLED_WITHIN {
             self.note_missing(context);
         }
-        self.keeping.fetcher.want(Some(gap), range, due);
+        self.keeping.fetcher.want(gap, range, due, until);
         self.request(context.stats, context.now);
     }
 

@@ -32,7 +32,7 @@ fn repeat(fetcher: &mut Fetcher, place: (u8, u8, u8), identifier: u32, now: Inst
 #[test]
 fn a_range_is_requested_until_its_copies_arrive() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(10, 13), now);
+    fetcher.want(7, range(10, 13), now, now + 4 * RETRY);
     assert_eq!(asked(&mut fetcher, now), [range(10, 13)]);
     assert_eq!(asked(&mut fetcher, now), [], "the fetcher waits for the copies");
     let later = now + RETRY;
@@ -46,13 +46,13 @@ fn a_range_is_requested_until_its_copies_arrive() {
 }
 
 #[test]
-fn a_gap_that_stays_open_is_requested_twice() {
+fn the_last_requests_in_time_go_twice() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(10, 13), now);
+    fetcher.want(7, range(10, 13), now, now + 3 * RETRY);
     let mut twice = |at: Instant| fetcher.poll_request(RETRY, at).unwrap().again().is_some();
     assert_eq!([now, now + RETRY].map(&mut twice), [false, false]);
     assert!(twice(now + 2 * RETRY));
-    // The receiver has wanted the rest of the gap for as long.
+    // The receiver gives up the rest of the gap as soon.
     assert!(repeat(&mut fetcher, (0, 1, 2), 12, now + 2 * RETRY));
     let rest = fetcher.poll_request(RETRY, now + 2 * RETRY).expect("a copy was skipped");
     assert_eq!((rest.ranges()[0], rest.again().is_some()), (range(10, 12), true));
@@ -60,14 +60,14 @@ fn a_gap_that_stays_open_is_requested_twice() {
 
 /// The copies of both requests have the same places.
 #[test]
-fn only_gaps_that_stay_open_are_requested_twice() {
+fn only_what_the_receiver_gives_up_soon_is_requested_twice() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     let later = now + 2 * RETRY;
     for gap in 0..20 {
-        // Every fifth gap is late.
-        let since = if gap % 5 == 4 { now } else { later };
+        // The receiver gives up every fifth gap soon.
+        let until = later + if gap % 5 == 4 { RETRY } else { 2 * RETRY };
         let after = u32::try_from(gap).unwrap() * 10;
-        fetcher.want(Some(gap), range(after, after + 3), since);
+        fetcher.want(gap, range(after, after + 3), later, until);
     }
     let first = fetcher.poll_request(RETRY, later).unwrap();
     let again = first.again().unwrap();
@@ -84,7 +84,7 @@ fn only_gaps_that_stay_open_are_requested_twice() {
 #[test]
 fn a_copy_that_is_skipped_is_requested_at_once() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(10, 20), now);
+    fetcher.want(7, range(10, 20), now, now + 4 * RETRY);
     let _ = asked(&mut fetcher, now);
     assert!(repeat(&mut fetcher, (0, 0, 5), 11, now));
     assert!(repeat(&mut fetcher, (0, 3, 5), 14, now));
@@ -105,7 +105,7 @@ fn nothing_in_between_ends_a_range() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     for gap in 0..20 {
         let after = u32::try_from(gap).unwrap() * 10;
-        fetcher.want(Some(gap), range(after, after + 2), now);
+        fetcher.want(gap, range(after, after + 2), now, now + 4 * RETRY);
     }
     assert_eq!(asked(&mut fetcher, now).len(), 20, "in two requests");
     fetcher.on_nothing(1, 0b101);
@@ -123,7 +123,7 @@ fn nothing_in_between_ends_a_range() {
 #[test]
 fn a_proxy_that_does_not_answer_is_given_up() {
     let (mut fetcher, mut now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(1, 3), now);
+    fetcher.want(7, range(1, 3), now, now + 4 * RETRY);
     let mut requests = 0;
     while let Some(at) = fetcher.poll_timeout() {
         now = at;
@@ -149,7 +149,7 @@ fn more_copies_than_a_proxy_sends_at_once_are_requested_in_turn() {
 #[test]
 fn lost_copies_are_counted_as_others_show_them() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(10, 30), now);
+    fetcher.want(7, range(10, 30), now, now + 4 * RETRY);
     asked(&mut fetcher, now);
     for index in [1, 3] {
         assert!(repeat(&mut fetcher, (0, index, 8), 11 + u32::from(index), now));
@@ -179,7 +179,7 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
             "no request was sent"
         );
     }
-    fetcher.want(Some(7), range(10, 13), now);
+    fetcher.want(7, range(10, 13), now, now + 4 * RETRY);
     let _ = asked(&mut fetcher, now);
     assert!(fetcher.on_repeat(&copy(1), None, MAX_KEPT_LEN, RETRY, now));
     for number in [2, u16::MAX] {
@@ -200,7 +200,7 @@ fn copies_of_requests_that_were_never_sent_are_refused() {
 #[test]
 fn an_answer_of_more_than_64_copies_is_refused() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
-    fetcher.want(Some(7), range(10, 200), now);
+    fetcher.want(7, range(10, 200), now, now + 4 * RETRY);
     asked(&mut fetcher, now);
     assert!(!repeat(&mut fetcher, (0, 0, 65), 11, now));
     assert!(fetcher.fates.is_empty() && fetcher.copies.is_empty(), "it is no evidence");
@@ -211,7 +211,7 @@ fn an_answer_of_more_than_64_copies_is_refused() {
 fn memory_is_bounded() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     for gap in 0..10_000 {
-        fetcher.want(Some(gap), range(1, 3), now);
+        fetcher.want(gap, range(1, 3), now, now + 4 * RETRY);
     }
     assert_eq!(fetcher.wanted.len(), MAX_WANTED);
     assert_eq!(fetcher.unfilled.len(), 10_000 - MAX_WANTED);
@@ -227,7 +227,7 @@ fn part(fetcher: &mut Fetcher, part: Part, datagram: &[u8]) -> Result<Option<Vec
 fn parts_join_in_any_order() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     for parts in [[Part::First, Part::Second], [Part::Second, Part::First]] {
-        fetcher.want(Some(7), range(10, 13), now);
+        fetcher.want(7, range(10, 13), now, now + 4 * RETRY);
         asked(&mut fetcher, now);
         let mut joined = None;
         for part_of in parts {
@@ -247,12 +247,12 @@ fn parts_that_nobody_asked_for_are_refused() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     assert_eq!(part(&mut fetcher, Part::First, b"four"), Err(NotAsked), "no request was sent");
     for second in [&b"too long"[..], b"fo"] {
-        fetcher.want(Some(7), range(10, 13), now);
+        fetcher.want(7, range(10, 13), now, now + 4 * RETRY);
         asked(&mut fetcher, now);
         assert_eq!(part(&mut fetcher, Part::First, b"four"), Ok(None));
         assert_eq!(part(&mut fetcher, Part::Second, second), Err(NotAsked), "no halves");
     }
-    fetcher.want(Some(7), range(10, 13), now);
+    fetcher.want(7, range(10, 13), now, now + 4 * RETRY);
     for index in 0..=u8::MAX {
         asked(&mut fetcher, now + RETRY * u32::from(index));
         let _ = part(&mut fetcher, Part::First, &[index; 1472]);

@@ -261,7 +261,8 @@ impl Download {
             let gap = self.next_gap;
             self.next_gap += 1;
             self.gaps.insert(gap, (expected..number).collect());
-            if !self.sender.request_copies(gap, self.highest, number, self.now) {
+            let until = self.now + 100 * MS;
+            if !self.sender.request_copies(gap, self.highest, number, until, self.now) {
                 self.gaps.remove(&gap);
             }
         }
@@ -369,7 +370,8 @@ fn a_datagram_lost_before_the_proxy_is_given_up_at_once() {
 fn a_proxy_that_stops_keeping_ends_the_waiting_gaps() {
     let mut download = Download::new(keeping(), 3, 0);
     download.run(100 * MS);
-    assert!(download.sender.request_copies(9, Some(7000), 7002, download.now));
+    let until = download.now + 100 * MS;
+    assert!(download.sender.request_copies(9, Some(7000), 7002, until, download.now));
     download.gaps.insert(9, vec![7001]);
     download.drain();
     download.run(10 * MS);

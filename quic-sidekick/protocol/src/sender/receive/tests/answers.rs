@@ -166,7 +166,7 @@ fn copies_that_the_sender_did_not_ask_for_are_refused() {
         established.on_message(message, 1000, 30, &mut context).unwrap();
     }
     assert!(!download.sender.is_kept());
-    assert!(!download.sender.request_copies(1, Some(1), 3, now));
+    assert!(!download.sender.request_copies(1, Some(1), 3, now + 100 * MS, now));
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     assert!(download.sender.poll_transmit(&mut buffer).is_none());
     for number in [1, 2, u16::MAX] {
@@ -196,7 +196,7 @@ fn a_sender_that_pauses_requests_nothing() {
     assert_eq!((download.proxy.stats().requests, download.copies), (0, 0));
     assert!(download.gaps.is_empty(), "no request for the gap was made");
     download.sender.set_fetching(true);
-    assert!(download.sender.request_copies(9, Some(40), 60, download.now));
+    assert!(download.sender.request_copies(9, Some(40), 60, download.now + 100 * MS, download.now));
     download.sender.set_fetching(false);
     download.drain();
     download.run(100 * MS);
@@ -211,7 +211,7 @@ fn a_copy_does_not_refute_a_claim() {
     download.run(100 * MS);
     download.stream(0, 3, MS, &[]);
     download.run(2 * MS);
-    download.sender.request_copies(9, Some(0), 2, download.now);
+    download.sender.request_copies(9, Some(0), 2, download.now + 100 * MS, download.now);
     download.drain();
     let numbers = |download: &Download| {
         let sent = download.events.iter().find_map(|Reverse((.., event))| match event {
