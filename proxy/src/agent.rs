@@ -32,6 +32,7 @@ mod host;
 mod journal;
 mod kind;
 mod looks;
+mod measure;
 mod outbox;
 pub(crate) mod replay;
 pub(crate) mod report;
@@ -70,6 +71,7 @@ fn execute(command: Command) -> Result<()> {
             let file = file.map(|file| read_file(&file)).transpose()?;
             gateway::clean(file.map(|(config, _)| (config.queue, config.in_order)))
         }
+        Command::Measure(options) => options.run(),
         Command::Status(options) => options.print(|file| Ok(read_file(file)?.0.metrics)),
     }
 }

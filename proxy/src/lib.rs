@@ -49,6 +49,7 @@ mod summary;
 mod terminal;
 #[doc(hidden)]
 pub mod testing;
+mod trace;
 mod worker;
 
 pub use agent::config::{AgentConfig, AgentConfigError};
@@ -61,6 +62,10 @@ pub use monitor::listener::MetricsAddress;
 #[doc(hidden)]
 pub use program::main;
 pub use size::{NotASize, Size};
+pub use trace::{
+    Change, Direction, DirectionSummary, Fate, NotATrace, Packet, RoundTrip, RoundTripSummary, Run,
+    Summary, Trace,
+};
 
 /// Runs a proxy until SIGINT, SIGTERM or SIGHUP ends it, or its port fails.
 ///

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use super::config::AgentConfig;
+use super::measure::MeasureOptions;
 use super::status::AgentStatus;
 use crate::addresses::OwnAddresses;
 use crate::cli::file::{FileError, Parsed, options_of, with_file};
@@ -34,6 +35,8 @@ Examples:
       sidekick-agent --config /etc/sidekick-agent.toml
   The status of the running agent:
       sidekick-agent status
+  What the link does to packets, recorded for a minute:
+      sidekick-agent measure -i wlan0 --trace wlan0.trace
 
 Name the interfaces of the lossy link. The agent needs a proxy (sidekick-proxy) at its other end.
 The agent alters no packet, and delays none but with --in-order. To the destinations of flows it
@@ -96,6 +99,9 @@ pub(super) enum Command {
         /// The configuration file of that agent, which names its queue
         file: Option<PathBuf>,
     },
+
+    /// Measure what the link loses and when, by the packets of programs, without help for them
+    Measure(MeasureOptions),
 
     /// Show the status of the agent that runs on this machine: interfaces, totals and flows
     Status(StatusOptions<AgentStatus>),

@@ -36,6 +36,7 @@ use crate::port::{self, Port, PortReader};
 use crate::queue::Exempt;
 use crate::runtime::clock;
 use crate::terminal::interface_names;
+use crate::trace::{Recorder, Trace};
 
 /// How often the agent checks its captures, and looks for interfaces that are missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -101,8 +102,52 @@ impl Handle {
 /// # Errors
 /// One sentence for the operator: why the agent cannot start or continue.
 pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>) -> Result<()> {
+    let mut life = begin(config, reread)?;
+    let mut agent = open(config, &mut life)?;
+    let order = if agent.gateway.is_open() { ", in order" } else { "" };
+    let arrives =
+        agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}{order}", tun.name));
+    life.ready(&format!(
+        "helping what leaves by {}{}",
+        interface_names(agent.captures.present()),
+        arrives.unwrap_or_default()
+    ));
+    let outcome = agent.work(&mut life);
+    life.end(|| agent.close()).and(outcome)
+}
+
+/// Watches flows for this time or until a signal, without help for them. Returns what the link did
+/// to their packets, how many left whose fate no report showed, and the totals. `on_second` gets
+/// the time since the start and the totals, each second.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn measure(
+    config: &AgentConfig,
+    time: Duration,
+    on_second: fn(Duration, Totals),
+) -> Result<(Trace, u64, Totals)> {
+    let mut life = begin(config, None)?;
+    let mut agent = open(config, &mut life)?;
+    let begun = clock();
+    agent.agent.watch(begun);
+    agent.measures = Some(Measuring { begun, until: begun + time, on_second });
+    let outcome = agent.work(&mut life);
+    let (trace, unknown) = agent.agent.end_watch(clock()).unwrap_or_default();
+    let totals = agent.close();
+    outcome.map(|()| (trace, unknown, totals))
+}
+
+fn begin<'a>(
+    config: &'a AgentConfig,
+    reread: Option<Reread<'a, AgentConfig>>,
+) -> Result<Life<'a, AgentConfig>> {
     config.check()?;
-    let mut life = Life::begin(config, reread)?;
+    Life::begin(config, reread)
+}
+
+/// Opens all that the agent needs, and then gives up privileges.
+fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result<Loop<'a>> {
     let captures = Captures::open(config)?;
     warn_of_layers(&config.interfaces);
     let port = open_port()?;
@@ -124,7 +169,7 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         let asked = handle.clone();
         server::serve(listener, AgentStatusReader::new(move |flows| asked.report(flows)))?;
     }
-    let mut agent = Loop {
+    Ok(Loop {
         agent,
         host,
         captures,
@@ -137,23 +182,8 @@ pub(crate) fn run(config: &AgentConfig, reread: Option<Reread<'_, AgentConfig>>)
         checked: clock(),
         progress: Progress::default(),
         started: config,
-    };
-    let order = if agent.gateway.is_open() { ", in order" } else { "" };
-    let arrives =
-        agent.tun.as_ref().map(|tun| format!(", and what arrives, by way of {}{order}", tun.name));
-    life.ready(&format!(
-        "helping what leaves by {}{}",
-        interface_names(agent.captures.present()),
-        arrives.unwrap_or_default()
-    ));
-    let outcome = agent.work(&mut life);
-    let close = || {
-        agent.agent.close(clock());
-        agent.send_all();
-        agent.gateway.close();
-        agent.report(0).totals
-    };
-    life.end(close).and(outcome)
+        measures: None,
+    })
 }
 
 /// Warns of interfaces that lie upon each other, and of a bridge whose packets pass this host's
@@ -190,6 +220,14 @@ struct Woken {
     failed: bool,
 }
 
+/// An agent that only watches.
+#[derive(Clone, Copy)]
+struct Measuring {
+    begun: Instant,
+    until: Instant,
+    on_second: fn(Duration, Totals),
+}
+
 struct Loop<'a> {
     agent: Agent,
     /// The machine as it was at the last check.
@@ -206,6 +244,7 @@ struct Loop<'a> {
     progress: Progress<Totals>,
     /// The settings of the start.
     started: &'a AgentConfig,
+    measures: Option<Measuring>,
 }
 
 impl Loop<'_> {
@@ -215,6 +254,9 @@ impl Loop<'_> {
             let Woken { message, failed } = self.wait()?;
             if failed || self.checked + CHECK_INTERVAL <= clock() {
                 self.check();
+                if self.is_measured() {
+                    return Ok(());
+                }
             }
             // First all that left: answers to it may have arrived.
             self.captures.read_leaving(&mut self.agent);
@@ -250,6 +292,21 @@ impl Loop<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the agent has watched for long enough.
+    fn is_measured(&self) -> bool {
+        let Some(Measuring { begun, until, on_second }) = self.measures else { return false };
+        on_second(self.checked - begun, self.report(0).totals);
+        until <= self.checked || self.agent.recorder().is_none_or(Recorder::is_full)
+    }
+
+    /// Ends all sessions, and returns the totals.
+    fn close(&mut self) -> Totals {
+        self.agent.close(clock());
+        self.send_all();
+        self.gateway.close();
+        self.report(0).totals
     }
 
     /// Sleeps until there is something to do.

@@ -17,10 +17,12 @@ use super::looks::Alike;
 use super::outbox::Outbox;
 use super::report::Totals;
 use super::under_way::UnderWay;
+use crate::trace::Watch;
 
 mod order;
 mod repair;
 mod state;
+mod watch;
 
 pub(super) use order::Begin;
 use order::Order;
@@ -66,6 +68,8 @@ pub(super) struct HelpedFlow {
     pub(super) order: Option<Box<Order>>,
     /// They should, but do not pass the queue.
     passes_by: bool,
+    /// What becomes of its packets, if the agent only watches.
+    watch: Option<Box<Watch>>,
     /// Only arriving packets began the help, and none left yet.
     pub(super) only_arrives: bool,
     /// Its source is this host. A copy for another one would pass by this host's firewall.
@@ -110,12 +114,17 @@ impl HelpedFlow {
         seed: [u8; 32],
         template: Template,
         (flow, candidate, is_own): (Flow, Candidate, bool),
+        watches: bool,
         now: Instant,
     ) -> Self {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
         let config = Policy::config(config, candidate.classifier.kind.traits(), position);
         let is_pinned = config.key.is_some();
-        let sender = Sender::new(config, seed);
+        let mut sender = Sender::new(config, seed);
+        if watches {
+            sender.set_terms(watch::terms(candidate.classifier.kind.traits().terms(position)));
+            watch::wait(&mut sender);
+        }
         Self {
             flow,
             classifier: candidate.classifier,
@@ -133,6 +142,7 @@ impl HelpedFlow {
             reception: None,
             order: None,
             passes_by: false,
+            watch: watches.then(Box::default),
             only_arrives: candidate.only_arrives(),
             is_own,
             is_pinned,
@@ -265,8 +275,10 @@ impl HelpedFlow {
     /// Agrees on other terms with the proxy.
     fn begin_again(&mut self, now: Instant) {
         let (traits, terms) = (self.traits(), self.kind().traits().terms(self.position));
+        let terms = if self.watch.is_some() { watch::terms(terms) } else { terms };
         self.resender.set_terms(traits, terms, now);
         self.reception = None;
+        self.watch_on();
     }
 
     /// Compares a packet with those before it that left (0) or arrived (1). If some ended alike,
@@ -296,6 +308,7 @@ impl HelpedFlow {
         self.template = template;
         self.under_way.clear_repairs();
         self.resender.change_path(self.traits(), now);
+        self.watch_on();
         if let Some(order) = &mut self.order {
             order.change_path(&mut self.resender.sender, now);
         }

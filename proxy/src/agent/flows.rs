@@ -30,6 +30,7 @@ use super::kind::Kind;
 use super::outbox::To;
 use super::report::{FlowReport, Totals};
 use crate::packet::{self, Link};
+use crate::trace::{Recorder, Trace};
 
 use common::{Common, KnownProxy};
 
@@ -149,6 +150,30 @@ impl Agent {
         self.limits = limits;
     }
 
+    /// Repairs nothing from now on, and records what the link does to packets.
+    pub(super) fn watch(&mut self, now: Instant) {
+        self.common.recorder = Some(Recorder::begin(now));
+        self.limits.memory = 0;
+    }
+
+    /// The recording so far; `None` if the agent helps.
+    pub(super) fn recorder(&self) -> Option<&Recorder> {
+        self.common.recorder.as_ref()
+    }
+
+    /// Ends the recording.
+    /// Returns it, and how many packets left whose fate no report showed.
+    pub(super) fn end_watch(&mut self, now: Instant) -> Option<(Trace, u64)> {
+        let mut recorder = self.common.recorder.take()?;
+        for entry in self.flows.values_mut() {
+            if let Entry::Helped(helped) = entry {
+                helped.record_end(&mut recorder);
+            }
+        }
+        let unknown = recorder.unknown();
+        Some((recorder.end(now), unknown))
+    }
+
     /// Notes the machine's addresses, and those of its interfaces' hardware.
     pub(super) fn set_local(&mut self, local: &HashSet<IpAddr>, hardware: &HashSet<[u8; 6]>) {
         self.local.clone_from(local);
@@ -229,6 +254,11 @@ impl Agent {
                         continue;
                     }
                     helped.note_arriving(payload.len(), now);
+                    if let Some(recorder) = &mut self.common.recorder {
+                        helped.watch_arriving(payload, recorder, now);
+                        is_due = true;
+                        continue;
+                    }
                     if !self.limits.delivers {
                         continue;
                     }
@@ -338,6 +368,9 @@ impl Agent {
         // An error changes only the sender's counters.
         if let Ok(copy) = helped.resender.sender.handle_input(from, message, now) {
             self.named.on_answer(from.ip().to_canonical(), now);
+            if let Some(recorder) = &mut self.common.recorder {
+                helped.watch_message(recorder, now);
+            }
             if let Some(copy) = &copy {
                 let copy = copy.bytes(message);
                 helped.on_copy(copy, &mut self.common.outbox, &mut self.common.totals, now);

@@ -18,6 +18,7 @@ use super::holds::Holds;
 use super::outbox::To;
 use super::report::Totals;
 use crate::packet::{Link, parse};
+use crate::trace::Trace;
 
 /// The bytes of the headers of IPv4 and UDP.
 const HEADERS: usize = 28;
@@ -65,6 +66,16 @@ impl HostAgent {
         });
         agent.set_local(&HashSet::from([IpAddr::V4(host)]), &HashSet::new());
         Self { agent, in_order, queue: HashMap::new(), latest: 0 }
+    }
+
+    /// Helps nothing from now on, and records what the link does.
+    pub fn watch(&mut self, now: Instant) {
+        self.agent.watch(now);
+    }
+
+    /// Ends the recording, if there is one.
+    pub fn end_watch(&mut self, now: Instant) -> Option<Trace> {
+        self.agent.end_watch(now).map(|(trace, _)| trace)
     }
 
     /// A program's datagram leaves.

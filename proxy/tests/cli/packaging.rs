@@ -165,6 +165,7 @@ fn man_pages_have_what_the_help_has() {
         "sidekick-proxy.1",
         "sidekick-agent-check.1",
         "sidekick-agent-clean.1",
+        "sidekick-agent-measure.1",
         "sidekick-agent-status.1",
         "sidekick-agent.1",
     ];

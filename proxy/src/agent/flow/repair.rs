@@ -18,6 +18,27 @@ impl HelpedFlow {
         totals: &mut Totals,
         now: Instant,
     ) {
+        let watches = self.watch.is_some();
+        let why = if watches { None } else { self.repair((outbox, trusts), totals, now) };
+        let Self { journal, resender: Resender { sender, policy, .. }, .. } = self;
+        journal.note(sender.assistance(), policy.rests(), || (sender.proxy(), sender.near_rtt()));
+        if let Some(why) = why {
+            journal.note_withheld(why);
+        }
+        self.settle_order(outbox, totals, now);
+        // No packet waits for another gap that the proxy cannot fill.
+        scratch.clear();
+        self.resender.sender.drain_unfilled(scratch);
+        self.transmit(outbox, totals, now);
+    }
+
+    /// Sends lost packets again. If it does not, returns why.
+    fn repair(
+        &mut self,
+        (outbox, trusts): (&mut Outbox, &mut Trusts),
+        totals: &mut Totals,
+        now: Instant,
+    ) -> Option<Withheld> {
         let order = self.order.as_ref().map(|order| order.gate().state());
         let receives = self.reception.is_some() || order.is_some();
         let arrivals = (order, receives && self.may_receive(now));
@@ -43,16 +64,7 @@ impl HelpedFlow {
             Some(Withheld::Congested) => totals.withheld_congested += settled.lost,
             Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += settled.lost,
         }
-        let Self { journal, resender: Resender { sender, policy, .. }, .. } = self;
-        journal.note(sender.assistance(), policy.rests(), || (sender.proxy(), sender.near_rtt()));
-        if let Some(why) = settled.withheld.filter(|_| settled.lost > 0) {
-            journal.note_withheld(why);
-        }
-        self.settle_order(outbox, totals, now);
-        // No packet waits for another gap that the proxy cannot fill.
-        scratch.clear();
-        self.resender.sender.drain_unfilled(scratch);
-        self.transmit(outbox, totals, now);
+        settled.withheld.filter(|_| settled.lost > 0)
     }
 
     /// Sends the messages and markers that the sender has ready.

@@ -112,8 +112,11 @@ impl Agent {
         config.proxy = proxy;
         let is_own = self.local.contains(&flow.source.ip());
         let about = (flow, candidate, is_own);
-        let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, now));
-        if self.limits.in_order {
+        let watches = self.common.recorder.is_some();
+        let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, watches, now));
+        if watches {
+            helped.watch(now);
+        } else if self.limits.in_order {
             helped.expect_order(self.order_begins(now), now);
         }
         self.common.totals.flows += 1;

@@ -11,6 +11,7 @@ use super::super::flow::{HelpedFlow, Sighting};
 use super::super::frame::Passing;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
+use crate::trace::Recorder;
 
 /// A proxy that reports flows of the host's own.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub(super) struct Common {
     pub(super) outbox: Outbox,
     scratch: Vec<u64>,
     trusts: Trusts,
+    /// What the link does, if the agent only watches.
+    pub(super) recorder: Option<Recorder>,
     pub(super) totals: Totals,
 }
 
@@ -69,7 +72,12 @@ impl Common {
                 self.count(payload);
             }
             match sighting {
-                Sighting::FromProgram => self.totals.sent += 1,
+                Sighting::FromProgram => {
+                    self.totals.sent += 1;
+                    if let Some(recorder) = &mut self.recorder {
+                        helped.watch_leaving(payload.len(), recorder, now);
+                    }
+                }
                 Sighting::Duplicate => self.totals.seen_twice += 1,
                 Sighting::FromAgent => {}
                 Sighting::Excluded(why) => return Err(why),
@@ -81,10 +89,14 @@ impl Common {
 
     /// Completes an input of a flow: queues what it has ready, and sets its timer.
     pub(super) fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
-        let Self { outbox, scratch, trusts, totals, numbers, timers, .. } = self;
+        let Self { outbox, scratch, trusts, totals, numbers, timers, recorder, .. } = self;
         let (flow, ends) = (helped.flow, helped.ends());
+        if let Some(recorder) = recorder {
+            helped.record(recorder, totals, now);
+        }
         helped.flush((outbox, scratch), trusts, totals, now);
         if !helped.resender.sender.session_numbers().eq(helped.numbers.iter().copied()) {
+            recorder.iter_mut().for_each(|recorder| helped.record_lists(recorder));
             forget_numbers(numbers, helped);
             helped.numbers.clear();
             helped.numbers.extend(helped.resender.sender.session_numbers());
@@ -106,6 +118,7 @@ impl Common {
         helped.resender.sender.stop();
         let Self { outbox, scratch, trusts, totals, .. } = self;
         helped.end_order(outbox, totals, now);
+        self.recorder.iter_mut().for_each(|recorder| helped.record_end(recorder));
         helped.flush((outbox, scratch), trusts, totals, now);
         self.totals.add(helped.resender.sender.stats());
         self.memory = self.memory.saturating_sub(helped.resender.memory());

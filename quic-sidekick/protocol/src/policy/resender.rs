@@ -156,15 +156,9 @@ impl Resender {
         now: Instant,
         mut resend: impl FnMut(u64, &[u8]) -> bool,
     ) -> Settled {
-        let mut settled = Settled::default();
         self.policy.note_queue(&mut self.sender, now);
-        let assistance = self.sender.assistance();
-        if !self.was_assisted && assistance == Assistance::Assisted {
-            (self.was_assisted, settled.begins) = (true, true);
-        }
-        let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
         let had_session = self.has_session;
-        self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
+        let mut settled = Settled { begins: self.note_session(), ..Settled::default() };
         if !had_session && !self.has_session {
             // What left meanwhile is no news of the next proxy.
             self.policy.report(&mut self.sender, trusts, 0, now);
@@ -203,6 +197,31 @@ impl Resender {
         }
         self.found_lost = lost;
         settled
+    }
+
+    /// Completes an input of the sender in place of [`Resender::settle`], for a caller that only
+    /// watches. `on_fate` gets the number of each datagram that the proxy reported, of those that
+    /// left, and whether it was lost. Returns whether a proxy reports the flow for the first time.
+    pub fn observe(&mut self, mut on_fate: impl FnMut(u64, bool)) -> bool {
+        let begins = self.note_session();
+        self.found_received.clear();
+        self.sender.drain_received(&mut self.found_received);
+        self.found_received.iter().for_each(|tag| on_fate(*tag, false));
+        self.sender.drain_lost(&mut self.found_lost);
+        self.lost += self.found_lost.len() as u64;
+        self.found_lost.drain(..).for_each(|lost| on_fate(lost.tag, true));
+        begins
+    }
+
+    /// Notes whether there is a session. Returns whether a proxy reports the flow for the first
+    /// time.
+    fn note_session(&mut self) -> bool {
+        let assistance = self.sender.assistance();
+        let has_proxy = !matches!(assistance, Assistance::Unassisted(_));
+        self.has_session = has_proxy && self.sender.session_numbers().next().is_some();
+        let is_first = !self.was_assisted && assistance == Assistance::Assisted;
+        self.was_assisted |= is_first;
+        is_first
     }
 
     /// Whether the loss of datagrams that leave now can be detected.

@@ -76,6 +76,12 @@ impl Sender {
         self.leading().and_then(ProxySession::smoothed_rtt).or(measured)
     }
 
+    /// The latest sample of the near round-trip time, without the time that a report waited.
+    #[must_use]
+    pub fn latest_near_rtt(&self) -> Option<Duration> {
+        self.leading()?.near_rtt()?.latest()
+    }
+
     /// The excess of the near segment's smoothed round-trip time over the shortest of the last ten
     /// seconds. A queue or a radio link causes it.
     #[must_use]

@@ -202,6 +202,11 @@ impl NearRtt {
             .map(|(smoothed, least)| Duration::from_nanos(smoothed.saturating_sub(least)))
     }
 
+    /// The latest sample.
+    pub(super) fn latest(&self) -> Option<Duration> {
+        self.smoothed.map(|_| Duration::from_nanos(self.latest))
+    }
+
     /// The excess of the latest sample over the shortest recent one.
     pub(super) fn latest_queue(&self) -> Duration {
         let least = self.recent.get().unwrap_or(self.latest);
