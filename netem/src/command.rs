@@ -17,7 +17,7 @@ use crate::record::RunRecord;
 use crate::run::{AGENT, AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
 use crate::scenario::{FlowKind, Scenario, built_in, settings};
 use crate::source::SourceFile;
-use crate::{enclosure, report, sim};
+use crate::{enclosure, report, sim, tc};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde::Serialize;
@@ -29,6 +29,7 @@ mod cli;
 mod demo;
 mod exec;
 mod figures;
+mod predict;
 mod sweep;
 
 use cli::{Cli, Command, Common};
@@ -59,6 +60,7 @@ fn work(command: &Command) -> Result<ExitCode> {
         }
         Command::Exec(exec) => exec::run(exec),
         Command::Figures(figures) => figures::run(figures),
+        Command::Predict(predict) => predict::run(predict),
         Command::Sweep(sweep) => sweep::run(sweep),
         Command::Compare(compare) => compare_backends(compare),
         Command::Demo(demo) => demo::transfers(demo),
@@ -159,6 +161,9 @@ fn prepare_real_run(run: &cli::Run) -> Result<Scenario> {
         bail!(
             "backend {backend} does not support {setting}; use --backend sim, or omit the setting"
         );
+    }
+    if run.backend == Backend::Tc.name() {
+        tc::check(&scenario)?;
     }
     Ok(scenario)
 }

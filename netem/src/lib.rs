@@ -14,6 +14,7 @@
 //! - [`programs`] starts the real programs, `run` does one run, [`report`] and `progress` show it,
 //!   `demo` compares, `files` reads and writes files;
 //! - [`figures`] runs every experiment in virtual time, and writes the results to one page;
+//! - `predict` replays a recorded link under flows with and without help;
 //! - `sweep` compares `auto` with the other senders over random topologies;
 //! - [`command`] has the commands of `sidekick-lab`.
 
@@ -27,6 +28,7 @@ pub mod namespace;
 pub mod path;
 mod pcap;
 pub mod pool;
+mod predict;
 pub mod programs;
 mod progress;
 pub mod record;

@@ -3,9 +3,9 @@
 //! A packet passes these stages in this order: random loss, outages, the MTU, corruption and
 //! duplication, each independent of the others. Then come the policer, the queue with its
 //! discipline, the rate limit or trace, and the delay with its jitter. Reordering lets some packets
-//! skip the delay. A link that fades, or that sends lost frames again, loses them after the rate
-//! limit, not before. The caller passes the time with each call, as a [`Duration`] since any fixed
-//! start:
+//! skip the delay. A link that fades, replays a recording or sends lost frames again loses them
+//! after the rate limit, not before. The caller passes the time with each call, as a [`Duration`]
+//! since any fixed start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
 //!    [`Verdict`];
@@ -14,8 +14,8 @@
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends only on the
 //! seed and n, so two runs with one seed lose the same packets in the same order, unless the link
-//! fades: then it also depends on when the packet comes. Every other impairment draws from its own
-//! stream: jitter does not change which packets are lost.
+//! fades or replays: then it also depends on when the packet comes. Every other impairment draws
+//! from its own stream: jitter does not change which packets are lost.
 
 mod codel;
 mod config;
@@ -26,6 +26,7 @@ mod loss;
 mod policer;
 mod queue;
 mod red;
+pub(crate) mod replay;
 mod trace;
 mod transmitter;
 mod weather;
@@ -48,6 +49,8 @@ use loss::LossState;
 use policer::Policer;
 use queue::{Line, Queue};
 pub use red::RedParameters;
+use replay::Player;
+pub use replay::{Replay, ReplayError};
 pub use trace::{Trace, TraceError};
 use transmitter::Transmitter;
 use weather::Weather;
@@ -70,6 +73,7 @@ pub struct Link<P> {
     random: RandomStreams,
     loss: LossState,
     weather: Weather,
+    player: Player,
     policer: Policer,
     queue: Queue<P>,
     transmitter: Transmitter,
@@ -80,12 +84,14 @@ pub struct Link<P> {
 impl<P: Frame> Link<P> {
     /// A link whose random numbers follow from `seed` and `stream`. The links of one run share the
     /// seed and differ in the stream, which must be below 2^32. An even stream and the next one are
-    /// the directions of one segment, and share its weather.
+    /// the directions of one segment, and share its weather and the beginning of its replay.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
+        let of_segment = |cause| (stream & !1) + cause * CAUSES_APART;
         Self {
             random: RandomStreams::new(seed, stream),
             loss: LossState::default(),
-            weather: Weather::new(seed, [7, 8].map(|cause| (stream & !1) + cause * CAUSES_APART)),
+            weather: Weather::new(seed, [7, 8].map(of_segment)),
+            player: Player::new(seed, [stream + 10 * CAUSES_APART, of_segment(11)]),
             policer: Policer::default(),
             queue: Queue::new(&config),
             transmitter: Transmitter::new(&config),
@@ -170,15 +176,20 @@ impl<P: Frame> Link<P> {
 
     /// Whether packets are lost after they have left the queue, when time or retries decide.
     fn loses_on_air(&self) -> bool {
-        self.config.retries.is_some() || self.config.fading.is_some()
+        let LinkConfig { retries, fading, replay, .. } = &self.config;
+        retries.is_some() || fading.is_some() || replay.is_some()
     }
 
     /// Whether a frame that is on the air at this time is lost.
     fn loses(&mut self, at: Duration, draws: Draws) -> bool {
         let lost = self.loss.strikes(self.config.loss, self.config.loss_model, &draws);
+        let replay = self.config.replay.as_ref();
+        let replayed = replay.is_some_and(|replay| self.player.loses(replay, at));
         match self.config.fading {
-            Some(fading) if self.weather.is_bad(fading, at) => fading.loss.strikes(draws.loss),
-            _ => lost,
+            Some(fading) if self.weather.is_bad(fading, at) => {
+                fading.loss.strikes(draws.loss) || replayed
+            }
+            _ => lost || replayed,
         }
     }
 
@@ -200,7 +211,8 @@ impl<P: Frame> Link<P> {
 
     /// Whether packets can overtake others.
     fn reorders(&self) -> bool {
-        self.config.reorder.get() > 0.0 || self.config.jitter.reorders
+        let LinkConfig { reorder, jitter, replay, .. } = &self.config;
+        reorder.get() > 0.0 || jitter.reorders || replay.is_some()
     }
 
     fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
@@ -268,6 +280,13 @@ impl<P: Frame> Link<P> {
             end += waited;
         }
         let (_, later) = self.handover(end);
+        let (later, late) = match &self.config.replay {
+            Some(replay) => {
+                let late = self.player.lateness(replay, end);
+                (later + self.player.jitter(replay, end), late)
+            }
+            None => (later, None),
+        };
         let arrival = if self.config.reorder.strikes(self.random.reorder.next_u64()) {
             self.counters.reordered += 1;
             end
@@ -277,7 +296,10 @@ impl<P: Frame> Link<P> {
             let overtakes = end + delay < self.in_flight.latest && self.config.jitter.reorders;
             self.counters.reordered += u64::from(overtakes);
             self.in_flight.latest = self.in_flight.latest.max(end + delay);
-            if overtakes { end + delay } else { self.in_flight.latest }
+            let arrival = if overtakes { end + delay } else { self.in_flight.latest };
+            self.counters.reordered += u64::from(late.is_some());
+            // Later packets do not wait for it.
+            arrival + late.unwrap_or_default()
         };
         self.in_flight.packets.insert((arrival, self.in_flight.begun), packet);
         self.in_flight.begun += 1;
@@ -291,7 +313,7 @@ mod tests;
 /// [`LinkCounters::lost_aqm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The link accepted the packet. On a link that fades or retries, it may be lost yet.
+    /// The link accepted the packet. On a link that fades, replays or retries, it may be lost yet.
     Accepted,
     /// Lost at random.
     LostAtRandom,
@@ -335,7 +357,7 @@ pub struct LinkCounters {
     pub duplicated: u64,
     /// Packets that were damaged. The checksum at the receiver drops them.
     pub corrupted: u64,
-    /// Packets that skipped the delay.
+    /// Packets that skipped the delay, or came late in a replay.
     pub reordered: u64,
     /// Packets that RED or CoDel marked.
     pub marked: u64,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::figures::job::{Job, Outcome};
+use crate::figures::job::Outcome;
 
 /// Does `work` for each job on so many threads, beginning in the order of the jobs, and calls
 /// `done` for each result as soon as it is there. Returns the results in the order of the jobs.
@@ -65,18 +65,18 @@ pub fn each<J: Sync, T: Send>(
 
 /// Does all runs of `jobs` by `runner`, as [`each`]. A run that fails or panics affects no
 /// other.
-pub fn run_all(
-    jobs: &[&Job],
+pub fn run_all<J: Sync>(
+    jobs: &[J],
     threads: usize,
-    runner: impl Fn(&Job) -> Outcome + Sync,
-    mut done: impl FnMut(&Job, &Outcome),
+    runner: impl Fn(&J) -> Outcome + Sync,
+    done: impl FnMut(&J, &Outcome),
 ) -> Vec<Outcome> {
-    let run = |job: &&Job| {
+    let run = |job: &J| {
         // Only the outcome of a run outlives it.
         let outcome = catch_unwind(AssertUnwindSafe(|| runner(job)));
         outcome.unwrap_or_else(|panic| Err(format!("the lab has a fault: {}", words(&*panic))))
     };
-    each(threads, jobs, run, |job, outcome| done(job, outcome))
+    each(threads, jobs, run, done)
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {
@@ -90,7 +90,7 @@ mod tests {
     use std::sync::{Barrier, Mutex};
 
     use super::*;
-    use crate::figures::job::Case;
+    use crate::figures::job::{Case, Job};
     use crate::record::RunRecord;
 
     #[test]
@@ -126,7 +126,6 @@ mod tests {
     #[test]
     fn outcomes_are_in_order_and_a_failure_stays_alone() {
         let jobs: Vec<Job> = Case::of("a").seeds(9).jobs().collect();
-        let jobs: Vec<&Job> = jobs.iter().collect();
         for threads in [0, 1, 4] {
             let mut told = 0;
             let all = run_all(&jobs, threads, fate, |_, _| told += 1);
@@ -139,6 +138,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(run_all(&[], 2, fate, |_, _| ()), []);
+        assert_eq!(run_all::<Job>(&[], 2, fate, |_, _| ()), []);
     }
 }

@@ -6,6 +6,7 @@ pub use audio::report::{Percentiles, Quacks};
 use audio::{ListenerReport, TalkerReport};
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::wire::Poll;
+use sidekick_proxy::{Summary, Trace};
 
 use crate::path::PathCounters;
 use crate::relay::SegmentCounters;
@@ -305,6 +306,12 @@ pub struct RunRecord {
     /// The work of an agent, if one ran beside real programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentRecord>,
+    /// What the agent measured of the near segment, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Summary>,
+    /// What it recorded.
+    #[serde(skip)]
+    pub trace: Option<Trace>,
     /// The second flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub competitor: Option<CompetitorRecord>,

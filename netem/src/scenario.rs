@@ -20,7 +20,7 @@ mod sidekick;
 
 pub use faults::{Event, Fault, Faults, Lie, Place};
 pub use flow::{Cipher, Competitor, CongestionControl, Flow, FlowKind, Split, Tunnel};
-pub use segment::{BadState, Direction, Queue, Segment, TraceFile};
+pub use segment::{BadState, Direction, Queue, ReplayFile, Segment, TraceFile};
 pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};
 
@@ -72,6 +72,9 @@ pub enum ScenarioError {
     /// The trace that a setting names cannot be used.
     #[error(transparent)]
     Trace(#[from] crate::link::TraceError),
+    /// The recording that a setting names cannot be used.
+    #[error(transparent)]
+    Replay(#[from] crate::link::ReplayError),
     /// Two settings that contradict each other.
     #[error("{one} does not go with {other}; {instead}")]
     Contradiction {
@@ -234,7 +237,7 @@ impl Scenario {
         let mut changed = self.clone();
         settings::set(&mut changed, name, value.trim())?;
         for segment in changed.segments_mut() {
-            segment.read_trace(directory)?;
+            segment.read_files(directory)?;
         }
         *self = changed;
         Ok(())

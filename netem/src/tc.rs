@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::link::{LinkConfig, LinkCounters};
 use crate::namespace::{Namespace, NamespaceError};
+use crate::scenario::{Direction, Scenario};
 
 mod commands;
 
@@ -34,6 +35,17 @@ pub enum TcError {
 pub(crate) fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     for command in commands(interface, link)? {
         host.run(&command).map_err(|error| refused(error, &command))?;
+    }
+    Ok(())
+}
+
+/// Checks that `tc` has every setting of a scenario's links.
+pub(crate) fn check(scenario: &Scenario) -> Result<(), TcError> {
+    for (place, segment) in scenario.segments() {
+        let segment = scenario.faults.first_stage(place, segment);
+        for direction in [Direction::ToReceiver, Direction::ToSender] {
+            commands(place.name(), &segment.link(direction))?;
+        }
     }
     Ok(())
 }
@@ -149,6 +161,19 @@ mod tests {
         assert_eq!(read_received(table, "far"), Some((1612, 2_224_181)));
         assert_eq!(read_received(table, "near"), None);
         assert_eq!(read_received("far: many", "far"), None);
+    }
+
+    #[test]
+    fn each_link_of_a_scenario_is_checked() {
+        let refused = |settings: &[&str]| {
+            let scenario = Scenario::with("upload-paper", settings).unwrap();
+            check(&scenario).map_err(|error| error.to_string())
+        };
+        assert_eq!(refused(&[]), Ok(()));
+        let error = refused(&["far.retries=3"]).unwrap_err();
+        assert!(error.starts_with("tc does not support far.retries; leave them out"), "{error}");
+        let error = refused(&["faults.events=near-outage at 5 for 5"]).unwrap_err();
+        assert!(error.starts_with("tc does not support near.outages_ms;"), "{error}");
     }
 
     #[test]

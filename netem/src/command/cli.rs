@@ -55,6 +55,23 @@ pub(super) enum Command {
     DemoSatellite(DemoPath),
     /// Upload a file and make a call by unmodified programs, without an agent and with one
     DemoAgent(DemoPath),
+    /// Predict what help does on your link, from a recording of it
+    ///
+    /// FILE is what `sidekick-agent measure --trace FILE` wrote. Prints what the recording says of
+    /// the link, then the goodput of uploads and downloads over a path whose near segment replays
+    /// it, and the share of a call's packets that are missing for 40 ms or for good: alone, with
+    /// help of a program with the plugin (linked), and with that of an agent. Each of the --runs
+    /// begins at another time of the recording.
+    ///
+    /// Loss, jitter and late packets are those of the recording. The delay is half of its shortest
+    /// round trip, and the rate the highest in a tenth of a second, which the link may exceed. All
+    /// else is that of the scenarios upload-paper, download-paper, audio-paper and
+    /// audio-far-proxy, with transfers of 5 MB and calls of 30 s. --set changes any setting of all
+    /// flows, such as near.rate_mbit, far.delay_ms or far.rate_mbit.
+    ///
+    /// It runs in virtual time on all cores, so the same options give the same figures on every
+    /// machine. A run that fails counts as a goodput of 0, or as a call of which nothing arrives.
+    Predict(Predict),
     /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///
     /// Writes DIR/index.html, a page that needs no other file; a CSV file for each plot, heat map
@@ -127,6 +144,27 @@ pub(super) struct Figures {
     /// [default: those in --out]. Repeat the --quick, --only and --compare of the shards
     #[arg(long, value_name = "PATH", num_args = 0..)]
     pub(super) merge: Option<Vec<PathBuf>>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Predict {
+    /// A recording of your link
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// The number of runs of each flow with each kind of help
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u64).range(1..=1000),
+    )]
+    pub(super) runs: u64,
+    /// Change a setting (`sidekick-lab list` shows them); may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Print an object with the summary of the recording on standard output, then one for each row
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -78,11 +78,18 @@ fn plan(figures: &Figures) -> Result<Plan> {
 pub(super) fn simulate(jobs: &[&Job], threads: Option<NonZero<usize>>) -> Vec<Outcome> {
     let threads = threads.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
-    let outcomes = run_all(jobs, threads, simulate_once, |job, outcome| {
-        let sentence =
-            outcome.as_ref().err().map(|error| format!("failed: {}\n    {error}", job.command()));
-        tally.count(sentence.as_deref());
-    });
+    let outcomes = run_all(
+        jobs,
+        threads,
+        |job| simulate_once(job),
+        |job, outcome| {
+            let sentence = outcome
+                .as_ref()
+                .err()
+                .map(|error| format!("failed: {}\n    {error}", job.command()));
+            tally.count(sentence.as_deref());
+        },
+    );
     tally.end();
     outcomes
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::codel::CoDelConfig;
 use super::jitter::Jitter;
 use super::loss::LossModel;
+use super::replay::Replay;
 use super::trace::Trace;
 use super::weather::{Fading, Handovers};
 use crate::units::{BitRate, Percent};
@@ -34,6 +35,8 @@ pub struct LinkConfig {
     pub loss_model: LossModel,
     /// Good and bad times of the link.
     pub fading: Option<Fading>,
+    /// A recording of losses, late packets and jitter, in addition to those of the other fields.
+    pub replay: Option<Arc<Replay>>,
     /// Lost frames that the link sends again, as Wi-Fi and cellular networks do.
     pub retries: Option<Retries>,
     /// Changes from one station to the next.
@@ -88,6 +91,7 @@ impl Default for LinkConfig {
             loss: Percent::default(),
             loss_model: LossModel::default(),
             fading: None,
+            replay: None,
             retries: None,
             handovers: None,
             outages: Outages::default(),

@@ -19,12 +19,12 @@ const MOST_MS: u64 = u32::MAX as u64;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
-    #[error("cannot read the trace {}: {source}", path.display())]
+    #[error("cannot read the trace {}: {reason}", path.display())]
     Unreadable {
         /// The path.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A line is wrong.
     #[error("{}, line {line}: {problem}", path.display())]
@@ -51,7 +51,7 @@ impl Trace {
     /// Reads the trace from a file. An error names the file and the line.
     pub(crate) fn read(path: &Path) -> Result<Self, TraceError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| TraceError::Unreadable { path: path.to_owned(), source })?;
+            .map_err(|reason| TraceError::Unreadable { path: path.to_owned(), reason })?;
         Self::parse(path, &text)
     }
 

@@ -11,7 +11,7 @@ use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::outcome;
-use crate::scenario::{Mode, Scenario};
+use crate::scenario::{Flow, Mode, Scenario};
 use crate::topology::RECEIVER;
 use crate::words;
 
@@ -67,7 +67,7 @@ impl Bench<'_> {
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
         let mut arguments =
             words(&["--listen", &listen, "--json", "--write-sdp", &sdp.display().to_string()]);
-        arguments.extend(receiver_arguments(sound));
+        arguments.extend(receiver_arguments(&scenario.flow, sound));
         let receiver = testbed.start_receiver("audio-receive", &arguments)?;
         let arguments = sender_arguments(scenario, seed, &sdp, sound);
         let bytes = scenario.flow.total_bytes();
@@ -103,8 +103,11 @@ fn call_failed(why: &str) -> RunError {
     RunError::Failed(format!("the call failed: {why}"))
 }
 
-fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {
-    let Some(sound) = sound else { return words(&["--raw"]) };
+fn receiver_arguments(flow: &Flow, sound: Option<&Sound>) -> Vec<String> {
+    let Some(sound) = sound else {
+        let limit = flow.playout.as_millis().to_string();
+        return words(&["--raw", "--playout-limit-ms", &limit]);
+    };
     let (heard, waits) = (sound.heard.display().to_string(), sound.waits.display().to_string());
     words(&["--wav", &heard, "--hgrm", &waits, "--playout-limit-ms", &PLAYOUT_LIMIT_MS.to_string()])
 }

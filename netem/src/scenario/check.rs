@@ -103,7 +103,7 @@ impl Scenario {
         let Some(cc) = flow.cc else { return Ok(()) };
         let wanted = match mode {
             Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::Receive => return Ok(()),
-            Mode::Agent | Mode::AgentInOrder | Mode::Socket => return Ok(()),
+            Mode::Agent | Mode::AgentInOrder | Mode::Measure | Mode::Socket => return Ok(()),
             Mode::Pacubic if cc == Cubic => return Ok(()),
             Mode::Pacubic => CubicRfc9438,
             Mode::AckReduction if cc != Bbr2 => return Ok(()),
@@ -243,6 +243,9 @@ impl Scenario {
     pub fn only_in_virtual_time(&self) -> Option<String> {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
+        }
+        if self.sidekick.mode == Mode::Measure {
+            return Some("sidekick.mode = measure".to_owned());
         }
         if self.middle.is_some() {
             return Some("a middle segment".to_owned());

@@ -144,6 +144,9 @@ section! {
         "time between two messages or packets (kinds messages, audio and listen)";
     frame_bytes: u16 = 240, numbers!(u16, "bytes", 32..=1200),
         "size of a message, or of the media in a packet (kinds messages, audio and listen)";
+    playout ("playout_ms"): Duration = Duration::from_secs(1), PLAYOUT_MS,
+        "how long a listener waits for a missing packet before it is late (kinds audio and \
+         listen)";
 }
 
 const SECONDS: Values<Duration> = Values {
@@ -173,6 +176,11 @@ const SAMPLE: Values<Option<Duration>> = Values {
 const FRAME_MS: Values<Duration> = Values {
     takes: "milliseconds from 1 to 1000",
     read: |value| whole(value, 1..=1000).map(Duration::from_millis),
+};
+
+const PLAYOUT_MS: Values<Duration> = Values {
+    takes: "milliseconds from 1 to 60000",
+    read: |value| whole(value, 1..=60_000).map(Duration::from_millis),
 };
 
 section! {

@@ -8,8 +8,8 @@ use super::ScenarioError;
 use super::check::clash;
 use super::setting::named;
 use crate::link::{
-    CoDelConfig, Discipline, Fading, Handovers, LinkConfig, LossModel, RedParameters, Retries,
-    Trace,
+    CoDelConfig, Discipline, Fading, Handovers, LinkConfig, LossModel, RedParameters, Replay,
+    Retries, Trace, replay,
 };
 use crate::units::{BitRate, Percent};
 
@@ -26,6 +26,8 @@ pub struct Segment {
     pub both: LinkConfig,
     /// A trace in place of the rate of each direction.
     pub trace: Option<TraceFile>,
+    /// A recording that both directions replay.
+    pub replay: Option<ReplayFile>,
     /// Rate towards the receiver, if it differs. `Some(None)` is no limit.
     pub rate_to: Option<Option<BitRate>>,
     /// Rate towards the sender, if it differs.
@@ -110,6 +112,16 @@ pub struct TraceFile {
     trace: Option<Arc<Trace>>,
 }
 
+/// A recording and the path of its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayFile {
+    /// The path, as the setting has it.
+    pub path: PathBuf,
+    /// What towards the receiver and towards the sender replay; `None` until the file has been
+    /// read.
+    directions: Option<[Arc<Replay>; 2]>,
+}
+
 /// A direction along the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -136,6 +148,11 @@ impl Segment {
         } else {
             LossModel::Independent
         };
+        let directions = self.replay.as_ref().and_then(|file| file.directions.clone());
+        let replay = directions.map(|[up, down]| match direction {
+            Direction::ToReceiver => up,
+            Direction::ToSender => down,
+        });
         LinkConfig {
             rate: rate.unwrap_or(self.both.rate),
             trace: self.trace.as_ref().and_then(|file| file.trace.clone()),
@@ -147,6 +164,7 @@ impl Segment {
                 loss: bad_loss,
                 rate: bad_rate,
             }),
+            replay,
             retries: (self.retries > 0).then_some(retries),
             handovers: (!every.is_zero()).then_some(self.handovers),
             policer: policer.unwrap_or(self.both.policer),
@@ -159,10 +177,13 @@ impl Segment {
         }
     }
 
-    /// Reads the trace if necessary. A relative path counts from `directory`.
-    pub(super) fn read_trace(&mut self, directory: &Path) -> Result<(), ScenarioError> {
+    /// Reads the trace and the recording if necessary. A relative path counts from `directory`.
+    pub(super) fn read_files(&mut self, directory: &Path) -> Result<(), ScenarioError> {
         if let Some(file) = self.trace.as_mut().filter(|file| file.trace.is_none()) {
             file.trace = Some(Arc::new(Trace::read(&directory.join(&file.path))?));
+        }
+        if let Some(file) = self.replay.as_mut().filter(|file| file.directions.is_none()) {
+            file.directions = Some(Replay::both(&replay::read(&directory.join(&file.path))?));
         }
         Ok(())
     }
@@ -201,7 +222,6 @@ impl Segment {
                 return contradiction(one, &other, "set one of them to 0");
             }
         }
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let BadState { good, bad, .. } = self.bad_state;
         if good.is_zero() != bad.is_zero() {
             let other = format!("bad_ms = {}", ms(bad));
@@ -218,6 +238,7 @@ impl Segment {
             let instead = "set an interval that is longer than the outages";
             return contradiction(format!("handover_every_ms = {}", ms(every)), &other, instead);
         }
+        self.check_alone(section)?;
         if self.queue == Queue::Red && self.both.queue_bytes < RedParameters::LEAST_QUEUE_BYTES {
             let other = format!("queue_bytes = {}", self.both.queue_bytes);
             let instead =
@@ -230,6 +251,68 @@ impl Segment {
         }
         Ok(())
     }
+
+    /// Checks the settings that do nothing without others.
+    fn check_alone(&self, section: &str) -> Result<(), ScenarioError> {
+        let Handovers { every, outage: (shortest, longest), delay } = self.handovers;
+        let BadState { enter, bad, loss, rate, .. } = self.bad_state;
+        let all = BadState::default();
+        let hands_over = !longest.is_zero() || !delay.is_zero();
+        let alone = [
+            (
+                every.is_zero() && !longest.is_zero(),
+                format!("handover_ms = {}-{}", ms(shortest), ms(longest)),
+                "handover_every_ms = 0",
+                "set the interval of the handovers, or handover_ms to 0-0",
+            ),
+            (
+                every.is_zero() && !delay.is_zero(),
+                format!("handover_delay_ms = {}", ms(delay)),
+                "handover_every_ms = 0",
+                "set the interval of the handovers, or handover_delay_ms to 0",
+            ),
+            (
+                !every.is_zero() && !hands_over,
+                format!("handover_every_ms = {}", ms(every)),
+                "handover_ms = 0-0",
+                "set what a handover does: handover_ms, handover_delay_ms, or both",
+            ),
+            (
+                bad.is_zero() && enter.get() == 0.0 && loss != all.loss,
+                format!("bad_loss_percent = {}", loss.get()),
+                "a link without a bad state",
+                "set good_ms and bad_ms, or leave it out",
+            ),
+            (
+                bad.is_zero() && rate != all.rate,
+                format!("bad_rate_percent = {}", rate.get()),
+                "a link that does not fade",
+                "set good_ms and bad_ms, or leave it out",
+            ),
+            (
+                self.retries == 0 && !self.retry_after.is_zero(),
+                format!("retry_ms = {}", ms(self.retry_after)),
+                "retries = 0",
+                "set how often a frame is sent again, or retry_ms to 0",
+            ),
+        ];
+        match alone.into_iter().find(|(is_alone, ..)| *is_alone) {
+            None => Ok(()),
+            Some((_, one, other, instead)) => {
+                // What is no setting has no section.
+                let other = if other.contains('=') {
+                    format!("{section}.{other}")
+                } else {
+                    other.to_owned()
+                };
+                clash(format!("{section}.{one}"), other, instead)
+            }
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

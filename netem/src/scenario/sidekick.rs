@@ -30,6 +30,8 @@ named! {
         Agent = "agent",
         /// The same, and the agent puts in order what arrives.
         AgentInOrder = "agent-in-order",
+        /// Plain QUIC, and an agent beside it that helps nothing and measures the near segment.
+        Measure = "measure",
         /// Plain QUIC over a socket that gets help. The proxy puts what leaves in order.
         Socket = "socket",
     }
@@ -115,7 +117,7 @@ const EVERY_MS: Values<u32> = Values {
 impl Mode {
     /// Whether the connections are plain ones beside an agent.
     pub fn is_of_agent(self) -> bool {
-        matches!(self, Self::Agent | Self::AgentInOrder)
+        matches!(self, Self::Agent | Self::AgentInOrder | Self::Measure)
     }
 
     /// Whether a program itself uses the proxy.

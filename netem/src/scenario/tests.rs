@@ -93,7 +93,7 @@ fn a_wrong_value_names_those_that_are_taken() {
         (
             "sidekick.mode=fast",
             "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive, agent, \
-             agent-in-order or socket",
+             agent-in-order, measure or socket",
         ),
         ("flow.cc=bbr", "cubic, cubic-rfc9438, reno, bbr2 or hybla"),
         ("near.loss_percent=101", "percent from 0 to 100"),

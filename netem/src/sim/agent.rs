@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::Flow;
+use sidekick_proxy::Trace;
 use sidekick_proxy::testing::agent::{HostAgent, Sent};
 
 use super::chain::{Node, Outbox, Side};
@@ -19,20 +20,29 @@ const PORT: u16 = 6000;
 pub(super) struct AgentNode {
     host: HostAgent,
     in_order: bool,
+    /// When it last did anything.
+    latest: Instant,
 }
 
 impl AgentNode {
     /// The agent of a run. `None` in a mode without one.
-    pub(super) fn new(mode: Mode, seed: u64) -> Option<Self> {
+    pub(super) fn new(mode: Mode, seed: u64, start: Instant) -> Option<Self> {
         let in_order = mode == Mode::AgentInOrder;
         let seed = seed_bytes(seed, "agent");
-        let host = || HostAgent::new(SENDER, PORT, in_order, seed);
-        mode.is_of_agent().then(|| Self { host: host(), in_order })
+        mode.is_of_agent().then(|| {
+            let mut host = HostAgent::new(SENDER, PORT, in_order, seed);
+            if mode == Mode::Measure {
+                host.watch(start);
+            }
+            Self { host, in_order, latest: start }
+        })
     }
 
     /// Adds what it did to the record of a flow.
-    pub(super) fn describe(&self, record: &mut RunRecord) {
+    pub(super) fn describe(&mut self, record: &mut RunRecord) {
         let totals = self.host.totals();
+        record.trace = self.host.end_watch(self.latest);
+        record.measured = record.trace.as_ref().map(Trace::summary);
         record.add_agent(AgentRecord {
             flows_assisted: totals.flows_assisted,
             sent: totals.sent,
@@ -63,6 +73,7 @@ impl AgentNode {
     }
 
     fn drain(&mut self, now: Instant, out: &mut Outbox) {
+        self.latest = now;
         while let Some(sent) = self.host.pop(now) {
             out.push(match sent {
                 Sent::AlongPath(Flow { source, destination }, payload) => {

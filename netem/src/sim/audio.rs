@@ -53,7 +53,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     if let Some(audio) = record.audio.as_mut().filter(|_| report.parity.is_some()) {
         audio.help_bytes = path.spoken_bytes() + hearing.to_proxy;
     }
-    path.agent.iter().for_each(|agent| agent.describe(&mut record));
+    path.agent.iter_mut().for_each(|agent| agent.describe(&mut record));
     Ok(RunRecord { faults, ..record })
 }
 
@@ -117,7 +117,8 @@ fn listener(
         interval: flow.frame_interval,
         seed: seed_bytes(seed, "sidekick"),
     });
-    let config = ListenerConfig { protected, ..ListenerConfig::default() };
+    let config =
+        ListenerConfig { protected, playout_limit: flow.playout, ..ListenerConfig::default() };
     let listener =
         Listener::new(config, session).map_err(|error| SimError::SetUp(error.to_string()))?;
     Ok(Caller::new(listener, scenario, (listens, LISTENER_PORT).into()))

@@ -105,7 +105,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut record = path.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end - lead);
-        path.agent.iter().for_each(|agent| agent.describe(&mut record));
+        path.agent.iter_mut().for_each(|agent| agent.describe(&mut record));
         path.socket.iter().for_each(|socket| socket.describe(&mut record, start + end));
         if let Some(what) = over_acknowledged(scenario, client, server) {
             return Err(SimError::Failed { what, at: end, seed });

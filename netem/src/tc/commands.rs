@@ -52,6 +52,7 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
         (link.trace.is_some(), "trace", "set a rate_mbit"),
         (!link.outages.is_empty(), "outages_ms", "set it to none, and no outage in faults.events"),
         (link.fading.is_some(), "bad_ms", "leave it and good_ms out"),
+        (link.replay.is_some(), "replay", "leave it out"),
         (link.retries.is_some(), "retries", "leave them out"),
         (link.handovers.is_some(), "handover_every_ms", "leave the handovers out"),
         (link.mtu_bytes.is_some(), "mtu_bytes", "set it to unlimited"),

@@ -17,6 +17,7 @@
 //! | `figures.rs` | `sidekick-lab figures` as a program |
 //! | `lies.rs` | uploads past a lying proxy |
 //! | `links.rs` | links as they are |
+//! | `measure.rs` | what an agent measures of a link, and what its trace predicts |
 //! | `packrat.rs` | the networks of Packrat |
 //! | `parity.rs` | downloads past a proxy that is far away |
 //! | `satellites.rs` | a satellite between two proxies |
@@ -47,6 +48,7 @@ mod faults;
 mod figures;
 mod lies;
 mod links;
+mod measure;
 mod packrat;
 mod parity;
 mod satellites;

@@ -456,3 +456,37 @@ fn a_handover_drops_what_comes_and_changes_the_delay() {
     // Packets in flight arrive in order, so a shorter delay begins by steps.
     assert!(delays.len() >= 10, "{delays:?}");
 }
+
+/// A late packet of a recording is overtaken, and no other, whatever its jitter.
+#[test]
+fn a_replay_keeps_the_order_of_all_but_late_packets() {
+    let round_trips = |number: u64| format!("r 1000 {}\n", 30_000 + number * 7919 % 2000);
+    let line = |number: u64| match number % 50 {
+        7 => "u 0 1200 -\n",
+        23 => "u 0 1200 +2500\n",
+        _ => "u 0 1200\n",
+    };
+    let lines: String =
+        (0..2000).map(|number| round_trips(number) + line(number)).collect::<Vec<_>>().concat();
+    let trace = format!("sidekick-trace 1\n{lines}end 1000\n").parse().unwrap();
+    let [up, _] = Replay::both(&trace);
+    let packets: Vec<_> = (0..4000).map(|number| (number * MS, 1200)).collect();
+    let replayed = LinkConfig { replay: Some(up), ..config(15, Some(50.0), 0.0, 100_000) };
+    let (arrived, counters) = carry(replayed, 1, &packets);
+    assert!((50..120).contains(&counters.lost_random), "{counters:?}");
+    assert_eq!((counters.lost(), counters.packets), (counters.lost_random, 4000));
+    assert_eq!(arrived.len() as u64 + counters.lost_random, 4000);
+    assert!(arrived.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    let overtaken: Vec<usize> = arrived
+        .iter()
+        .enumerate()
+        .filter(|(place, (number, _))| arrived[..*place].iter().any(|(other, _)| other > number))
+        .map(|(_, (number, _))| *number)
+        .collect();
+    assert_eq!(overtaken.len() as u64, counters.reordered);
+    assert!((70..=80).contains(&overtaken.len()), "{overtaken:?}");
+    assert!(overtaken.windows(2).all(|pair| (50..=101).contains(&(pair[1] - pair[0]))));
+    let delay = |&(number, at): &(usize, Duration)| at - packets[number].0;
+    let (least, most) = (arrived.iter().map(delay).min(), arrived.iter().map(delay).max());
+    assert!(least < Some(16 * MS) && most > Some(18 * MS), "{least:?} to {most:?}");
+}

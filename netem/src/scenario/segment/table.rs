@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::setting::{
     MILLISECONDS, PERCENT, RATE, SWITCH, Values, mbit, numbers, or_word, settings, whole,
 };
-use super::{Queue, Segment, TraceFile};
+use super::{Queue, ReplayFile, Segment, TraceFile};
 use crate::link::{JitterShape, Outage, Outages};
 use crate::units::{BitRate, Percent};
 
@@ -44,6 +44,9 @@ settings! { SETTINGS: Segment;
         "loss in the bad state of fading or Gilbert-Elliott; 100 if not set" => bad_state.loss;
     "bad_rate_percent", BAD_RATE,
         "fading: what is left of the rate in the bad state; 100 if not set" => bad_state.rate;
+    "replay", REPLAY,
+        "a recorded link whose losses, late packets and jitter come in addition, for both \
+         directions at once; a path in a scenario is relative to its file" => replay;
     "retries", numbers!(u32, "transmissions", 0..=20),
         "how often the link sends a lost frame again at most, while later ones wait" => retries;
     "retry_ms", MILLISECONDS,
@@ -99,6 +102,14 @@ const TRACE: Values<Option<TraceFile>> = Values {
         "" => None,
         "none" => Some(None),
         path => Some(Some(TraceFile { path: path.into(), trace: None })),
+    },
+};
+const REPLAY: Values<Option<ReplayFile>> = Values {
+    takes: "the path of a file that `sidekick-agent measure --trace` wrote, or none",
+    read: |value| match value {
+        "" => None,
+        "none" => Some(None),
+        path => Some(Some(ReplayFile { path: path.into(), directions: None })),
     },
 };
 const CORRELATION: Values<Percent> = Values {

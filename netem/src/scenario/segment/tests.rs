@@ -72,6 +72,7 @@ fn every_setting_reaches_the_link() {
             bad_loss: percent(60.0),
         },
         fading: None,
+        replay: None,
         retries: Some(Retries { most: 3, after: ms(8) }),
         handovers: Some(Handovers { every: ms(15_000), outage: (ms(50), ms(300)), delay: ms(9) }),
         outages: [(2000, 500), (8000, 100)]
@@ -126,6 +127,7 @@ fn settings_can_be_reset() {
         "near.queue_packets=5",
         "near.queue_packets=unlimited",
         "near.trace=none",
+        "near.replay=none",
         "near.policer_mbit=5",
         "near.policer_mbit=none",
     ]);
@@ -174,6 +176,36 @@ fn settings_that_contradict_each_other_are_one_sentence() {
              interval that is longer than the outages",
         ),
         (
+            &["near.handover_ms=50-200"],
+            "near.handover_ms = 50-200 does not go with near.handover_every_ms = 0; set the \
+             interval of the handovers, or handover_ms to 0-0",
+        ),
+        (
+            &["near.handover_delay_ms=9"],
+            "near.handover_delay_ms = 9 does not go with near.handover_every_ms = 0; set the \
+             interval of the handovers, or handover_delay_ms to 0",
+        ),
+        (
+            &["near.handover_every_ms=100"],
+            "near.handover_every_ms = 100 does not go with near.handover_ms = 0-0; set what a \
+             handover does: handover_ms, handover_delay_ms, or both",
+        ),
+        (
+            &["near.bad_loss_percent=60"],
+            "near.bad_loss_percent = 60 does not go with a link without a bad state; set good_ms \
+             and bad_ms, or leave it out",
+        ),
+        (
+            &["near.bad_enter_percent=1", "near.bad_leave_percent=9", "near.bad_rate_percent=40"],
+            "near.bad_rate_percent = 40 does not go with a link that does not fade; set good_ms \
+             and bad_ms, or leave it out",
+        ),
+        (
+            &["near.retry_ms=8"],
+            "near.retry_ms = 8 does not go with near.retries = 0; set how often a frame is sent \
+             again, or retry_ms to 0",
+        ),
+        (
             &["near.queue=red", "near.queue_bytes=9000"],
             "near.queue = red does not go with near.queue_bytes = 9000; set the queue to 12000 \
              bytes at least",
@@ -206,6 +238,7 @@ fn wrong_values_are_refused() {
         "near.mtu_bytes=575",
         "near.overhead_bytes=-14",
         "near.trace=",
+        "near.replay=",
         "near.bad_rate_percent=0",
         "near.handover_ms=300-50",
         "near.handover_ms=50",
@@ -243,5 +276,21 @@ fn a_trace_lies_beside_its_scenario() {
         "{error}"
     );
     let error = near(&["near.trace=/nowhere/x"]).unwrap_err();
+    assert!(error.starts_with("cannot read the trace /nowhere/x: "), "{error}");
+}
+
+#[test]
+fn a_recording_is_replayed_in_both_directions() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let recording = "sidekick-trace 1\nu 0 1200\nd 500 1200 -\nend 500\n";
+    std::fs::write(directory.path().join("link.trace"), recording).unwrap();
+    std::fs::write(&file, "[near]\nreplay = \"link.trace\"").unwrap();
+    let scenario = Scenario::load(file.to_str().unwrap()).unwrap();
+    let [up, down] = Replay::both(&recording.parse().unwrap());
+    let link = |direction| scenario.near.link(direction).replay.unwrap();
+    assert_eq!(link(Direction::ToReceiver), up);
+    assert_eq!(link(Direction::ToSender), down);
+    let error = near(&["near.replay=/nowhere/x"]).unwrap_err();
     assert!(error.starts_with("cannot read the trace /nowhere/x: "), "{error}");
 }
