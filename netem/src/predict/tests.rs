@@ -27,7 +27,7 @@ fn the_path_is_that_of_the_recording() {
     }
     let text = prediction.assumptions(&planned, 8);
     assert!(
-        text.contains("10.25 ms each way and 1 Mbit/s; behind it 25 ms and 10 Mbit/s"),
+        text.contains("10.25 ms and 1 Mbit/s each way; behind it 25 ms and 10 Mbit/s"),
         "{text}"
     );
     assert!(text.contains("--set near.rate_mbit=N") && !text.contains("changed"), "{text}");

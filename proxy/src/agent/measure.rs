@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -102,7 +103,7 @@ impl MeasureOptions {
         let out = file
             .map(|path| {
                 // A failure after a minute would lose the recording.
-                let file = File::options().append(true).create(true).open(&path);
+                let file = File::options().append(true).create(true).mode(0o600).open(&path);
                 file.with_context(|| format!("cannot write {}", path.display())).map(|_| path)
             })
             .transpose()?;
@@ -118,16 +119,16 @@ impl MeasureOptions {
         };
         let (trace, unknown, totals) = daemon::measure(&config, time, show)?;
         show_end();
-        if let Some(path) = out {
-            let written = File::create(&path).map(BufWriter::new).and_then(|mut out| {
+        let summary = trace.summary();
+        if summary.up.packets + summary.down.packets == 0 {
+            bail!("{}", nothing(&totals, &config.interfaces));
+        }
+        if let Some(path) = &out {
+            let written = File::create(path).map(BufWriter::new).and_then(|mut out| {
                 trace.write(&mut out)?;
                 out.flush()
             });
             written.with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let summary = trace.summary();
-        if summary.up.packets + summary.down.packets == 0 {
-            bail!("{}", nothing(&totals));
         }
         if json {
             let Totals { flows, flows_assisted: flows_reported, capture_drops, .. } = totals;
@@ -140,26 +141,29 @@ impl MeasureOptions {
         let seconds = summary.seconds;
         let names = config.interfaces.join(", ");
         print(&format!(
-            "{names} for {seconds:.0} s, by {} flows:\n\n{summary}{}\n{}\n",
+            "{names} for {seconds:.0} s, flows: {}\n\n{summary}{}\n{}\n",
             totals.flows_assisted,
             doubts(unknown, totals.capture_drops),
-            meaning(&summary)
+            meaning(&summary, out.as_deref())
         ))
     }
 }
 
 /// Why nothing was measured, and what to do.
-fn nothing(totals: &Totals) -> String {
+fn nothing(totals: &Totals, interfaces: &[String]) -> String {
+    let names = interfaces.join(", ");
     match *totals {
-        Totals { captured: 0, .. } => "no packet left by this interface: let a program send over \
-                                       it, such as a download by HTTP/3 or a call"
-            .to_owned(),
-        Totals { flows: 0, captured, .. } => {
-            format!("{captured} packets left, but none of a flow that can be measured: see --only")
-        }
+        Totals { captured: 0, .. } => format!(
+            "no UDP packet left by {names}, and TCP does not count: let a call or a video run over \
+             it"
+        ),
+        Totals { flows: 0, captured, .. } => format!(
+            "{captured} packets left, but too few of one flow, or unencrypted ones: let a call or \
+             a video run, or name its port by --only"
+        ),
         Totals { flows, .. } => format!(
-            "no proxy reported any of the {flows} flows: start sidekick-proxy at the other end of \
-             the link, or name it by --proxy"
+            "no proxy reported any of the flows ({flows}): start sidekick-proxy at the other end \
+             of the link, let UDP port 5252 pass there, or name it by --proxy"
         ),
     }
 }
@@ -169,8 +173,8 @@ fn doubts(unknown: u64, drops: u64) -> String {
     let mut text = String::new();
     if unknown > 0 {
         text += &format!(
-            "\nOf {unknown} more that left no report showed whether they arrived, as where many \
-             are lost at\nonce.\n"
+            "\nFor {unknown} more packets sent, it is unknown whether they arrived. They are not \
+             counted.\n"
         );
     }
     if drops > 0 {
@@ -182,39 +186,46 @@ fn doubts(unknown: u64, drops: u64) -> String {
 }
 
 /// What the figures mean for a person who is no expert.
-fn meaning(summary: &Summary) -> String {
-    let lossy = |it: &DirectionSummary| it.packets >= FEW && it.loss_percent >= 0.05;
-    // Most of the time without packets.
-    let is_out = |it: &DirectionSummary| {
+fn meaning(summary: &Summary, trace: Option<&Path>) -> String {
+    let is_lossy = |it: &DirectionSummary| it.packets >= FEW && it.loss_percent >= 0.05;
+    let said = |what: &str, it: &DirectionSummary| {
+        let DirectionSummary { run_packets, run_ms, loss_percent, .. } = *it;
         let runs: u64 = it.runs.iter().map(|run| run.count).sum();
-        it.outage_ms > 0.5 * it.run_ms * runs as f64
+        // Most of the time without packets.
+        let is_out = it.outage_ms > 0.5 * run_ms * runs as f64;
+        let mut said = match () {
+            () if it.packets < FEW => format!("{what}: too few packets to say more."),
+            () if !is_lossy(it) => format!("{what} hardly gets lost."),
+            () if is_out => format!("{what} stops now and then, which no help can bridge."),
+            () if run_packets < 1.5 => format!(
+                "{what} gets lost once in {:.0} packets, mostly alone. The agent repairs that best.",
+                100.0 / loss_percent
+            ),
+            () => format!(
+                "{what} gets lost {run_packets:.0} packets at a time, for {run_ms:.0} ms. The agent \
+                 repairs most of these."
+            ),
+        };
+        if it.outages > 0 {
+            said += &format!(" The longest stop took {:.0} ms.", it.longest_outage_ms);
+        }
+        if it.late_percent >= 0.05 {
+            said += &format!(" {:.1} % of it overtakes.", it.late_percent);
+        }
+        said
     };
-    let [up, down] = [("What leaves", &summary.up), ("What arrives", &summary.down)].map(
-        |(what, it)| match it {
-            _ if it.packets < FEW => format!("{what}: too few packets to say more."),
-            it if is_out(it) => format!(
-                "{what} stops now and then, for up to {:.0} ms. Help cannot bridge that.",
-                it.longest_outage_ms
-            ),
-            it if !lossy(it) => format!("{what} hardly gets lost."),
-            it if it.run_packets < 1.5 => format!(
-                "{what} loses one packet in {:.0}, mostly alone. Help repairs that best.",
-                100.0 / it.loss_percent
-            ),
-            it => format!(
-                "{what} loses {:.0} packets at a time, for {:.0} ms. Help repairs most of these.",
-                it.run_packets, it.run_ms
-            ),
-        },
-    );
-    let end = if summary.up.packets.max(summary.down.packets) < FEW {
-        "Measure for longer, while a transfer runs."
-    } else if lossy(&summary.up) || lossy(&summary.down) {
-        "To see what help would change, record a --trace and run: sidekick-lab predict FILE"
+    let Summary { up, down, .. } = summary;
+    let end = if up.packets.max(down.packets) < FEW {
+        "Measure for longer, while a call or a video runs.".to_owned()
+    } else if !is_lossy(up) && !is_lossy(down) {
+        "There is little to repair between here and the proxy.".to_owned()
+    } else if let Some(path) = trace {
+        format!("What help would change: sidekick-lab predict {}", path.display())
     } else {
-        "There is little to repair between here and the proxy."
+        "To see what help would change, repeat with --trace FILE: sidekick-lab predict FILE"
+            .to_owned()
     };
-    format!("{up}\n{down}\n{end}")
+    format!("{}\n{}\n{end}", said("What you send", up), said("What you receive", down))
 }
 
 /// Shows the progress to a person who waits.

@@ -280,38 +280,37 @@ impl RoundTripSummary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:26}{:>14}{:>14}", "", "to the proxy", "from it")?;
+        writeln!(f, "{:26}{:>14}{:>14}", "", "sent", "received")?;
         let [up, down] = [&self.up, &self.down];
-        let mut line = |name: &str, value: &dyn Fn(&DirectionSummary) -> String| {
-            writeln!(f, "{name:26}{:>14}{:>14}", value(up), value(down))
+        let mut line = |name: &str, [sent, received]: [String; 2]| {
+            writeln!(f, "{name:26}{sent:>14}{received:>14}")
         };
+        let both = |value: &dyn Fn(&DirectionSummary) -> String| [up, down].map(value);
         let some = |is: bool, text: String| if is { text } else { "-".to_owned() };
-        line("packets", &|it| it.packets.to_string())?;
-        line("lost", &|it| some(it.packets > 0, format!("{:.2} %", it.loss_percent)))?;
-        line("  95 % sure of", &|it| {
-            let (least, most) = (it.loss_least_percent, it.loss_most_percent);
-            some(it.packets > 0, format!("{least:.2} to {most:.2}"))
-        })?;
-        line("lost in a row, on average", &|it| {
-            some(it.lost > 0, format!("{:.1}", it.run_packets))
-        })?;
-        line("  which lasted", &|it| some(it.lost > 0, format!("{:.1} ms", it.run_ms)))?;
-        line("outages over 100 ms", &|it| it.outages.to_string())?;
-        line("  the longest", &|it| {
-            some(it.outages > 0, format!("{:.0} ms", it.longest_outage_ms))
-        })?;
-        line("out of order", &|it| {
-            some(it.late_percent > 0.0, format!("{:.2} %", it.late_percent))
-        })?;
-        line("  late by", &|it| some(it.late_percent > 0.0, format!("{:.1} ms", it.late_ms)))?;
-        line("at least so fast", &|it| format!("{:.1} Mbit/s", it.peak_mbit_s))?;
-        if let Some(rtt) = self.near_rtt_ms {
-            let RoundTripSummary { least, median, p95, jitter } = rtt;
+        line("packets", both(&|it| it.packets.to_string()))?;
+        line("lost", both(&|it| some(it.packets > 0, format!("{:.2} %", it.loss_percent))))?;
+        let likely = |it: &DirectionSummary| {
+            format!("{:.2} to {:.2}", it.loss_least_percent, it.loss_most_percent)
+        };
+        line("  95 % likely", both(&|it| some(it.packets > 0, likely(it))))?;
+        let run = |it: &DirectionSummary| format!("{:.1}", it.run_packets);
+        line("lost in a row, on average", both(&|it| some(it.lost > 0, run(it))))?;
+        line("  lasting", both(&|it| some(it.lost > 0, format!("{:.1} ms", it.run_ms))))?;
+        line("outages over 100 ms", both(&|it| it.outages.to_string()))?;
+        let longest = |it: &DirectionSummary| format!("{:.0} ms", it.longest_outage_ms);
+        line("  the longest", both(&|it| some(it.outages > 0, longest(it))))?;
+        // No report shows in which order packets passed the proxy.
+        let unseen = || "not seen".to_owned();
+        line("out of order", [unseen(), format!("{:.2} %", down.late_percent)])?;
+        let late = format!("{:.1} ms", down.late_ms);
+        line("  late by", ["-".to_owned(), some(down.late_percent > 0.0, late)])?;
+        line("fastest seen", both(&|it| format!("{:.1} Mbit/s", it.peak_mbit_s)))?;
+        if let Some(RoundTripSummary { least, median, p95, jitter }) = self.near_rtt_ms {
             writeln!(
                 f,
-                "\nRound trip to the proxy: {median:.1} ms in the median, from {least:.1} to"
+                "\nRound trip to the proxy: {median:.1} ms, mostly {least:.1} to {p95:.1}."
             )?;
-            writeln!(f, "{p95:.1} ms in 95 %; each is {jitter:.1} ms from the one before.")?;
+            writeln!(f, "It varies by {jitter:.1} ms from one to the next.")?;
         }
         if let Some(change) = self.change {
             let Change { direction, from, to, loss_percent, otherwise_percent } = change;
