@@ -201,8 +201,8 @@ impl Replay {
         if one.place == other.place { 1.0 } else { self.likeness.over(one.at.abs_diff(other.at)) }
     }
 
-    /// How much the packets before and after a time tell of the fate of one in between: the weights
-    /// of the best linear estimate (simple kriging).
+    /// The weights by which the fates of the packets before and after a time estimate that of one
+    /// in between, as well as a linear estimate can (simple kriging).
     fn weights(&self, at: u64) -> [Option<(Recorded, f64)>; 2] {
         let sides = self.sides(at);
         let alike = |side: Recorded| self.likeness.over(side.distance);
@@ -312,7 +312,7 @@ pub(super) struct Player {
 struct Drawn {
     pass: u64,
     at: u64,
-    /// The recorded packets before and after it, and what they tell of it.
+    /// The recorded packets before and after it, and their weights.
     sides: [Option<(Recorded, f64)>; 2],
     chance: f64,
     /// The packet is lost if this is below its chance.
@@ -422,7 +422,7 @@ impl Drawn {
         (left(self, later, alike) / variances.sqrt() * spreads / by_one_draw).clamp(0.0, 1.0)
     }
 
-    /// How much what the recorded packets tell of one packet is alike to what they tell of another.
+    /// The correlation of two packets' estimates, which may rest on the same recorded packets.
     fn told(&self, other: &Self, replay: &Replay) -> f64 {
         let pairs = self
             .sides

@@ -109,13 +109,13 @@ fn the_document_shows_the_table_as_it_is() {
 /// parity.
 #[test]
 fn parity_fills_a_long_near_segment() {
-    const SEEDS: u64 = 5;
+    const SEEDS: u64 = 20;
     let cases = [
         ("packrat-cellular", &[][..], 4, CUBIC, 16.0, 15.0),
         ("packrat-cellular", &[], 4, RENO, 12.5, 15.0),
         ("packrat-cellular", &[], 4, BBR2, 16.5, 15.0),
         ("packrat-cellular", &[], 10, BBR2, 16.0, 33.0),
-        ("packrat-satellite", &[], 4, CUBIC, 10.0, 17.0),
+        ("packrat-satellite", &[], 4, CUBIC, 10.0, 16.0),
         ("packrat-satellite", &[], 4, BBR2, 14.5, 15.0),
         ("packrat-satellite", &[], 10, BBR2, 14.0, 33.0),
         ("packrat-satellite", &GEO, 4, BBR2, 5.4, 15.0),

@@ -21,7 +21,7 @@ const MOST_SILENCES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// No list names what arrived so long ago.
 const UNLISTED: Duration = Duration::from_secs(2);
-/// A proxy whose lists skip more positions counts anew.
+/// If a list is farther from the one before, the proxy has begun to count again.
 const MOST_SKIPPED: u32 = 1 << 14;
 
 /// A trace that is being recorded.

@@ -283,7 +283,7 @@ fn what_left_while_nothing_came_was_lost() {
     assert_eq!((lost.len(), up.len()), (59, 99));
 }
 
-/// Then positions begin anew, and no list tells how many passed the proxy meanwhile.
+/// The next session's positions begin at 0, so no list shows how many passed the proxy meanwhile.
 #[test]
 fn an_outage_that_ends_the_lists_is_filled_as_packets_came_before() {
     let mut down = Down::begin();
