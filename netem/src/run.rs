@@ -141,6 +141,7 @@ impl<'a> Testbed<'a> {
         let mut command = Command::new(program);
         let in_order = in_order(self.scenario.sidekick.mode == Mode::AgentInOrder);
         command.args(["--interface", NEAR, "--json"]).args(in_order);
+        command.args(self.scenario.sidekick.upload_parity.then_some("--upload-parity"));
         let (host, directory) = (&self.path.topology().sender, self.directory.path());
         let mut agent = Program::start_command(AGENT, command, host, directory)?;
         agent.wait_until_ready()?;

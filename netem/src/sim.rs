@@ -163,7 +163,7 @@ impl Path {
             None => None,
         };
         Ok(Self {
-            agent: AgentNode::new(scenario.sidekick.mode, seed, start),
+            agent: AgentNode::new(&scenario.sidekick, seed, start),
             socket: SocketNode::new(&scenario.sidekick, transfer::addresses(0).0, seed),
             nat: Nat::new(&schedule),
             tunnel: tunnel_end(Side::Right),

@@ -106,6 +106,10 @@ counters! {
             "Packets of flows put in order that were missing when a list named them.";
         order_given_up <- order_given_up: "of these given up", "sidekick_order_given_up_total",
             "Missing packets whose repairs came too late to wait for.";
+        symbols: "repair symbols of what senders sent", "sidekick_order_symbols_total",
+            "Messages with parity of what senders sent.";
+        rebuilt: "packets rebuilt", "sidekick_order_rebuilt_total",
+            "Packets of flows put in order that the proxy rebuilt from that parity.";
         uncopied: "packets not copied", "sidekick_datagrams_uncopied_total",
             "Packets that the proxy did not copy because the kernel had no room for them.";
         unsent: "unsent", "sidekick_messages_unsent_total",

@@ -28,7 +28,7 @@ use std::{fmt, io};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{Observed, Observer, Peer, Shard};
+use sidekick_protocol::{Observed, Observer, Peer, Release, Shard};
 use tracing::debug;
 
 use crate::addresses::HostNetwork;
@@ -80,7 +80,7 @@ pub(crate) struct Worker {
     /// Where packets of flows wait that are put in order.
     gateway: Gateway,
     /// Scratch of [`Worker::read_queue`], kept to avoid allocation.
-    waved: Vec<u32>,
+    waved: Vec<Release>,
     notify: Box<dyn Fn(WorkerEvent) + Send>,
     /// Messages that another worker had no room for.
     late: u64,
@@ -179,22 +179,29 @@ impl Worker {
                 observer.hold(id.into(), &datagram.flow, datagram.payload, now)
             });
             if !held {
-                waved.push(id);
+                waved.push(Release::Held(id.into()));
             }
-            while let Some(id) = observer.poll_release() {
-                waved.extend(u32::try_from(id));
-            }
+            waved.extend(std::iter::from_fn(|| observer.poll_release()));
         });
-        waved.drain(..).for_each(|id| gateway.accept(id));
         self.release();
     }
 
     /// Lets packets pass that need not wait any longer.
     fn release(&mut self) {
-        while let Some(id) = self.observer.poll_release() {
-            u32::try_from(id).into_iter().for_each(|id| self.gateway.accept(id));
+        let Self { gateway, observer, waved, outbox, .. } = self;
+        for release in waved.drain(..).chain(std::iter::from_fn(|| observer.poll_release())) {
+            match release {
+                Release::Held(name) => {
+                    u32::try_from(name).into_iter().for_each(|id| gateway.accept(id));
+                }
+                Release::Rebuilt(flow, payload) => {
+                    // It follows those before it.
+                    gateway.flush();
+                    outbox.send_along(&flow, &payload);
+                }
+            }
         }
-        self.gateway.flush();
+        gateway.flush();
     }
 
     /// Reads frames that wait, at most `most` of each capture, and counts their datagrams.

@@ -98,6 +98,8 @@ section! {
         "how the proxy repairs packets for a receiver (modes receive and auto)";
     parity_percent: u8 = 35, numbers!(u8, "percent", 1..=100),
         "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap";
+    upload_parity: bool = false, SWITCH,
+        "whether the agent sends parity of uploads to a far proxy (mode agent-in-order)";
     proxy: ProxyFate = ProxyFate::OnPath, ProxyFate::VALUES,
         "whether the proxy is configured, must be discovered, is absent, is configured with a \
          wrong address, or is killed halfway";

@@ -11,7 +11,7 @@ use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 use super::seed_bytes;
 use crate::record::{AgentRecord, HeldMs, Repeats, RunRecord};
-use crate::scenario::Mode;
+use crate::scenario::{Mode, Sidekick};
 use crate::topology::SENDER;
 
 /// The port at which proxies answer it.
@@ -26,11 +26,12 @@ pub(super) struct AgentNode {
 
 impl AgentNode {
     /// The agent of a run. `None` in a mode without one.
-    pub(super) fn new(mode: Mode, seed: u64, start: Instant) -> Option<Self> {
+    pub(super) fn new(sidekick: &Sidekick, seed: u64, start: Instant) -> Option<Self> {
+        let Sidekick { mode, upload_parity, .. } = *sidekick;
         let in_order = mode == Mode::AgentInOrder;
         let seed = seed_bytes(seed, "agent");
         mode.is_of_agent().then(|| {
-            let mut host = HostAgent::new(SENDER, PORT, in_order, seed);
+            let mut host = HostAgent::new(SENDER, PORT, (in_order, upload_parity), seed);
             if mode == Mode::Measure {
                 host.watch(start);
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sidekick_protocol::wire::Quack;
 use sidekick_protocol::{
-    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Release, Route,
 };
 
 use super::chain::{Node, Outbox, Side};
@@ -173,8 +173,14 @@ impl Proxy {
     fn release(&mut self, out: &mut Outbox) {
         match &mut self.observer {
             Some(observer) => {
-                while let Some(name) = observer.poll_release() {
-                    out.extend(self.held.remove(&name).map(|packet| (Side::Right, packet)));
+                while let Some(release) = observer.poll_release() {
+                    let packet = match release {
+                        Release::Held(name) => self.held.remove(&name),
+                        Release::Rebuilt(Flow { source, destination }, payload) => {
+                            Some(Packet::new(source, destination, &payload))
+                        }
+                    };
+                    out.extend(packet.map(|packet| (Side::Right, packet)));
                 }
             }
             None => {

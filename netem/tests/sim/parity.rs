@@ -97,6 +97,80 @@ fn goodput_past_a_far_proxy() {
     );
 }
 
+/// Uploads beside the agent: what it does, and the settings.
+const UPLOADS: [(&str, &[&str]); 3] = [
+    ("no help", &["sidekick.mode=off"]),
+    ("agent in order", &["sidekick.mode=agent-in-order"]),
+    ("its parity", &["sidekick.mode=agent-in-order", "sidekick.upload_parity=on"]),
+];
+const UPLOAD_SNAPSHOT: &str = include_str!("../snapshots/parity__uploads_past_a_far_proxy.snap");
+
+fn upload_rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (network, scenario) in
+        [("cellular", "packrat-cellular"), ("satellite", "packrat-satellite")]
+    {
+        for (client, controller) in [("CUBIC", CUBIC), ("BBR2", BBR2)] {
+            for (help, mode) in UPLOADS {
+                let name = format!("{network}, {client}, {help}");
+                let flow = ["flow.kind=upload", controller, "flow.bytes=10000000"];
+                rows.push(Row { name, scenario, settings: [mode, &flow].concat() });
+            }
+        }
+    }
+    rows
+}
+
+fn upload_table() -> Table {
+    Table { rows: upload_rows().into_iter().map(|row| row.name).collect(), ..table() }
+}
+
+#[test]
+fn uploads_past_a_far_proxy() {
+    const SEEDS: u64 = 15;
+    let rows = upload_rows();
+    assert_snapshot!(
+        "parity__uploads_past_a_far_proxy",
+        upload_table().text(UPLOAD_SNAPSHOT, |row, column| {
+            let (row, loss) = (&rows[row], format!("near.loss_percent={}", LOSSES[column]));
+            format!("{:.2}", goodput(&runs(row.scenario, SEEDS, &[&row.settings, &[&loss]])))
+        })
+    );
+}
+
+#[test]
+fn the_document_shows_the_uploads_as_they_are() {
+    upload_table()
+        .assert_shown(UPLOAD_SNAPSHOT, include_str!("../../../docs/results.md"), |_| true);
+}
+
+/// What leaves gets parity, too, if the user wants it, and costs no more bytes than its cap.
+#[test]
+fn parity_of_uploads_is_worth_its_bytes() {
+    const SEEDS: u64 = 9;
+    let cases = [
+        ("packrat-cellular", CUBIC, 4, 10.0, 25.0),
+        ("packrat-satellite", CUBIC, 10, 12.0, 45.0),
+        ("packrat-cellular", BBR2, 10, 1.8, 45.0),
+        ("packrat-satellite", CUBIC, 4, 8.0, 25.0),
+    ];
+    for (scenario, controller, loss, gain, most) in some(2, cases) {
+        let loss = format!("near.loss_percent={loss}");
+        let path = [&*loss, controller, "flow.kind=upload", "flow.bytes=10000000"];
+        let [plain, helped] =
+            [UPLOADS[0].1, UPLOADS[2].1].map(|mode| runs(scenario, SEEDS, &[&path[..], mode]));
+        let (before, after) = (goodput(&plain), goodput(&helped));
+        // Parity, lists and messages, beyond the bytes of the same upload without help.
+        let near = |records: &[RunRecord]| {
+            median_of(records, |it| it.links.near.to_receiver.link.delivered_bytes as f64)
+        };
+        let added = 100.0 * (near(&helped) / near(&plain) - 1.0);
+        println!("{scenario}, {controller}, {loss}: {before:.2} to {after:.2}, {added:.1} % added");
+        assert!(after >= gain * before, "{scenario}, {loss}: {after} of {before}");
+        assert!(added <= most, "{scenario}, {loss}: {added} % more bytes");
+    }
+}
+
 #[test]
 fn the_document_shows_the_table_as_it_is() {
     let is_shown = |name: &str| {

@@ -97,6 +97,12 @@ pub struct AgentConfig {
     #[arg(long)]
     pub in_order: bool,
 
+    /// Where the proxy is too far away for repairs, send it parity of uploads that lose packets, up
+    /// to 35 % more bytes. The proxy must put uploads in order. It rebuilds what was lost, so the
+    /// flow's sender does not slow down
+    #[arg(long)]
+    pub upload_parity: bool,
+
     /// Number of that queue. Two agents on a machine need two
     #[arg(long, value_name = "N", default_value_t = Self::default().queue)]
     pub queue: u16,
@@ -220,6 +226,7 @@ impl Default for AgentConfig {
             interfaces: Vec::new(),
             tun: None,
             in_order: false,
+            upload_parity: false,
             queue: 5252,
             proxy: None,
             proxy_key: None,

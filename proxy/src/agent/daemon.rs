@@ -533,5 +533,6 @@ fn limits(config: &AgentConfig, delivers: bool, in_order: bool) -> Limits {
         idle_timeout: Duration::from_secs(config.idle_timeout),
         delivers,
         in_order,
+        upload_parity: config.upload_parity,
     }
 }

@@ -114,13 +114,14 @@ impl HelpedFlow {
         seed: [u8; 32],
         template: Template,
         (flow, candidate, is_own): (Flow, Candidate, bool),
-        watches: bool,
+        (watches, protects): (bool, bool),
         now: Instant,
     ) -> Self {
         let position = if candidate.may_end_alike() { Position::Whole } else { Position::End };
         let config = Policy::config(config, candidate.classifier.kind.traits(), position);
         let is_pinned = config.key.is_some();
         let mut sender = Sender::new(config, seed);
+        let policy = Policy::new(candidate.round_trip).protecting(protects);
         if watches {
             sender.set_terms(watch::terms(candidate.classifier.kind.traits().terms(position)));
             watch::wait(&mut sender);
@@ -131,7 +132,7 @@ impl HelpedFlow {
             position,
             alike: Default::default(),
             are_the_same: false,
-            resender: Resender::start(sender, flow, candidate.round_trip, now),
+            resender: Resender::start(sender, flow, policy, now),
             last: now,
             rate: candidate.rate(now, NEW),
             packets: 0,

@@ -54,6 +54,8 @@ pub(super) struct Limits {
     pub(super) delivers: bool,
     /// Whether arriving packets pass a queue in which they may wait.
     pub(super) in_order: bool,
+    /// Whether proxies that put uploads in order get parity of them.
+    pub(super) upload_parity: bool,
 }
 
 impl Limits {

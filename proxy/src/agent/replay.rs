@@ -53,6 +53,7 @@ impl AgentReplay {
             idle_timeout: Duration::from_secs(30),
             delivers: true,
             in_order: false,
+            upload_parity: false,
         };
         let mut proxy = Observer::new(ObserverConfig::default(), [7; 32])?;
         proxy.set_addresses(Addresses::announcing(0, PROXY));

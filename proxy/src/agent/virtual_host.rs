@@ -45,10 +45,16 @@ pub struct HostAgent {
 }
 
 impl HostAgent {
-    /// The agent of the host with this address, with its default settings. `port` is its own.
+    /// The agent of the host with this address, with its default settings but for `in_order` and
+    /// `upload_parity`. `port` is its own.
     /// Random numbers follow from the seed.
     #[must_use]
-    pub fn new(host: Ipv4Addr, port: u16, in_order: bool, mut seed: [u8; 32]) -> Self {
+    pub fn new(
+        host: Ipv4Addr,
+        port: u16,
+        (in_order, upload_parity): (bool, bool),
+        mut seed: [u8; 32],
+    ) -> Self {
         let config = AgentConfig::default();
         let limits = Limits {
             sender: SenderConfig::default(),
@@ -59,6 +65,7 @@ impl HostAgent {
             idle_timeout: Duration::from_secs(config.idle_timeout),
             delivers: true,
             in_order,
+            upload_parity,
         };
         let mut agent = Agent::new(limits, port, move || {
             seed[0] = seed[0].wrapping_add(1);

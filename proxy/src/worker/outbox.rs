@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Observer, Route, Transmit};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, Route, Transmit};
 use tracing::warn;
 
 use crate::addresses::Egress;
@@ -18,7 +18,8 @@ use crate::raw_socket::RawSocket;
 pub struct Sockets {
     /// The proxy's own port.
     pub port: Port,
-    /// For answers to markers, which come from the address of the flow's receiver.
+    /// For answers to markers, which come from the address of the flow's receiver, and for
+    /// datagrams that parity rebuilt.
     pub raw: RawSocket,
 }
 
@@ -66,6 +67,14 @@ impl Outbox {
     /// How many datagrams the system did not accept.
     pub(super) fn unsent(&self) -> u64 {
         self.errors.0
+    }
+
+    /// Sends a datagram of a flow to the flow's receiver, as if its source had.
+    pub(super) fn send_along(&mut self, flow: &Flow, datagram: &[u8]) {
+        let Flow { source, destination } = *flow;
+        if let Err(error) = self.sockets.raw.send(datagram, source, destination, None) {
+            self.errors.add(destination, &error);
+        }
     }
 
     /// Sends all datagrams that the observer has ready.

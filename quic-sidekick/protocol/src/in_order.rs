@@ -1,7 +1,7 @@
 //! When the gate of a flow holds datagrams, and what it asks of the proxy (SPEC.md, section 7.13).
 
 mod leaving;
-mod steps;
+pub(crate) mod steps;
 
 use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
 use crate::repair::{
@@ -472,7 +472,7 @@ fn order(near: Duration, whole: Option<Duration>) -> Option<SentOrder> {
     }
     let longest = longest_list(near);
     let hold = Hold { gap: longest_hold(near, whole), list: 2 * longest + LIST_MORE };
-    Some(SentOrder { every: EVERY, longest, hold })
+    Some(SentOrder { every: EVERY, longest, hold, parity: None })
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ pub use in_order::{InOrder, InOrderState, LeaveInOrder};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use loss_floor::{Handling, Lost, NearLoss};
 pub use observer::{
-    Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
+    Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Release, Seen,
+    SessionStatus, Shard,
 };
 pub use sender::{
     Assistance, Copied, Fate, LastQuack, List, QuackOutcome, Reason, Selection, Sender,

@@ -189,6 +189,11 @@ impl LossFloor {
         self.tolerated
     }
 
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, latest: NearLoss) {
+        self.latest = latest;
+    }
+
     /// The state at the latest loss.
     pub(crate) fn latest(&self) -> NearLoss {
         self.latest

@@ -39,9 +39,11 @@ use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
 pub use input::{HandleError, Observed, Peer, RefusalCause, Seen};
 use limiter::Limiter;
+pub use ordering::Release;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 use table::Table;
 use transmit::{Bare, Outgoing};
@@ -78,6 +80,8 @@ pub struct Observer {
     copying: bool,
     /// The latest message, kept to avoid allocation.
     plain: Plain,
+    /// One more of it exists than sessions rebuild datagrams.
+    rebuilding: Arc<()>,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -114,6 +118,7 @@ impl Observer {
             repeating: VecDeque::new(),
             copying: true,
             plain: Plain::default(),
+            rebuilding: Arc::default(),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -249,6 +254,7 @@ impl Observer {
             Message::Protect(terms) => self.on_protect(number, terms, now),
             Message::Schedule(schedule) => self.on_schedule(number, schedule, sealed.sequence, now),
             Message::List(list) => self.on_list(number, list, now),
+            Message::Symbol(symbol) => self.on_symbol(number, &symbol, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }

@@ -127,6 +127,8 @@ pub enum Withheld {
     Congested,
     /// A repair would arrive too late.
     Far,
+    /// The proxy gets parity, from which it rebuilds what is lost sooner than a repair arrives.
+    Protected,
     /// Nothing shows yet that a repair would be in time.
     Unmeasured,
     /// The losses that the proxy reports are not plausible.
@@ -138,7 +140,9 @@ pub enum Withheld {
 fn may_fetch(withheld: Option<Withheld>, order: Option<InOrderState>) -> bool {
     match withheld {
         None => true,
-        Some(Withheld::Far) => order.is_some_and(|state| state != InOrderState::Idle),
+        Some(Withheld::Far | Withheld::Protected) => {
+            order.is_some_and(|state| state != InOrderState::Idle)
+        }
         Some(_) => false,
     }
 }
@@ -148,6 +152,7 @@ impl fmt::Display for Withheld {
         f.write_str(match self {
             Self::Congested => "a queue grows before the proxy",
             Self::Far => "the proxy is too far away for a repair in time",
+            Self::Protected => "parity repairs at the proxy",
             Self::Unmeasured => "the near RTT is not measured yet",
             Self::Unbelieved => "the proxy reports more losses than messages to it suffer",
         })
@@ -219,6 +224,14 @@ impl Policy {
         }
     }
 
+    /// The same, which may send parity of what leaves to a proxy that puts it in order, from a near
+    /// round trip of 10 ms on.
+    #[must_use]
+    pub fn protecting(mut self, may_protect: bool) -> Self {
+        self.leaves = self.leaves.protecting(may_protect);
+        self
+    }
+
     /// What the sender of a new flow asks of the proxy that `config` names. `position` is that of
     /// its packets' identifier.
     #[must_use]
@@ -270,7 +283,7 @@ impl Policy {
             news: mem::take(&mut self.news),
             polls: self.polls,
             is_unbelieved: self.is_unbelieved,
-            ..Self::new(RoundTrip::unknown())
+            ..Self::new(RoundTrip::unknown()).protecting(self.leaves.is_protecting())
         };
         self.apply_order(traits, sender);
     }
@@ -375,18 +388,35 @@ impl Policy {
             return Some(Withheld::Congested);
         }
         let Some(near) = near(sender) else { return Some(Withheld::Unmeasured) };
-        (near > self.longest_near(traits, sender, near)).then_some(Withheld::Far)
+        let is_far = near > self.longest_near(traits, sender, near);
+        if traits.minds_order && sender.may_order() && self.leaves.may_protect(near, is_far) {
+            return Some(Withheld::Protected);
+        }
+        is_far.then_some(Withheld::Far)
     }
 
-    /// Asks the proxy to put the flow in order, or no longer. `repairs` says that these losses are
-    /// repaired, and that the flow's receiver minds the order.
-    fn order(&mut self, repairs: bool, lost: &[Lost], sender: &mut Sender, now: Instant) {
-        if repairs {
+    /// Asks the proxy to put a flow in order whose receiver minds that, or no longer. `withheld`
+    /// says why these losses are not sent again, if they are not; so many datagrams reached the
+    /// proxy.
+    fn order(
+        &mut self,
+        withheld: Option<Withheld>,
+        (received, lost): (usize, &[Lost]),
+        sender: &mut Sender,
+        now: Instant,
+    ) {
+        let protects = withheld == Some(Withheld::Protected);
+        if withheld.is_none() || protects {
             for Lost { congestion, .. } in lost {
                 self.leaves.on_lost(!congestion, sender, now);
             }
         }
-        self.leaves.update(repairs, self.rtt(sender), sender, now);
+        self.leaves.note_fates(received, lost);
+        if protects {
+            self.leaves.protect(self.rtt(sender), sender, now);
+        } else {
+            self.leaves.update(withheld.is_none(), self.rtt(sender), sender, now);
+        }
     }
 
     /// The near RTT without a queue, and the longest with which repairs are in time; `None` until

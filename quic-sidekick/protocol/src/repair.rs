@@ -7,7 +7,7 @@
 mod plan;
 mod protection;
 
-pub(crate) use plan::{MOSTLY, NEAR_PART, longest_hold};
+pub(crate) use plan::{FAR_AWAY, MOSTLY, NEAR_PART, longest_hold, parity_hold};
 pub use plan::{Plan, Planner, RoundTrips};
 pub use protection::{ParityState, Protection};
 use std::fmt;

@@ -19,6 +19,7 @@ mod search;
 mod selector;
 mod session;
 mod status;
+mod symbols;
 
 use crate::clock::{Numbers, earlier};
 use crate::identify::{Flow, Payload, canonical};
@@ -292,7 +293,7 @@ impl Sender {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));
             self.floor.on_sent(tag, payload.len(), now);
-            self.listing.on_sent(tag, identifier, now);
+            self.listing.on_sent(tag, identifier, payload, now);
         }
     }
 

@@ -20,7 +20,9 @@ pub use datagram::{
 pub(crate) use datagram::{MIN_KEPT_LEN, hello_payload, parse_hello_payload};
 pub use message::{Keep, Message, Poll, Quack, Schedule, ShortQuack, Timing};
 pub(crate) use message::{MAX_MESSAGE_LEN, low};
-pub use parity::{ListTime, MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect, SentList};
+pub use parity::{
+    ListTime, MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect, SentList, SentSymbol,
+};
 pub use request::{MAX_RANGES, Range, Ranges, Request};
 use std::fmt;
 use thiserror::Error;

@@ -190,6 +190,9 @@ ENCODERS = {
     + struct.pack(">HIBB", f["number"], f["first"], f["window"], len(f["identifiers"]))
     + struct.pack(">%dI" % len(f["identifiers"]), *f["identifiers"])
     + raw(f, "symbol"),
+    "symbol": lambda f: struct.pack(
+        ">BHIBB", 15, f["number"], f["first"], f["window"], f["part"]
+    ) + raw(f, "symbol"),
 }
 
 # ---- the handshake

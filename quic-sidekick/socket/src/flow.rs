@@ -107,7 +107,7 @@ impl Flow {
         Self {
             peer,
             traits,
-            resender: Resender::start(sender, flow, round_trip, now),
+            resender: Resender::start(sender, flow, Policy::new(round_trip), now),
             order: InOrder::new(repair, is_clean),
             waiting: HashMap::new(),
             next_number: 0,

@@ -62,6 +62,8 @@ impl HelpedFlow {
             None => {}
             Some(Withheld::Unbelieved) => totals.withheld_late += settled.lost,
             Some(Withheld::Congested) => totals.withheld_congested += settled.lost,
+            // The proxy rebuilds them, as far as it can.
+            Some(Withheld::Protected) => {}
             Some(Withheld::Far | Withheld::Unmeasured) => totals.withheld_far += settled.lost,
         }
         settled.withheld.filter(|_| settled.lost > 0)

@@ -47,7 +47,7 @@ impl HelpedFlow {
             Some(_) if self.resender.policy.rests() => "a pause",
             Some(_) if !self.may_receive(now) => "its program does not send",
             Some(_) if self.resender.sender.is_kept() => match self.withheld(now) {
-                None => "helped",
+                None | Some(Withheld::Protected) => "helped",
                 Some(Withheld::Congested) => "a queue grows",
                 Some(Withheld::Far) => "too far",
                 Some(Withheld::Unmeasured) => "not measured yet",
@@ -83,6 +83,9 @@ impl HelpedFlow {
                 let (near, most) = distance.unwrap_or_default();
                 let (near, most) = (ms(near), ms(most));
                 format!("{}: {near:.1} ms, at most {most:.1} ms", Withheld::Far)
+            }
+            (Assistance::Assisted, Some(Withheld::Protected)) => {
+                format!("helped: {}", Withheld::Protected)
             }
             (Assistance::Assisted, Some(why)) => why.to_string(),
             // A proxy with another key looks like none.

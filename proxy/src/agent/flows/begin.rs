@@ -113,7 +113,8 @@ impl Agent {
         let is_own = self.local.contains(&flow.source.ip());
         let about = (flow, candidate, is_own);
         let watches = self.common.recorder.is_some();
-        let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, watches, now));
+        let how = (watches, self.limits.upload_parity);
+        let mut helped = Box::new(HelpedFlow::begin(config, seed, template, about, how, now));
         if watches {
             helped.watch(now);
         } else if self.limits.in_order {

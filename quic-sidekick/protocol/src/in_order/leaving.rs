@@ -1,7 +1,12 @@
 //! When a proxy puts what leaves in order (SPEC.md, section 7.14).
 
+use super::steps::FAR_LIST;
 use super::{FIRST, LOSSY, order};
-use crate::sender::Sender;
+use crate::gate::Hold;
+use crate::loss_floor::Lost;
+use crate::repair::{FAR_AWAY, MOSTLY, ParityState, Protection, parity_hold};
+use crate::sender::{Sender, SentOrder};
+use sidekick_parity::Counts;
 use std::time::{Duration, Instant};
 
 /// A direction with so many times fewer bytes than the other has acknowledgements alone, compared
@@ -9,6 +14,35 @@ use std::time::{Duration, Instant};
 /// and if they wait, the data of the other direction wait with them.
 const FEWER: usize = 4;
 const COMPARED: usize = 1 << 14;
+
+/// Beside parity: a list for so many datagrams, or after this time. A proxy waits for a list for
+/// four times as long, since lists may be lost.
+const FAR_EVERY: u8 = 8;
+const FAR_LONGEST: Duration = FAR_LIST.checked_div(4).unwrap();
+
+/// What becomes of datagrams before a proxy that gets parity of them.
+#[derive(Debug, Default)]
+struct Coverage {
+    protection: Protection,
+    counts: Counts,
+    latest_lost: Option<u64>,
+    congested_until: Option<Instant>,
+}
+
+impl Coverage {
+    fn note(&mut self, received: usize, lost: &[Lost]) {
+        let counts = &mut self.counts;
+        for Lost { tag, .. } in lost {
+            let follows = self.latest_lost.replace(*tag) == tag.checked_sub(1);
+            counts.runs += u64::from(!follows);
+            counts.lost += 1;
+        }
+        counts.judged += (received + lost.len()) as u64;
+        // The proxy reports no repair symbols, and what it counts is what it would list.
+        (counts.listed, counts.symbols, counts.absent) =
+            (counts.judged, counts.judged, counts.lost);
+    }
+}
 
 /// Bytes that left and that arrived lately.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +69,8 @@ pub struct LeaveInOrder {
     /// How many of the first datagrams are still to leave.
     first: u32,
     balance: Balance,
+    /// `None` if no parity may be sent.
+    coverage: Option<Box<Coverage>>,
 }
 
 impl LeaveInOrder {
@@ -42,7 +78,29 @@ impl LeaveInOrder {
     #[must_use]
     pub fn new(is_clean: bool) -> Self {
         let first = if is_clean { 0 } else { FIRST };
-        Self { lossy_until: None, first, balance: Balance::default() }
+        Self { lossy_until: None, first, balance: Balance::default(), coverage: None }
+    }
+
+    /// The same, which sends parity to proxies at some distance, if `may_protect`.
+    pub(crate) fn protecting(self, may_protect: bool) -> Self {
+        Self { coverage: may_protect.then(Box::default), ..self }
+    }
+
+    /// Whether parity may be sent at all.
+    pub(crate) fn is_protecting(&self) -> bool {
+        self.coverage.is_some()
+    }
+
+    /// Whether parity may go to a proxy at this near round trip. If it cannot rebuild enough, it
+    /// does where repairs are too late.
+    pub(crate) fn may_protect(&self, near: Duration, is_far: bool) -> bool {
+        let is_enough = |it: &Coverage| it.protection.state() != ParityState::Overwhelmed;
+        near >= FAR_AWAY && self.coverage.as_deref().is_some_and(|it| is_far || is_enough(it))
+    }
+
+    /// Notes how many datagrams reached the proxy, and which did not.
+    pub(crate) fn note_fates(&mut self, received: usize, lost: &[Lost]) {
+        self.coverage.iter_mut().for_each(|coverage| coverage.note(received, lost));
     }
 
     /// A datagram of this length left that repeats no other.
@@ -72,7 +130,12 @@ impl LeaveInOrder {
     /// The near segment lost a datagram. `is_repaired` says that its repair follows.
     pub fn on_lost(&mut self, is_repaired: bool, sender: &mut Sender, now: Instant) {
         self.lossy_until = Some(now + LOSSY);
-        if !is_repaired {
+        let is_congested = !is_repaired && sender.near_loss().congestion > MOSTLY;
+        if let Some(coverage) = &mut self.coverage {
+            // Parity would add to congestion, and hide some.
+            coverage.congested_until = is_congested.then(|| now + LOSSY);
+        }
+        if !is_repaired && (is_congested || !sender.covers_order()) {
             sender.release_order();
         }
     }
@@ -99,5 +162,25 @@ impl LeaveInOrder {
             && !self.acknowledges();
         let near = sender.near_rtt().filter(|_| wants);
         sender.order(near.and_then(|near| order(near, whole)));
+    }
+
+    /// As [`update`](Self::update), where parity takes the place of repairs: decides whether
+    /// the proxy gets it now, and then holds what follows a loss until parity has rebuilt it.
+    pub(crate) fn protect(&mut self, whole: Option<Duration>, sender: &mut Sender, now: Instant) {
+        let is_idle = self.is_lossy(now) == Some(false) || self.acknowledges();
+        let Some(coverage) = &mut self.coverage else { return };
+        let is_congested = coverage.congested_until.is_some_and(|until| now < until);
+        let wants = !is_idle && !is_congested && sender.may_order();
+        let Some(near) = sender.near_rtt().filter(|_| wants) else {
+            coverage.protection.pause();
+            sender.order(None);
+            return;
+        };
+        let parity = Some(coverage.protection.wanted(coverage.counts, near, now));
+        // Waiting is useless where parity cannot rebuild the loss.
+        let waits = coverage.protection.state() != ParityState::Overwhelmed;
+        let gap = if waits { parity_hold(whole) } else { Duration::ZERO };
+        let hold = Hold { gap, list: FAR_LIST };
+        sender.order(Some(SentOrder { every: FAR_EVERY, longest: FAR_LONGEST, hold, parity }));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Beside parity lists are rarer, but follow each other in half of the time that a datagram waits
 /// for one. After a silence, repair symbols come with lists.
 const MOST_EVERY: u8 = 8;
-pub(super) const FAR_LIST: Duration = Duration::from_millis(16);
+pub(crate) const FAR_LIST: Duration = Duration::from_millis(16);
 /// The spacing varies where datagrams come in bursts, so lists get rarer only after this many.
 const STAYS: u32 = 64;
 /// No more than these wait, as in the gate: else the oldest leaves at once.
@@ -17,10 +17,10 @@ const STEP: Duration = Duration::from_micros(500);
 
 /// How far apart datagrams arrive, and how many of them a list beside parity should name.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     latest: Option<Instant>,
     spacing: Duration,
-    pub(super) every: u8,
+    pub(crate) every: u8,
     /// How many have come since that changed.
     since: u32,
 }
@@ -32,7 +32,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub(super) fn on_arrival(&mut self, now: Instant) {
+    pub(crate) fn on_arrival(&mut self, now: Instant) {
         let before = self.latest.replace(now).unwrap_or(now);
         let spacing = now.saturating_duration_since(before).min(FAR_LIST);
         self.spacing = (15 * self.spacing + spacing) / 16;
@@ -50,15 +50,15 @@ impl Pace {
 /// not pace answers with a burst, which a short queue drops. So what waited leaves at the intervals
 /// at which it came, but for a quarter, and nothing waits longer than what waited longest.
 #[derive(Debug)]
-pub(super) struct Steps<T> {
-    pub(super) ready: VecDeque<Delivery<T>>,
-    pub(super) waiting: VecDeque<Waiting<T>>,
+pub(crate) struct Steps<T> {
+    pub(crate) ready: VecDeque<Delivery<T>>,
+    pub(crate) waiting: VecDeque<Waiting<T>>,
     /// When the first of those that wait came, and when it left.
-    pub(super) pace: Option<(Instant, Instant)>,
+    pub(crate) pace: Option<(Instant, Instant)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
+pub(crate) struct Waiting<T> {
     delivery: Delivery<T>,
     since: Instant,
     due: Instant,
@@ -71,7 +71,7 @@ impl<T> Default for Steps<T> {
 }
 
 impl<T> Steps<T> {
-    pub(super) fn push(&mut self, delivery: Delivery<T>, now: Instant) {
+    pub(crate) fn push(&mut self, delivery: Delivery<T>, now: Instant) {
         let came = now.checked_sub(delivery.waited).unwrap_or(now);
         let (first, left) = *self.pace.get_or_insert((came, now));
         let due = left + came.saturating_duration_since(first) * 3 / 4;
@@ -93,18 +93,18 @@ impl<T> Steps<T> {
         }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.front().map(|front| front.due)
     }
 
-    pub(super) fn on_timeout(&mut self, now: Instant) {
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.waiting.front().is_some_and(|front| front.due <= now) {
             let due = self.waiting.iter().take_while(|waiting| waiting.due <= now + STEP).count();
             self.release(due, now);
         }
     }
 
-    pub(super) fn release(&mut self, datagrams: usize, now: Instant) {
+    pub(crate) fn release(&mut self, datagrams: usize, now: Instant) {
         let datagrams = datagrams.min(self.waiting.len());
         self.ready.extend(self.waiting.drain(..datagrams).map(
             |Waiting { delivery, since, .. }| {

@@ -188,6 +188,10 @@ pub struct ObserverStats {
     pub order_missing: u64,
     /// Those of them whose repairs came too late to wait for.
     pub order_given_up: u64,
+    /// Repair symbols of what senders sent, and parts of them.
+    pub symbols: u64,
+    /// Datagrams rebuilt from these.
+    pub rebuilt: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
     /// Sessions opened.

@@ -1,4 +1,5 @@
-//! Puts the datagrams of a flow in the order in which its sender sent them (SPEC.md, section 6.10).
+//! Puts the datagrams of a flow in the order in which its sender sent them, and rebuilds those that
+//! the near segment lost from its sender's parity (SPEC.md, section 6.10).
 //!
 //! The caller holds the datagrams, and releases them as [`Observer::poll_release`] says.
 
@@ -6,18 +7,84 @@ use super::Observer;
 use super::input::HandleError;
 use super::table::Key;
 use crate::gate::{Gate, GateCounters, Hold};
-use crate::identify::{Flow, Payload};
-use crate::wire::{SentList, SessionNumber};
+use crate::identify::{Flow, Payload, Position};
+use crate::in_order::steps::Steps;
+use crate::wire::{Part, SentList, SentSymbol, SessionNumber};
+use sidekick_parity::{Decoder, Origin, identifier};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The latest list is in force for this time.
 const IN_FORCE: Duration = Duration::from_secs(1);
 
+/// The most sessions of an observer whose lost datagrams are rebuilt at a time. Each takes up to
+/// [`Decoder::memory_bytes`], half a megabyte.
+const MAX_REBUILDING: usize = 128;
+
+/// So many listed datagrams without a repair symbol show that the sender sends none.
+const WITHOUT_PARITY: u64 = 128;
+
+/// A datagram that leaves now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// One that the caller holds under this name.
+    Held(u64),
+    /// One that the near segment lost, rebuilt from its sender's parity.
+    Rebuilt(Flow, Vec<u8>),
+}
+
+/// What a repair symbol lacks.
+#[derive(Debug)]
+struct Half {
+    number: u16,
+    first: u32,
+    count: u8,
+    part: Part,
+    bytes: Vec<u8>,
+}
+
+/// The equations of a session.
+#[derive(Debug)]
+struct Rebuilding {
+    decoder: Decoder,
+    half: Option<Half>,
+    /// As many exist as sessions rebuild datagrams.
+    _place: Arc<()>,
+}
+
+impl Rebuilding {
+    /// Takes a repair symbol, or a part of one.
+    fn on_symbol(&mut self, sent: &SentSymbol<'_>) {
+        let SentSymbol { number, first, count, part, symbol } = *sent;
+        if part == Part::Whole {
+            // One that says nothing new is no error.
+            let _ = self.decoder.repair(number, first, count, symbol);
+            return;
+        }
+        let fits = |half: &Half| {
+            (half.number, half.first, half.count) == (number, first, count) && half.part != part
+        };
+        let Some(half) = self.half.take().filter(fits) else {
+            self.half = Some(Half { number, first, count, part, bytes: symbol.to_vec() });
+            return;
+        };
+        let (front, back) = match part {
+            Part::Second => (half.bytes.as_slice(), symbol),
+            _ => (symbol, half.bytes.as_slice()),
+        };
+        // One of a length that none has is an error, and changes nothing.
+        let _ = self.decoder.repair(number, first, count, &[front, back].concat());
+    }
+}
+
 /// The order of a session's flow.
 #[derive(Debug)]
 pub(super) struct Ordering {
-    gate: Gate<u64>,
+    gate: Gate<Release>,
+    /// What left the gate, and leaves in steps where parity makes the holds long.
+    steps: Steps<Release>,
+    rebuilding: Option<Box<Rebuilding>>,
     until: Instant,
     /// What the observer's counters know.
     counted: GateCounters,
@@ -25,26 +92,66 @@ pub(super) struct Ordering {
 
 impl Ordering {
     fn new(hold: Hold, until: Instant) -> Self {
-        Self { gate: Gate::new(hold), until, counted: GateCounters::default() }
+        Self {
+            gate: Gate::new(hold),
+            steps: Steps::default(),
+            rebuilding: None,
+            until,
+            counted: GateCounters::default(),
+        }
+    }
+
+    /// Prepares for parity, if identifiers are the ends of datagrams and there is a place.
+    fn expect_parity(&mut self, has_ends: bool, places: &Arc<()>) {
+        if has_ends && self.rebuilding.is_none() && Arc::strong_count(places) <= MAX_REBUILDING {
+            let (decoder, half, place) = (Decoder::new(), None, Arc::clone(places));
+            self.rebuilding = Some(Box::new(Rebuilding { decoder, half, _place: place }));
+        }
     }
 
     /// When a datagram is due, or the end of the order.
     pub(super) fn due(&self) -> Instant {
-        self.gate.poll_timeout().map_or(self.until, |due| due.min(self.until))
+        let due = self.gate.poll_timeout().into_iter().chain(self.steps.poll_timeout());
+        due.fold(self.until, Instant::min)
     }
 
-    /// Moves what may leave to `released`. The repair of a gap comes by itself.
-    fn release(&mut self, released: &mut VecDeque<u64>) {
-        while self.gate.poll_gap().is_some() || self.gate.poll_closed().is_some() {}
-        while let Some(delivery) = self.gate.poll_delivery() {
-            released.push_back(delivery.datagram);
+    /// Whether the sender sends parity, which makes holds long.
+    fn rebuilds(&self) -> bool {
+        self.rebuilding.as_ref().is_some_and(|it| it.decoder.counts().symbols > 0)
+    }
+
+    /// Passes what was rebuilt to the gate.
+    fn rebuild(&mut self, flow: &Flow, now: Instant) {
+        let Some(rebuilding) = &mut self.rebuilding else { return };
+        while let Some(rebuilt) = rebuilding.decoder.rebuilt() {
+            if let Some(identifier) = identifier(rebuilt) {
+                let datagram = Release::Rebuilt(*flow, rebuilt.to_vec());
+                // Nothing lacks it any longer.
+                drop(self.gate.on_copy(identifier, datagram, now));
+            }
         }
     }
 
+    /// Moves what may leave to `released`. The repair of a gap comes by itself.
+    fn release(&mut self, now: Instant, released: &mut VecDeque<Release>) {
+        while self.gate.poll_gap().is_some() || self.gate.poll_closed().is_some() {}
+        while let Some(delivery) = self.gate.poll_delivery() {
+            self.steps.push(delivery, now);
+        }
+        if self.rebuilds() && self.gate.hold() != Hold::default() {
+            self.steps.on_timeout(now);
+        } else {
+            self.steps.release(usize::MAX, now);
+            self.steps.pace = None;
+        }
+        released.extend(self.steps.ready.drain(..).map(|delivery| delivery.datagram));
+    }
+
     /// Lets all that waits leave.
-    pub(super) fn open(mut self, now: Instant, released: &mut VecDeque<u64>) {
+    pub(super) fn open(mut self, now: Instant, released: &mut VecDeque<Release>) {
+        self.rebuilding = None;
         self.gate.open(now);
-        self.release(released);
+        self.release(now, released);
     }
 }
 
@@ -60,15 +167,20 @@ impl Observer {
         if session.ordering.is_none() {
             return false;
         }
-        self.settle_order(index, |gate| match identifier {
-            Some(identifier) => drop(gate.on_arrival(identifier, name, now)),
-            None => gate.pass(name),
+        self.settle_order(index, now, |Ordering { gate, rebuilding, .. }| {
+            match identifier {
+                Some(identifier) => drop(gate.on_arrival(identifier, Release::Held(name), now)),
+                None => gate.pass(Release::Held(name)),
+            }
+            if let Some(rebuilding) = rebuilding {
+                rebuilding.decoder.arrived(payload, Origin::Original);
+            }
         });
         true
     }
 
-    /// The next datagram that leaves, by its name.
-    pub fn poll_release(&mut self) -> Option<u64> {
+    /// The next datagram that leaves.
+    pub fn poll_release(&mut self) -> Option<Release> {
         self.table.released.pop_front()
     }
 
@@ -87,17 +199,53 @@ impl Observer {
         let us = |us: u16| Duration::from_micros(us.into());
         let hold = Hold { gap: us(list.gap_us), list: us(list.wait_us) };
         let until = now + IN_FORCE;
-        session.ordering.get_or_insert_with(|| Box::new(Ordering::new(hold, until))).until = until;
+        let has_ends = session.agreed.terms.identification.position == Position::End;
+        let ordering = session.ordering.get_or_insert_with(|| {
+            let mut ordering = Ordering::new(hold, until);
+            // Parity covers the first datagrams, too.
+            ordering.expect_parity(has_ends, &self.rebuilding);
+            Box::new(ordering)
+        });
+        ordering.until = until;
         let identifiers = list.identifiers;
         self.stats.lists += 1;
         // A contradiction shows that the sender counts anew.
-        self.settle_order(index, |gate| {
+        self.settle_order(index, now, |Ordering { gate, rebuilding, .. }| {
             if gate.hold() != hold {
                 gate.set_hold(hold, now);
             }
             if gate.on_list(list.first, identifiers.iter(), now).is_err() {
                 gate.open(now);
+                rebuilding.iter_mut().for_each(|it| it.decoder.clear());
             }
+            if let Some(it) = rebuilding
+                && identifiers.iter().next().is_some()
+            {
+                // The gate has judged the list, and an old one says nothing new.
+                let _ = it.decoder.list(list.first, identifiers.iter());
+                let counts = it.decoder.counts();
+                if counts.symbols == 0 && counts.listed >= WITHOUT_PARITY {
+                    *rebuilding = None;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Handles parity of what the sender sent.
+    pub(super) fn on_symbol(
+        &mut self,
+        number: SessionNumber,
+        symbol: &SentSymbol<'_>,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let has_ends = session.agreed.terms.identification.position == Position::End;
+        let Some(ordering) = session.ordering.as_mut() else { return Ok(()) };
+        ordering.expect_parity(has_ends, &self.rebuilding);
+        self.stats.symbols += 1;
+        self.settle_order(index, now, |Ordering { rebuilding, .. }| {
+            rebuilding.iter_mut().for_each(|it| it.on_symbol(symbol));
         });
         Ok(())
     }
@@ -108,7 +256,7 @@ impl Observer {
         let Some(ordering) = session.ordering.take_if(|it| it.until <= now) else {
             let due = session.ordering.as_ref().is_some_and(|it| it.due() <= now);
             if due {
-                self.settle_order(index, |gate| gate.on_timeout(now));
+                self.settle_order(index, now, |ordering| ordering.gate.on_timeout(now));
             }
             return due;
         };
@@ -118,14 +266,17 @@ impl Observer {
     }
 
     /// Completes an input of a session's order.
-    fn settle_order(&mut self, index: usize, input: impl FnOnce(&mut Gate<u64>)) {
-        let Some((ordering, released)) = self.table.ordering_of(index) else { return };
-        input(&mut ordering.gate);
-        ordering.release(released);
+    fn settle_order(&mut self, index: usize, now: Instant, input: impl FnOnce(&mut Ordering)) {
+        let Some((flow, ordering, released)) = self.table.ordering_of(index) else { return };
+        input(ordering);
+        ordering.rebuild(flow, now);
+        ordering.release(now, released);
         let counters = ordering.gate.counters();
         let before = std::mem::replace(&mut ordering.counted, counters);
         self.stats.order_missing += counters.missing - before.missing;
         self.stats.order_given_up += counters.given_up - before.given_up;
+        let rebuilt = |it: GateCounters| it.in_order + it.late;
+        self.stats.rebuilt += rebuilt(counters) - rebuilt(before);
         self.table.reschedule_at(index);
     }
 }

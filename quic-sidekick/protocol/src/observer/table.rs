@@ -5,7 +5,7 @@ use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
 use super::keeping::{Keeping, REQUEST_BURST, REQUEST_INTERVAL, REQUESTS_OF_SOURCE};
 use super::limiter::{Occupancy, site};
-use super::ordering::Ordering;
+use super::ordering::{Ordering, Release};
 use super::pool::Pool;
 use super::session::{Agreement, Session};
 use crate::identify::Flow;
@@ -95,7 +95,7 @@ pub(super) struct Table {
     pub(super) pool: Pool,
     pub(super) clients: Clients,
     /// Names of held datagrams that leave now.
-    pub(super) released: VecDeque<u64>,
+    pub(super) released: VecDeque<Release>,
 }
 
 /// Drops a session's copies. Returns false if it keeps none.
@@ -376,13 +376,14 @@ impl Table {
         self.deadlines.set(index, deadline);
     }
 
-    /// The order of the session at this index, and where it puts what leaves.
+    /// The flow and the order of the session at this index, and where it puts what leaves.
     pub(super) fn ordering_of(
         &mut self,
         index: usize,
-    ) -> Option<(&mut Ordering, &mut VecDeque<u64>)> {
+    ) -> Option<(&Flow, &mut Ordering, &mut VecDeque<Release>)> {
         let slot = self.slots.get_mut(index)?.as_mut()?;
-        Some((slot.session.ordering.as_deref_mut()?, &mut self.released))
+        let Session { agreed, ordering, .. } = &mut slot.session;
+        Some((&agreed.flow, ordering.as_deref_mut()?, &mut self.released))
     }
 
     pub(super) fn expire_at(&mut self, index: usize, expires: Instant) {

@@ -1,8 +1,8 @@
 //! A flow's sender, its copies and its policy, which together repair what leaves.
 
 use super::{
-    MAX_AGE, Policy, RoundTrip, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld, is_last,
-    last_name, may_fetch, names,
+    MAX_AGE, Policy, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld, is_last, last_name,
+    may_fetch, names,
 };
 use crate::identify::{Flow, Payload};
 use crate::in_order::InOrderState;
@@ -68,13 +68,13 @@ pub struct Resender {
 }
 
 impl Resender {
-    /// Starts `sender` for `flow`, whose earlier packets have shown this round trip.
+    /// Starts `sender` for `flow`, with the policy of a new flow.
     #[must_use]
-    pub fn start(mut sender: Sender, flow: Flow, round_trip: RoundTrip, now: Instant) -> Self {
+    pub fn start(mut sender: Sender, flow: Flow, policy: Policy, now: Instant) -> Self {
         sender.start(flow, now);
         Self {
             sender,
-            policy: Policy::new(round_trip),
+            policy,
             flow,
             store: Store::new(STORE, MAX_AGE),
             has_session: false,
@@ -186,7 +186,12 @@ impl Resender {
         settled.withheld = self.policy.withheld(traits, &self.sender, now);
         self.sender.set_fetching(fetches && may_fetch(settled.withheld, order));
         let repairs = settled.withheld.is_none();
-        self.policy.order(repairs && traits.minds_order, &lost, &mut self.sender, now);
+        if traits.minds_order {
+            let fates = (self.found_received.len(), lost.as_slice());
+            self.policy.order(settled.withheld, fates, &mut self.sender, now);
+        } else {
+            self.sender.order(None);
+        }
         for Lost { tag, congestion, .. } in lost.drain(..).filter(|_| repairs) {
             if congestion {
                 settled.congested += 1;

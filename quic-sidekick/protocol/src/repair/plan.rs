@@ -28,7 +28,7 @@ const COPY_RTTS: f64 = 1.1;
 const COPY_MORE: Duration = Duration::from_millis(2);
 /// Parity repairs sooner than requests from this near round trip on. Below, a request takes about
 /// as long as parity, and it costs fewer bytes.
-const FAR_AWAY: Duration = Duration::from_millis(10);
+pub(crate) const FAR_AWAY: Duration = Duration::from_millis(10);
 /// How long help pauses after a queue grew before the proxy.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Where more than this share of the losses is congestion, parity adds to it and hides some of it.
@@ -175,7 +175,7 @@ impl Planner {
         // A gap where nothing else was lost is often a number that the peer skipped.
         let is_quiet = parity == ParityState::Quiet;
         let requests = requests.filter(|_| self.repair != ReceiveRepair::Parity && !is_quiet);
-        let limit = requests.map_or(at_most(PARITY_HOLD, whole, HOLD_SHARE), |(limit, _)| limit);
+        let limit = requests.map_or(parity_hold(whole), |(limit, _)| limit);
         // Waiting is useless where parity cannot rebuild the loss.
         let waits = requests.is_some() || parity != ParityState::Overwhelmed;
         Plan {
@@ -210,6 +210,11 @@ fn by_requests(near: Duration, whole: Option<Duration>) -> Plan {
 /// How long what follows a gap waits for requested copies at most.
 pub(crate) fn longest_hold(near: Duration, whole: Option<Duration>) -> Duration {
     hold_for_copies(near, whole, HOLD_SHARE)
+}
+
+/// How long what follows a gap waits for parity alone.
+pub(crate) fn parity_hold(whole: Option<Duration>) -> Duration {
+    at_most(PARITY_HOLD, whole, HOLD_SHARE)
 }
 
 fn hold_for_copies(near: Duration, whole: Option<Duration>, share: f64) -> Duration {

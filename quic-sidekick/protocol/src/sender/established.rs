@@ -20,7 +20,7 @@ use super::rtt::NearRtt;
 use super::status::{Assistance, HandleError, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SentList, SessionNumber};
+use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
 use keeping::Keeping;
 pub use parity::List;
 use probe::{Backoff, Probe, SILENCE};
@@ -301,6 +301,7 @@ impl Established {
             | Message::Protect(_)
             | Message::Schedule(_)
             | Message::List(_)
+            | Message::Symbol(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -478,9 +479,9 @@ impl Established {
         self.seal.seal(self.remote_number, &message, out)
     }
 
-    /// Writes a list of what left to `out`, and returns the datagram's length.
-    pub(super) fn seal_list(&mut self, list: SentList<'_>, out: &mut [u8]) -> Option<usize> {
-        self.seal.seal(self.remote_number, &Message::List(list), out)
+    /// Writes a message about what left to `out`, and returns the datagram's length.
+    pub(super) fn seal_message(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
+        self.seal.seal(self.remote_number, message, out)
     }
 
     /// A BYE for the proxy.

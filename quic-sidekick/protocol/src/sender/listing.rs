@@ -2,10 +2,12 @@
 
 use super::Sender;
 use super::session::ProxySession;
-use crate::clock::micros;
+use super::symbols::Symbols;
+use crate::clock::{earlier, micros};
 use crate::gate::Hold;
+use crate::identify::{Payload, Position};
 use crate::loss_floor::is_later;
-use crate::wire::{MAX_DATAGRAM_LEN, SentList, Words};
+use crate::wire::{MAX_DATAGRAM_LEN, Message, Protect, SentList, Words};
 use sidekick_parity::MAX_WINDOW;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,6 +24,9 @@ pub struct SentOrder {
     pub longest: Duration,
     /// How long the proxy holds datagrams, at most 65 ms each.
     pub hold: Hold,
+    /// The parity that goes to the proxy. It needs the datagrams themselves, and identifiers that
+    /// are no hashes.
+    pub parity: Option<Protect>,
 }
 
 /// The datagrams that left lately, and the list that is due.
@@ -42,12 +47,19 @@ pub(super) struct Listing {
     is_due: bool,
     /// The proxy is to hold nothing now.
     releases: bool,
+    symbols: Option<Box<Symbols>>,
 }
 
 impl Listing {
     /// Notes a datagram, unless it repeats an earlier one: a repair takes the place of what was
     /// lost.
-    pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
+    pub(super) fn on_sent(
+        &mut self,
+        tag: u64,
+        identifier: u32,
+        payload: Payload<'_>,
+        now: Instant,
+    ) {
         let Some(SentOrder { every, .. }) = self.wanted else { return };
         if self.newest.is_some_and(|newest| !is_later(tag, newest)) {
             return;
@@ -61,14 +73,29 @@ impl Listing {
         self.unlisted += 1;
         self.since.get_or_insert(now);
         self.is_due |= self.unlisted >= every.into();
+        if let Some(symbols) = &mut self.symbols {
+            // Parity is of no use without its list.
+            match payload.bytes() {
+                Some(datagram) => self.is_due |= symbols.on_sent(datagram, self.passed, now),
+                None => symbols.clear(),
+            }
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let flush = self.symbols.as_ref().and_then(|symbols| symbols.poll_timeout());
+        earlier(self.list_due(), flush)
+    }
+
+    fn list_due(&self) -> Option<Instant> {
         Some(self.since? + self.wanted?.longest)
     }
 
     pub(super) fn on_timeout(&mut self, now: Instant) {
-        self.is_due |= self.poll_timeout().is_some_and(|due| due <= now);
+        self.is_due |= self.list_due().is_some_and(|due| due <= now);
+        if let Some(symbols) = &mut self.symbols {
+            self.is_due |= symbols.on_timeout(self.passed, now) && self.unlisted > 0;
+        }
     }
 
     #[cfg(test)]
@@ -78,7 +105,7 @@ impl Listing {
 
     #[inline]
     fn is_silent(&self) -> bool {
-        !self.is_due && !self.releases
+        !self.is_due && !self.releases && self.symbols.as_ref().is_none_or(|it| !it.waits())
     }
 
     /// The list that is due, with its identifiers in `room`.
@@ -129,6 +156,19 @@ impl Sender {
             (listing.is_due, listing.releases) = (false, true);
         }
         listing.wanted = wanted;
+        let has_ends = self.config.terms.identification.position == Position::End;
+        match wanted.and_then(|wanted| wanted.parity).filter(|_| has_ends) {
+            Some(terms) => match &mut listing.symbols {
+                Some(symbols) => symbols.set_terms(terms),
+                None => listing.symbols = Some(Box::new(Symbols::new(terms))),
+            },
+            None => listing.symbols.iter_mut().for_each(|symbols| symbols.end()),
+        }
+    }
+
+    /// Whether the proxy gets parity, which may have rebuilt a loss before it is found.
+    pub(crate) fn covers_order(&self) -> bool {
+        self.listing.wanted.is_some_and(|wanted| wanted.parity.is_some())
     }
 
     /// Lets the proxy pass what it holds now, because a loss will not be repaired.
@@ -144,16 +184,23 @@ impl Sender {
         self.listing.is_silent() && self.sessions.iter().all(ProxySession::is_silent)
     }
 
-    /// Writes the list that is due to `out`, and returns the place of the session and the length.
+    /// Writes the list that is due to `out`, or the parity, and returns the place of the session
+    /// and the length.
     pub(super) fn transmit_list(&mut self, out: &mut [u8]) -> Option<(usize, usize)> {
         if self.listing.is_silent() {
             return None;
         }
         let place = self.orderer()?;
-        let mut room = [0; MAX_WINDOW];
-        let list = self.listing.take(&mut room)?;
         let established = self.sessions.get_mut(place)?.established_mut()?;
-        Some((place, established.seal_list(list, out)?))
+        let mut room = [0; MAX_WINDOW];
+        let written = match self.listing.take(&mut room) {
+            Some(list) => established.seal_message(&Message::List(list), out),
+            None => self.listing.symbols.as_mut()?.take(|symbol| {
+                self.stats.parity_sent += 1;
+                established.seal_message(&Message::Symbol(symbol), out)
+            })?,
+        };
+        Some((place, written?))
     }
 }
 

@@ -111,6 +111,8 @@ pub struct SenderStats {
     pub added_bytes: u64,
     /// PARITYs that arrived.
     pub parity_received: u64,
+    /// Messages with parity of what left, whole or in part.
+    pub parity_sent: u64,
     /// Of these, PARITYs that contradict earlier ones.
     pub parity_false: u64,
     /// Markers sent.
@@ -140,6 +142,7 @@ impl std::ops::AddAssign for SenderStats {
             repeats_received: self.repeats_received + other.repeats_received,
             added_bytes: self.added_bytes + other.added_bytes,
             parity_received: self.parity_received + other.parity_received,
+            parity_sent: self.parity_sent + other.parity_sent,
             parity_false: self.parity_false + other.parity_false,
             markers: self.markers + other.markers,
             malformed: self.malformed + other.malformed,

@@ -7,9 +7,9 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, Message, Parity, ParseError, Part, Pattern, Poll,
-    Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, Timing, Words,
-    hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, ParseError, Part,
+    Pattern, Poll, Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList,
+    SentSymbol, Timing, Words, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -318,7 +318,7 @@ pub(super) fn messages() -> Vec<Bad> {
     let range = Range::new(Some(5), Some(6));
     type Changes<'a> = &'a [(&'a str, Change<'a>, &'static str)];
     let of = |what: &str, message: Message<'_>, list: Changes<'_>| {
-        let mut out = [0; 300];
+        let mut out = [0; MAX_DATAGRAM_LEN];
         let len = message.emit(&mut out).unwrap();
         let bad = list.iter().map(|(name, change, error)| {
             (format!("{what}: {name}"), changed(&out[..len], change), *error)
@@ -371,7 +371,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 15", Put(0, &[15]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 16", Put(0, &[16]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -449,6 +449,24 @@ pub(super) fn messages() -> Vec<Bad> {
                 ("without its times", Cut(6), "truncated"),
                 ("part of an identifier", Cut(12), "truncated"),
                 ("65 identifiers", Append(&[0; 4]), "trailing bytes"),
+            ],
+        ),
+        of(
+            "SYMBOL",
+            Message::Symbol(SentSymbol {
+                number: 3,
+                first: 7,
+                count: 64,
+                part: Part::Whole,
+                symbol: &[1; 1024],
+            }),
+            &[
+                ("an empty window", Put(7, &[0]), "field window"),
+                ("a window of 65", Put(7, &[65]), "field window"),
+                ("part 3", Put(8, &[3]), "field part"),
+                ("without its part", Cut(8), "truncated"),
+                ("a whole one of 5 bytes", Cut(14), "truncated"),
+                long(),
             ],
         ),
     ]

@@ -5,8 +5,8 @@ use crate::clock::micros;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Part, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, SessionNumber,
-    ShortQuack, Timing, Words, hello_payload, parse_hello_payload,
+    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, SentSymbol,
+    SessionNumber, ShortQuack, Timing, Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -226,6 +226,13 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("list", fields)
         }
+        Message::Symbol(SentSymbol { number, first, count, part, symbol }) => {
+            let fields = json!({
+                "number": number, "first": first, "window": count, "part": part.number(),
+                "symbol": hex(symbol)
+            });
+            ("symbol", fields)
+        }
     }
 }
 
@@ -431,6 +438,9 @@ pub(super) fn messages() -> Vec<Value> {
         let identifiers = Words::new(identifiers);
         Message::List(SentList { first, gap_us, wait_us, identifiers })
     };
+    let symbol = |number, first, count, part, symbol| {
+        Message::Symbol(SentSymbol { number, first, count, part, symbol })
+    };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
@@ -470,6 +480,10 @@ pub(super) fn messages() -> Vec<Value> {
         message("LIST", &list(65_536, 17_000, 3000, &[1, 0xffff_ffff, 7])),
         message("LIST, hold nothing", &list(0, 0, 0, &[])),
         message("LIST, the most", &list(u32::MAX, u16::MAX, u16::MAX, &words(64))),
+        message("SYMBOL", &symbol(7, 65_536, 30, Part::Whole, &bytes::<1024>(0x30))),
+        message("SYMBOL, the shortest", &symbol(0, u32::MAX, 1, Part::Whole, &[0, 4, 1, 2, 3, 4])),
+        message("SYMBOL, the first part", &symbol(u16::MAX, 1, 64, Part::First, &[9; 1024])),
+        message("SYMBOL, the second part", &symbol(u16::MAX, 1, 64, Part::Second, &[8])),
         message("SCHEDULE, the most", &schedule(u16::MAX, u32::MAX, u32::MAX)),
     ]
 }

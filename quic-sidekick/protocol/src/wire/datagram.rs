@@ -136,15 +136,28 @@ pub struct Repeat<'a> {
     pub datagram: &'a [u8],
 }
 
-/// A part of a copy.
+/// A part of a copy or of a repair symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
     Whole,
-    /// Its first bytes; the others come in another REPEAT.
+    /// Its first bytes; the others come by themselves.
     First,
     /// Its last bytes.
     Second,
+}
+
+impl Part {
+    pub(super) fn of(number: u8) -> Result<Self, ParseError> {
+        [Self::Whole, Self::First, Self::Second]
+            .get(usize::from(number))
+            .copied()
+            .ok_or(ParseError::Field("part"))
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
 }
 
 /// A request to count the packets of a flow, with the first handshake message, which holds the
@@ -274,13 +287,7 @@ impl<'a> Datagram<'a> {
             REPEAT => {
                 let number = nonzero(r.u16()?, "request number")?;
                 let [place, index, total] = r.array()?;
-                let (range, part) = (place & 0xf, place >> 4);
-                let part = match part {
-                    0 => Part::Whole,
-                    1 => Part::First,
-                    2 => Part::Second,
-                    _ => return Err(ParseError::Field("part")),
-                };
+                let (range, part) = (place & 0xf, Part::of(place >> 4)?);
                 if index >= total {
                     return Err(ParseError::Field("range"));
                 }
@@ -340,12 +347,7 @@ impl<'a> Datagram<'a> {
                 w.put_all(&[&sequence.to_be_bytes(), ciphertext])?;
             }
             Self::Repeat(Repeat { number, range, index, total, part, datagram, .. }) => {
-                let part = match part {
-                    Part::Whole => 0,
-                    Part::First => 1,
-                    Part::Second => 2,
-                };
-                let place = range | part << 4;
+                let place = range | part.number() << 4;
                 w.put_all(&[&number.to_be_bytes(), &[place, index, total], datagram])?;
             }
             Self::Parity(parity) => parity.emit(&mut w)?,

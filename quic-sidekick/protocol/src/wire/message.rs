@@ -3,7 +3,7 @@
 use super::cursor::{Reader, Writer};
 use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::fields::nonzero;
-use super::parity::{Protect, SentList};
+use super::parity::{Protect, SentList, SentSymbol};
 use super::request::{Ranges, Request};
 use super::{BufferTooShort, Cookie, MAX_WORDS, ParseError, SEAL_LEN, Words};
 use crate::clock::micros;
@@ -23,6 +23,7 @@ const TAIL: u8 = 11;
 const PROTECT: u8 = 12;
 const SCHEDULE: u8 = 13;
 const LIST: u8 = 14;
+const SYMBOL: u8 = 15;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -82,6 +83,8 @@ pub enum Message<'a> {
     Schedule(Schedule),
     /// The sender says in which order datagrams of the flow left.
     List(SentList<'a>),
+    /// The sender sends parity of datagrams of the flow.
+    Symbol(SentSymbol<'a>),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -259,6 +262,7 @@ impl<'a> Message<'a> {
                 },
             }),
             LIST => Self::List(SentList::parse(&mut r)?),
+            SYMBOL => Self::Symbol(SentSymbol::parse(&mut r)?),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -310,6 +314,10 @@ impl<'a> Message<'a> {
             Self::List(list) => {
                 w.put(&[LIST])?;
                 list.emit(&mut w)?;
+            }
+            Self::Symbol(symbol) => {
+                w.put(&[SYMBOL])?;
+                symbol.emit(&mut w)?;
             }
             Self::Schedule(Schedule { epoch, token, timing }) => {
                 w.put_all(&[&[SCHEDULE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;

@@ -1,7 +1,7 @@
-//! PARITY, PROTECT and LIST (SPEC.md, sections 4.2 and 4.3).
+//! PARITY, PROTECT, LIST and SYMBOL (SPEC.md, sections 4.2 and 4.3).
 
 use super::cursor::{Reader, Writer};
-use super::{BufferTooShort, ParseError, SessionNumber, Words};
+use super::{BufferTooShort, ParseError, Part, SessionNumber, Words};
 use sidekick_parity::{MAX_DATAGRAM_LEN, MAX_SYMBOL_LEN, MAX_WINDOW, MIN_DATAGRAM_LEN};
 use std::time::{Duration, Instant};
 
@@ -152,6 +152,47 @@ impl<'a> SentList<'a> {
         let Self { first, gap_us, wait_us, identifiers } = self;
         w.put_all(&[&first.to_be_bytes(), &gap_us.to_be_bytes(), &wait_us.to_be_bytes()])?;
         w.words(identifiers.iter())
+    }
+}
+
+/// A repair symbol of datagrams of the flow, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentSymbol<'a> {
+    /// The repair symbol's number.
+    pub number: u16,
+    /// The position of the first datagram in the window.
+    pub first: u32,
+    /// The number of datagrams in the window, 1 to 64.
+    pub count: u8,
+    /// Which part of the repair symbol this is.
+    pub part: Part,
+    /// The repair symbol, 6 to 1024 bytes, or a part of it, 1 to 1024 bytes.
+    pub symbol: &'a [u8],
+}
+
+impl<'a> SentSymbol<'a> {
+    /// The longest repair symbol in bytes that is sent whole, and the longest part of one.
+    pub const MAX_LEN: usize = 1024;
+
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Self, ParseError> {
+        let (number, first) = (r.u16()?, r.u32()?);
+        let [count, part] = r.array()?;
+        if !(1..=MAX_WINDOW).contains(&usize::from(count)) {
+            return Err(ParseError::Field("window"));
+        }
+        let part = Part::of(part)?;
+        let symbol = r.rest();
+        let least = if part == Part::Whole { MIN_SYMBOL_LEN } else { 1 };
+        match symbol.len() {
+            len if len < least => Err(ParseError::Truncated),
+            len if len > Self::MAX_LEN => Err(ParseError::TrailingBytes),
+            _ => Ok(Self { number, first, count, part, symbol }),
+        }
+    }
+
+    pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+        w.put_all(&[&self.number.to_be_bytes(), &self.first.to_be_bytes()])?;
+        w.put_all(&[&[self.count, self.part.number()], self.symbol])
     }
 }
 

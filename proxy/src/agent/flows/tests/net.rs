@@ -331,5 +331,6 @@ pub(super) fn limits() -> Limits {
         idle_timeout: Duration::from_secs(30),
         delivers: true,
         in_order: false,
+        upload_parity: false,
     }
 }

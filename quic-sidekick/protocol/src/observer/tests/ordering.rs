@@ -1,14 +1,21 @@
 //! The order of a flow's datagrams (SPEC.md, section 6.10).
 
 use super::*;
-use crate::wire::{SentList, Words};
+use crate::identify::{Filter, Identification, Position};
+use crate::wire::{Part, SentList, SentSymbol, Words};
+use sidekick_parity::Encoder;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// An observer that puts flows in order, with a session.
 fn ordering() -> Bench {
+    ordering_by(Terms::default())
+}
+
+/// The same, with these terms.
+fn ordering_by(terms: Terms) -> Bench {
     let mut bench = bench(ObserverConfig { orders: true, ..Default::default() });
-    assert!(bench.hello(1, Terms::default()).unwrap().orders);
+    assert!(bench.hello(1, terms).unwrap().orders);
     bench.send(1, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 })).unwrap();
     while bench.next_sent().is_some() {}
     bench
@@ -31,8 +38,45 @@ impl Bench {
         self.send(1, Message::List(list)).unwrap();
     }
 
+    /// The names of what leaves; that of a rebuilt datagram is its identifier.
     fn released(&mut self) -> Vec<u64> {
-        std::iter::from_fn(|| self.observer.poll_release()).collect()
+        let released = std::iter::from_fn(|| self.observer.poll_release());
+        released
+            .map(|release| match release {
+                Release::Held(name) => name,
+                Release::Rebuilt(flow, datagram) => {
+                    assert_eq!(flow, self.flow);
+                    let identifier = sidekick_parity::identifier(&datagram).unwrap();
+                    assert_eq!(datagram, ended(identifier));
+                    identifier.into()
+                }
+            })
+            .collect()
+    }
+
+    /// Lets a datagram arrive that ends with its identifier.
+    fn hold_ended(&mut self, identifier: u32) -> bool {
+        let name = identifier.into();
+        self.observer.hold(name, &self.flow, &ended(identifier), self.now)
+    }
+
+    /// Sends parts of the repair symbol of these datagrams.
+    fn repair(&mut self, number: u16, of: std::ops::Range<u32>, parts: &[Part]) {
+        let mut symbol = [0; sidekick_parity::MAX_SYMBOL_LEN];
+        let datagrams: Vec<_> = of.clone().map(ended).collect();
+        let each = datagrams.iter().map(Vec::as_slice);
+        let len = Encoder::new().encode(number, of.start, each, &mut symbol).unwrap();
+        let (front, back) = symbol[..len].split_at(len / 2);
+        let (first, count) = (of.start, u8::try_from(of.len()).unwrap());
+        for part in parts.iter().copied() {
+            let symbol = match part {
+                Part::Whole => &symbol[..len],
+                Part::First => front,
+                Part::Second => back,
+            };
+            let message = SentSymbol { number, first, count, part, symbol };
+            self.send(1, Message::Symbol(message)).unwrap();
+        }
     }
 
     fn pass_time(&mut self, time: Duration) {
@@ -87,6 +131,96 @@ fn the_order_ends_a_second_after_the_last_list() {
     assert!(bench.released().is_empty());
     bench.send(1, Message::Bye).unwrap();
     assert_eq!(bench.released(), [23]);
+}
+
+/// Terms by which a datagram's end identifies it.
+fn by_ends() -> Terms {
+    let identification = Identification { position: Position::End, filter: Filter::All };
+    Terms { identification, ..Terms::default() }
+}
+
+/// A datagram that ends with its identifier. Their lengths differ.
+fn ended(identifier: u32) -> Vec<u8> {
+    let mut datagram = vec![0x40; 800 + identifier as usize % 50];
+    datagram.extend(identifier.to_be_bytes());
+    datagram
+}
+
+#[test]
+fn parity_rebuilds_what_the_near_segment_lost() {
+    for parts in [
+        &[Part::Whole][..],
+        &[Part::First, Part::Second],
+        &[Part::Second, Part::First],
+        &[Part::First, Part::First, Part::Second],
+    ] {
+        let mut bench = ordering_by(by_ends());
+        bench.list(1..6, 40 * MS, 16 * MS);
+        assert!([1, 3, 4, 5].into_iter().all(|identifier| bench.hold_ended(identifier)));
+        assert_eq!(bench.released(), [1]);
+        bench.repair(7, 1..6, parts);
+        assert_eq!(bench.released(), [2, 3, 4, 5], "{parts:?}");
+        assert_eq!(bench.observer.stats().rebuilt, 1);
+    }
+}
+
+#[test]
+fn half_a_repair_symbol_rebuilds_nothing() {
+    let mut bench = ordering_by(by_ends());
+    bench.list(1..4, 40 * MS, 16 * MS);
+    assert!(bench.hold_ended(1) && bench.hold_ended(3));
+    // Halves of two repair symbols are none.
+    bench.repair(7, 1..4, &[Part::First]);
+    bench.repair(8, 1..4, &[Part::Second]);
+    assert_eq!(bench.released(), [1]);
+    // Too long for one.
+    let symbol = &[1; SentSymbol::MAX_LEN];
+    for part in [Part::First, Part::Second] {
+        let message = SentSymbol { number: 9, first: 1, count: 3, part, symbol };
+        bench.send(1, Message::Symbol(message)).unwrap();
+    }
+    bench.pass_time(40 * MS);
+    assert_eq!(bench.released(), [3]);
+    let stats = bench.observer.stats();
+    assert_eq!((stats.symbols, stats.rebuilt, stats.order_given_up), (4, 0, 1));
+}
+
+#[test]
+fn parity_without_a_list_or_of_hashes_rebuilds_nothing() {
+    let mut bench = ordering_by(by_ends());
+    bench.repair(7, 1..4, &[Part::Whole]);
+    assert!(!bench.hold_ended(1), "without a list nothing waits");
+    let whole = Identification { position: Position::Whole, filter: Filter::All };
+    let mut bench = ordering_by(Terms { identification: whole, ..Terms::default() });
+    bench.list(1..4, 40 * MS, 16 * MS);
+    bench.repair(7, 1..4, &[Part::Whole]);
+    bench.pass_time(56 * MS);
+    assert!(bench.released().is_empty());
+}
+
+/// A place is free again once a flow's order ends, or its sender turns out to send no parity.
+#[test]
+fn few_sessions_rebuild_at_a_time() {
+    let places = |bench: &Bench| Arc::strong_count(&bench.observer.rebuilding) - 1;
+    let mut bench = ordering_by(by_ends());
+    bench.list(1..40, 40 * MS, 16 * MS);
+    assert_eq!(places(&bench), 1);
+    (1..4).for_each(|round| bench.list(40 * round..40 * round + 40, 40 * MS, 16 * MS));
+    assert_eq!(places(&bench), 0, "none came");
+    bench.repair(7, 150..160, &[Part::Whole]);
+    assert_eq!(places(&bench), 1);
+    bench.pass_time(1001 * MS);
+    assert_eq!(places(&bench), 0);
+    let taken = vec![Arc::clone(&bench.observer.rebuilding); 128];
+    bench.list(200..203, 40 * MS, 16 * MS);
+    bench.hold_ended(202);
+    bench.repair(7, 200..203, &[Part::Whole]);
+    assert!(bench.released().is_empty(), "no place");
+    drop(taken);
+    bench.hold_ended(200);
+    bench.repair(8, 200..203, &[Part::Whole]);
+    bench.pass_time(56 * MS);
+    assert_eq!(bench.released(), [200, 202], "what came before was forgotten");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Lists of what leaves (SPEC.md, section 7.14).
 
 use super::*;
-use crate::LeaveInOrder;
+use crate::identify::{Filter, Identification, Position};
 use crate::testing::exchange;
+use crate::{LeaveInOrder, NearLoss};
 
 /// A sender whose proxy puts the flow in order.
 fn ordered() -> Simulation {
@@ -97,6 +98,90 @@ fn a_distant_proxy_and_one_that_holds_nothing_get_no_lists() {
     LeaveInOrder::new(false).update(true, None, &mut s.sender, s.now);
     s.stream(20, MS);
     assert_eq!(lists(&s), 0);
+}
+
+/// A flow beside a proxy at this near round trip, with identifiers at the end of each datagram.
+fn protected() -> (Simulation, LeaveInOrder) {
+    let mut s = ordered();
+    let identification = Identification { position: Position::End, filter: Filter::All };
+    s.sender.set_terms(Terms { identification, ..Terms::default() });
+    s.sender.start(s.flow, s.now);
+    s.stream(200, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    (s, LeaveInOrder::new(false).protecting(true))
+}
+
+#[test]
+fn parity_goes_in_parts_that_fit_the_path() {
+    let (mut s, mut order) = protected();
+    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    let wanted = s.sender.listing.wanted().unwrap();
+    assert_eq!((wanted.hold.gap, wanted.hold.list), (40 * MS, 16 * MS));
+    let proxy = s.sender.proxy().unwrap().0;
+    let (mut messages, mut longest, before) = (0, 0, s.sender.stats().parity_sent);
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    for number in 0..64_u32 {
+        let mut datagram = vec![0x40; 1400];
+        datagram.extend(number.to_be_bytes());
+        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&datagram), s.now);
+        while let Some(transmit) = s.sender.poll_transmit(&mut out) {
+            assert_eq!(transmit.destination, proxy);
+            (messages, longest) = (messages + 1, longest.max(transmit.size));
+        }
+    }
+    // A share of a half, two messages each, of the 1400 bytes of a datagram; and the lists.
+    let parity = s.sender.stats().parity_sent - before;
+    assert!((60..=66).contains(&parity), "{parity}");
+    assert!(messages >= parity + 30 && longest < 1200, "{messages} of at most {longest}");
+    // The cap: 35 % and 16 KiB.
+    assert!(parity * 702 <= 64 * 1404 * 35 / 100 + (16 << 10) + 1404, "{parity}");
+}
+
+#[test]
+fn a_silence_draws_parity_of_the_last_datagrams() {
+    let (mut s, mut order) = protected();
+    for lost in 0..200 {
+        order.note_fates(usize::from(lost >= 20), &[]);
+    }
+    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    for number in 0..3_u8 {
+        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&[number; 90]), s.now);
+        while s.sender.poll_transmit(&mut out).is_some() {}
+    }
+    let before = s.sender.stats().parity_sent;
+    let due = s.sender.listing.poll_timeout().unwrap();
+    assert_eq!(due, s.now + 3 * MS);
+    s.sender.on_timeout(due);
+    while s.sender.poll_transmit(&mut out).is_some() {}
+    assert!(s.sender.stats().parity_sent > before);
+    // Once.
+    assert!(s.sender.listing.poll_timeout().is_none());
+}
+
+#[test]
+fn parity_ends_with_losses_and_with_congestion() {
+    let (mut s, mut order) = protected();
+    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    assert!(s.sender.covers_order());
+    order.update(false, Some(80 * MS), &mut s.sender, s.now);
+    assert!(!s.sender.covers_order() && s.sender.listing.wanted().is_none());
+    // What is no random loss, where most of them are none.
+    for (congestion, repaired, goes_on) in
+        [(0.6, false, false), (0.6, true, true), (0.4, false, true)]
+    {
+        s.sender.floor.pretend(NearLoss { rate: 0.04, congestion });
+        order.on_lost(repaired, &mut s.sender, s.now);
+        order.protect(Some(80 * MS), &mut s.sender, s.now);
+        assert_eq!(s.sender.covers_order(), goes_on, "{congestion}, {repaired}");
+    }
+    let mut clean = LeaveInOrder::new(true).protecting(true);
+    clean.protect(Some(80 * MS), &mut s.sender, s.now);
+    assert!(!s.sender.covers_order(), "nothing was lost");
+    // Who has no leave to send parity has no proxy at this distance.
+    let without = LeaveInOrder::new(false);
+    assert!(!without.may_protect(40 * MS, true) && order.may_protect(40 * MS, true));
+    assert!(!order.may_protect(9 * MS, false), "repairs are as fast");
 }
 
 /// A later acknowledgement makes up for a lost one, and the server would wait with those that wait.
