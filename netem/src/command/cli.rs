@@ -272,6 +272,10 @@ pub(super) struct Exec {
     /// Write the peer's output here, and not to standard error
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub(super) peer_log: Option<PathBuf>,
+    /// Run this command line between the segments, on the proxy's host, as --peer on the
+    /// receiver's. That host is 10.77.1.2 for the sender, and 10.77.2.1 for the receiver
+    #[arg(long, value_name = "COMMAND LINE")]
+    pub(super) middle: Option<OsString>,
     /// Run sidekick-agent, or the agent at this path, on the sender's host, in any mode. Without a
     /// mode, this sets `sidekick.mode=agent`
     #[arg(long, value_name = "PATH", num_args = 0..=1)]

@@ -37,6 +37,7 @@ pub(super) fn run(exec: &Exec) -> Result<ExitCode> {
         command: exec.command.clone(),
         peer: exec.peer.clone(),
         peer_log: exec.peer_log.clone(),
+        middle: exec.middle.clone(),
         agent,
     };
     let record = bench.exec(&scenario, exec.seed, &task, &signals)?;

@@ -35,6 +35,8 @@ pub(crate) struct Task {
     pub command: Vec<OsString>,
     /// A command line for `sh -c`, on the receiver's host.
     pub peer: Option<OsString>,
+    /// A command line for `sh -c`, on the proxy's host.
+    pub middle: Option<OsString>,
     /// The file for the peer's output. `None` sends it to standard error, each line after `peer: `.
     pub peer_log: Option<PathBuf>,
     /// The program of an agent on the sender's host. It first prints a line `ready: ...`, which in
@@ -147,7 +149,9 @@ impl Bench<'_> {
         let mut testbed = Testbed::new(self, scenario, seed)?;
         let variables =
             variables(testbed.path.topology(), scenario.sidekick).map_err(PathError::from)?;
-        let peer = Peer::start(task, &variables, &testbed.path.topology().receiver)?;
+        let hosts = testbed.path.topology();
+        let peer = Peer::start("peer", &task.peer, &task.peer_log, &variables, &hosts.receiver)?;
+        let middle = Peer::start("middle", &task.middle, &None, &variables, &hosts.proxy)?;
         // A program chooses the IP version, and browsers prefer IPv6.
         let has_ipv6 = testbed.path.topology().proxy.knows_ipv6().map_err(PathError::from)?;
         testbed.start_proxy_at(if has_ipv6 {
@@ -168,10 +172,11 @@ impl Bench<'_> {
 
         let links = testbed.path.counters()?;
         let mut remarks: Vec<String> = slowness(links.overruns(), links.late_percent()).collect();
-        if let Some(peer) = peer
-            && let Some(status) = peer.stop().map_err(failed("wait for the peer"))?
-        {
-            remarks.push(format!("the peer ended during the run: {status}"));
+        for peer in [peer, middle].into_iter().flatten() {
+            let name = peer.name;
+            if let Some(status) = peer.stop().map_err(failed("wait for the peer"))? {
+                remarks.push(format!("the {name} ended during the run: {status}"));
+            }
         }
         let mut summary = |name, program: Option<Program>, signal| match program {
             Some(program) => end(name, program, signal, &mut remarks),
@@ -199,7 +204,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The environment variables of the command and of the peer. Gives the hosts IPv6 addresses if the
+/// The environment variables of the command and of its peers. Gives the hosts IPv6 addresses if the
 /// kernel has IPv6.
 fn variables(
     hosts: &Topology,
@@ -261,9 +266,10 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The peer and all programs that it starts, as one process group.
+/// A command line on another host and all programs that it starts, as one process group.
 #[derive(Debug)]
 struct Peer {
+    name: &'static str,
     child: Child,
     /// Yields one message: the peer has ended.
     end: Receiver<()>,
@@ -272,16 +278,18 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts the peer of a task, if it has one.
+    /// Starts a command line, if the task has one. Its output goes to a file, or to standard error.
     fn start(
-        task: &Task,
+        name: &'static str,
+        line: &Option<OsString>,
+        log: &Option<PathBuf>,
         variables: &[(&'static str, String)],
         host: &Namespace,
     ) -> Result<Option<Self>, RunError> {
-        let Some(line) = &task.peer else { return Ok(None) };
+        let Some(line) = line else { return Ok(None) };
         let mut command = command(&["sh".into(), "-c".into(), line.clone()], variables);
         command.stdin(Stdio::null()).process_group(0);
-        let shown = match &task.peer_log {
+        let shown = match log {
             Some(path) => {
                 write_to(&mut command, path).map_err(|error| {
                     let path = path.display();
@@ -290,13 +298,16 @@ impl Peer {
                 })?;
                 None
             }
-            None => Some(show_output(&mut command).map_err(failed("make a pipe for the peer"))?),
+            None => {
+                let shown = show_output(name, &mut command);
+                Some(shown.map_err(failed("make a pipe for the peer"))?)
+            }
         };
         let child = host
             .enter(move || command.spawn())
             .map_err(PathError::from)?
             .map_err(failed("start sh for the peer"))?;
-        Ok(Some(Self { end: end_of(&child), child, shown }))
+        Ok(Some(Self { name, end: end_of(&child), child, shown }))
     }
 
     /// Ends the peer, and waits until all its output is shown. If the peer ended before with a
@@ -336,28 +347,28 @@ fn write_to(command: &mut Command, path: &FilePath) -> io::Result<()> {
 
 /// Shows the output of a command on standard error. The channel disconnects at the end of the
 /// output.
-fn show_output(command: &mut Command) -> io::Result<Receiver<()>> {
+fn show_output(name: &'static str, command: &mut Command) -> io::Result<Receiver<()>> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let (showing, shown) = channel();
     std::thread::spawn(move || {
-        show_lines(reader);
+        show_lines(name, reader);
         drop(showing);
     });
     Ok(shown)
 }
 
-fn show_lines(from: PipeReader) {
-    const PREFIX: &[u8] = b"peer: ";
+fn show_lines(name: &str, from: PipeReader) {
+    let prefix = format!("{name}: ").into_bytes();
     let mut from = BufReader::new(from);
-    let mut line = PREFIX.to_vec();
+    let mut line = prefix.clone();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         if !line.ends_with(b"\n") {
             line.push(b'\n');
         }
         // One write, so that lines of the command do not mix with it.
         let _ = stderr().write_all(&line);
-        line.truncate(PREFIX.len());
+        line.truncate(prefix.len());
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sidekick_netem::path::streams;
 use sidekick_netem::scenario::{Direction, Scenario};
+use sidekick_netem::topology::PROXY_NEAR;
 
 use crate::support::scripts::{LAB, PROXY, Programs, STAY, ends_without_a_trace, text};
 use crate::support::survivors::survivors;
@@ -113,6 +114,19 @@ fn the_addresses_answer() {
     let error = text(&logged.stderr);
     assert!(logged.status.success() && !error.contains("peer"), "{error}");
     assert_eq!(fs::read_to_string(log).unwrap(), "first\nit listens\n");
+}
+
+#[test]
+fn a_command_line_runs_between_the_segments() {
+    let programs = in_python();
+    let here = programs.directory.path().display();
+    let middle = format!("python3 {here}/echo.py {here}/up");
+    let script = format!("read -r _ < {here}/up; exec python3 {here}/ask.py {PROXY_NEAR} 1 1");
+    let exec = ["exec", "upload-paper", "--set", "near.loss_percent=0", "--middle", &middle];
+    let output = programs.run(&[&exec[..], &["--", "sh", "-c", &script]].concat());
+    let error = text(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(error.starts_with("middle: it listens\n"), "{error}");
 }
 
 #[test]
