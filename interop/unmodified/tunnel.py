@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zlib
+from contextlib import contextmanager
 
 from exchange import hand_over, wait_for
 
@@ -162,21 +163,28 @@ def connect_to_server(directory, way, length):
         print(wait_for(f"{directory}/result.json"))
 
 
-def main():
-    role, directory, program, way, length = sys.argv[1:6]
+@contextmanager
+def tunnel(directory, role, program):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # The control socket's name is not limited to the namespace, so it must differ between tries.
     name = f"vpn{zlib.crc32(directory.encode()):08x}{role[0]}"
     begin = openvpn if program == "openvpn" else wireguard
-    tunnel = begin(directory, role, program, name)
+    running = begin(directory, role, program, name)
     try:
+        yield
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def main():
+    role, directory, program, way, length = sys.argv[1:6]
+    with tunnel(directory, role, program):
         if role == "server":
             serve(directory, way, int(length))
         else:
             connect_to_server(directory, way, int(length))
-    finally:
-        tunnel.terminate()
-        tunnel.wait()
 
 
-main()
+if __name__ == "__main__":
+    main()
