@@ -11,7 +11,7 @@ export RUST_BACKTRACE ?= 1
 # The parts of `make test-full`. CONTRIBUTING.md has a table of them.
 PARTS = seeds programs interop vm upstream fuzz arm64 portable features packages
 
-.PHONY: help deps build-deps build programs lab interop interop-agent measure-pubsub demo demo-agent \
+.PHONY: help deps build-deps build programs lab interop interop-agent rivals measure-pubsub demo demo-agent \
 	demo-audio demo-satellite figures tables bench fuzz check test first test-full no-such-part \
 	$(PARTS:%=test-%) \
 	deb test-deb format clippy document package docs clean
@@ -28,6 +28,7 @@ help:
 	@echo "make tables       compute the simulated tables of docs/results.md, and accept the new figures (half an hour)"
 	@echo "make interop      test the plugin against other HTTP/3 stacks (15 minutes); prints the tables of docs/interop-results.md"
 	@echo "make interop-agent  measure unmodified programs with the agent (over an hour); prints the tables of docs/agent-results.md"
+	@echo "make rivals       measure what a user would pick instead, BBR, kcptun, hysteria2 and others, beside this project (most of a day); prints docs/rivals.md"
 	@echo "make measure-pubsub  compare publish and subscribe over HTTP/3 and MQTT, with and without a Sidekick proxy (half an hour)"
 	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (30 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
@@ -75,6 +76,14 @@ interop-agent: lab
 	@.ci/deps test
 	@.ci/deps interop
 	interop/unmodified/measure --programs $(BUILT)/debug --cache $(BUILT)/interop $(AGENT)
+
+# Tries that $(BUILT)/interop/rivals.jsonl has already do not run again. For fewer of them, set
+# RIVALS="--only bbr,plugin --rates 10 --seeds 1". `--help` describes the options.
+rivals: build-deps
+	@.ci/deps test
+	@.ci/deps interop
+	$(CARGO) build --locked --release -p h3-upload -p sidekick-proxy -p sidekick-netem -p quinn-server --bins
+	interop/rivals/measure --programs $(BUILT)/release --cache $(BUILT)/interop $(RIVALS)
 
 demo: programs
 	@$(BUILT)/debug/sidekick-lab demo --out $(BUILT)/demo

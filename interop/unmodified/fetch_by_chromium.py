@@ -28,6 +28,16 @@ def key_hash(certificate):
     return base64.b64encode(hashlib.sha256(key).digest()).decode()
 
 
+def flags(directory, server):
+    """Flags with which Chromium trusts the certificate in a directory, and speaks HTTP/3."""
+    return [
+        f"--origin-to-force-quic-on={server}",
+        f"--ignore-certificate-errors-spki-list={key_hash(f'{directory}/cert.pem')}",
+        # The page has no origin, so the same-origin policy would block the request.
+        "--disable-web-security",
+    ]
+
+
 def count_lost(log):
     """Returns how many packets Chromium declared lost, from its own log."""
     with open(log) as file:
@@ -41,13 +51,7 @@ def main():
     server = f"{os.environ['SIDEKICK_RECEIVER_IP']}:4433"
     browser = Chromium(
         directory,
-        [
-            f"--origin-to-force-quic-on={server}",
-            f"--ignore-certificate-errors-spki-list={key_hash(f'{directory}/cert.pem')}",
-            # The page has no origin, so the same-origin policy would block the request.
-            "--disable-web-security",
-            f"--log-net-log={directory}/net-log.json",
-        ],
+        [*flags(directory, server), f"--log-net-log={directory}/net-log.json"],
     )
     # Chromium's own work at its start would slow the transfer down.
     time.sleep(SETTLED)
@@ -68,4 +72,5 @@ def main():
     print(json.dumps(result))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -22,9 +22,10 @@ import (
 func main() {
 	authorities := flag.String("cafile", "", "root certificates, a `file` (PEM)")
 	length := flag.Int64("upload", 0, "upload so many `bytes`, and do not download")
+	output := flag.String("output", os.DevNull, "write the answer to this `file`")
 	flag.Parse()
 
-	if err := transfer(*authorities, flag.Arg(0), *length); err != nil {
+	if err := transfer(*authorities, flag.Arg(0), *length, *output); err != nil {
 		fmt.Fprintln(os.Stderr, "quic-go:", err)
 		os.Exit(1)
 	}
@@ -37,7 +38,7 @@ func (zeros) Read(into []byte) (int, error) {
 	return len(into), nil
 }
 
-func transfer(authorities, url string, length int64) error {
+func transfer(authorities, url string, length int64, output string) error {
 	pem, err := os.ReadFile(authorities)
 	if err != nil {
 		return fmt.Errorf("cannot read root certificates: %w", err)
@@ -70,7 +71,12 @@ func transfer(authorities, url string, length int64) error {
 		return fmt.Errorf("the request failed: %w", err)
 	}
 	defer answer.Body.Close()
-	received, err := io.Copy(io.Discard, answer.Body)
+	file, err := os.Create(output)
+	if err != nil {
+		return fmt.Errorf("cannot write the answer: %w", err)
+	}
+	defer file.Close()
+	received, err := io.Copy(file, answer.Body)
 	if err != nil {
 		return fmt.Errorf("cannot read the answer: %w", err)
 	}

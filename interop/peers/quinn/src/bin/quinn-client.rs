@@ -21,7 +21,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sidekick_socket::quinn::Runtime;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The size of a read of the file, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -43,6 +43,9 @@ struct Cli {
     /// Upload this file by a PUT request, and do not download
     #[arg(long, value_name = "FILE")]
     upload: Option<PathBuf>,
+    /// Write what is downloaded to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "upload")]
+    output: Option<PathBuf>,
     /// What gets help from proxies on the path
     #[arg(long, value_name = "WHAT", default_value = "off")]
     sidekick: Help,
@@ -196,7 +199,7 @@ async fn request(connection: Connection, cli: &Cli) -> anyhow::Result<Receipt> {
         let Some(file) = &cli.upload else {
             let mut stream = requests.send_request(Request::get(&cli.url).body(())?).await?;
             stream.finish().await?;
-            return content(&mut stream).await;
+            return content(&mut stream, cli.output.as_deref()).await;
         };
         let mut stream = requests.send_request(Request::put(&cli.url).body(())?).await?;
         let sent = send(&mut stream, file).await?;
@@ -233,18 +236,31 @@ async fn send(stream: &mut Stream, path: &Path) -> anyhow::Result<Receipt> {
 }
 
 /// Reads the answer to a download.
-async fn content(stream: &mut Stream) -> anyhow::Result<Receipt> {
+async fn content(stream: &mut Stream, output: Option<&Path>) -> anyhow::Result<Receipt> {
     let status = stream.recv_response().await?.status();
     ensure!(status.is_success(), "the server refused the download ({status})");
+    let mut file = match output {
+        Some(path) => {
+            let unwritable = || format!("cannot write {}", path.display());
+            Some(tokio::fs::File::create(path).await.with_context(unwritable)?)
+        }
+        None => None,
+    };
     let (mut bytes, mut hash) = (0, Sha256::new());
     while let Some(mut data) = stream.recv_data().await? {
         while data.has_remaining() {
             let chunk = data.chunk();
             hash.update(chunk);
+            if let Some(file) = &mut file {
+                file.write_all(chunk).await.context("cannot write the file")?;
+            }
             let len = chunk.len();
             bytes += len as u64;
             data.advance(len);
         }
+    }
+    if let Some(mut file) = file {
+        file.flush().await.context("cannot write the file")?;
     }
     Ok(Receipt { bytes, sha256: hex(hash) })
 }
