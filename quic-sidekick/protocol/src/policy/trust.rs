@@ -27,6 +27,10 @@ const LONGEST_DISTRUST: Duration = Duration::from_secs(320);
 /// Repairs may take this part of the programs' own bytes for long, as on a link that loses every
 /// ninth packet.
 const SHARE: usize = 8;
+/// The part while as many polls are lost as packets, as on a link that loses every third. So many
+/// polls must be expected to be lost before that counts, and half of them must be.
+const SHARE_IF_CONFIRMED: usize = 2;
+const CONFIRMED: u64 = 4;
 /// What repairs may take beyond that, for a short time.
 const SAVED: usize = 64 * 1024;
 /// Bytes that the repairs of a new proxy may take at once. An impostor may name another address for
@@ -60,6 +64,8 @@ pub(super) struct Trust {
     /// Packets until the next poll.
     until_poll: u64,
     polled: Option<Instant>,
+    /// As many polls were lost lately as packets.
+    is_confirmed: bool,
     /// Bytes that repairs may take.
     budget: usize,
     /// Until when it is not believed, or since when it is again.
@@ -76,6 +82,7 @@ impl Trust {
             since: None,
             until_poll: EVERY,
             polled: None,
+            is_confirmed: false,
             budget,
             until: None,
             distrust: DISTRUST,
@@ -86,9 +93,12 @@ impl Trust {
     /// Notes packets of the programs, and what happened to them.
     pub(super) fn note(&mut self, counts: Counts, bytes: usize, now: Instant) {
         self.used = now;
-        self.budget = (self.budget + bytes / SHARE).min(SAVED);
+        let share = if self.is_confirmed { SHARE_IF_CONFIRMED } else { SHARE };
+        self.budget = (self.budget + bytes / share).min(SAVED);
         self.until_poll = self.until_poll.saturating_sub(counts.packets);
-        self.since.take_if(|(_, latest)| *latest + CLAIMED <= now);
+        if self.since.take_if(|(_, latest)| *latest + CLAIMED <= now).is_some() {
+            self.is_confirmed = false;
+        }
         let begins = counts.lost > 0 && self.believes(now);
         match &mut self.since {
             Some((since, latest)) => {
@@ -111,11 +121,15 @@ impl Trust {
     fn judge(&mut self, now: Instant) {
         let Some((Counts { packets, lost, polls, answers }, _)) = self.since else { return };
         let expected = polls.saturating_mul(lost) / packets.max(1);
+        let unanswered = polls.saturating_sub(answers);
+        if expected >= CONFIRMED {
+            self.is_confirmed = 2 * unanswered >= expected;
+        }
         if expected < JUDGED {
             return;
         }
         self.since = None;
-        if polls.saturating_sub(answers) < expected / PART {
+        if unanswered < expected / PART {
             if self.until.is_some_and(|until| until + self.distrust <= now) {
                 self.distrust = DISTRUST;
             }
@@ -261,6 +275,35 @@ mod tests {
             assert!(spent <= SAVED + sent / SHARE, "{spent} of {sent}");
         }
         assert!(spent + 2000 > SAVED + sent / SHARE, "{spent} of {sent}");
+    }
+
+    /// On a link that loses 15 %, an eighth repairs not even the losses of repairs.
+    #[test]
+    fn repairs_take_more_while_polls_are_lost_like_packets() {
+        for (polls_lost_percent, least, most) in [(15, 0.4, 0.5), (5, 0.12, 0.14)] {
+            let now = clock();
+            let mut trust = Trust::new(NEW, now);
+            let (mut polls, mut spent) = (0_u64, 0);
+            let packets = 20_000_u64;
+            for packet in 0..packets {
+                let mut counts = Counts { lost: u64::from(packet % 100 < 15), ..PACKET };
+                if trust.wants_poll(Duration::ZERO, now) {
+                    polls += 1;
+                    counts.polls = 1;
+                    // Spread evenly.
+                    let lost =
+                        polls * polls_lost_percent / 100 > (polls - 1) * polls_lost_percent / 100;
+                    counts.answers = u64::from(!lost);
+                }
+                trust.note(counts, 1000, now);
+                spent += u32::from(trust.spend(1, 1000));
+            }
+            let part = f64::from(spent) / packets as f64;
+            assert!((least..=most).contains(&part), "{polls_lost_percent} %: {part}");
+            // Without losses it ends.
+            trust.note(PACKET, 0, now + CLAIMED);
+            assert!(!trust.is_confirmed);
+        }
     }
 
     /// Of the first packets, each repair is sent twice.
