@@ -124,8 +124,14 @@ impl Replay {
     /// Both directions of a recording: towards the proxy, and from it.
     pub(crate) fn both(trace: &Trace) -> [Arc<Self>; 2] {
         let jitter: Arc<[_]> = jitter(trace.round_trips()).into();
-        let [mut up, down] = [Direction::Up, Direction::Down]
-            .map(|way| Self::new(trace.packets(way), micros(trace.length()), Arc::clone(&jitter)));
+        // What arrived was on the air before, at the same time as what left then.
+        let delay = trace.round_trips().iter().map(|it| it.took).min().unwrap_or_default() / 2;
+        let new = |way, delay: Duration| {
+            let on_air = |it: &Packet| Packet { at: it.at.saturating_sub(delay), ..*it };
+            let packets: Vec<_> = trace.packets(way).iter().map(on_air).collect();
+            Self::new(&packets, micros(trace.length()), Arc::clone(&jitter))
+        };
+        let [mut up, down] = [new(Direction::Up, Duration::ZERO), new(Direction::Down, delay)];
         if up.latenesses.is_empty() && !down.latenesses.is_empty() {
             up.late_unseen = down.latenesses.len() as f64 / down.times.len() as f64;
             up.latenesses.clone_from(&down.latenesses);

@@ -49,6 +49,27 @@ fn independent_losses_stay_so_in_a_denser_flow() {
     }
 }
 
+/// Both directions share the air, but the recording times what arrives by its arrival.
+#[test]
+fn a_fade_strikes_both_directions_at_once() {
+    let fades = |at: u64| (100_000..130_000).contains(&at);
+    let lines = (0..300_u64).map(|ms| {
+        let [up, down] = [ms * 1000, (ms * 1000).saturating_sub(12_000)]
+            .map(|at| if fades(at) { " -" } else { "" });
+        format!("u 500 1200{up}\nd 500 1200{down}\n")
+    });
+    let text = format!("sidekick-trace 1\n{}r 0 24000\nend 0\n", lines.collect::<String>());
+    let [up, down] = Replay::both(&text.parse().unwrap());
+    for (replay, stream) in [(up, 10), (down, 12)] {
+        let mut player = Player::new(1, [stream, 11]);
+        player.begins = 0.0;
+        let lost: Vec<u64> = (0..280).filter(|ms| player.loses(&replay, us(ms * 1000))).collect();
+        let (first, last) = (lost[0], lost[lost.len() - 1]);
+        assert!((98..=102).contains(&first) && (128..=132).contains(&last), "{lost:?}");
+        assert!(lost.len() as u64 + 1 >= last - first, "{lost:?}");
+    }
+}
+
 #[test]
 fn a_fade_lasts_its_milliseconds() {
     let recorded = trace(60_000, 1000, |at| at % 300_000 < 12_000);
