@@ -1,6 +1,7 @@
 //! The commands of `sidekick-lab`.
 
-use std::io::Write;
+use std::fs::{File, create_dir_all};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::run::{AGENT, AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
-use crate::scenario::{FlowKind, Scenario, built_in, settings};
+use crate::scenario::{FlowKind, Mode, Scenario, built_in, settings};
 use crate::source::SourceFile;
 use crate::{enclosure, report, sim, tc};
 use anyhow::{Context, Result, bail};
@@ -140,6 +141,9 @@ fn programs_of(scenario: &Scenario) -> Vec<&'static str> {
 
 fn prepare_run(run: &cli::Run) -> Result<Scenario> {
     let mut scenario = Scenario::with(&run.scenario, &run.set)?;
+    if run.trace.is_some() && scenario.sidekick.mode != Mode::Measure {
+        bail!("only sidekick.mode = measure records a trace; set it, or omit --trace");
+    }
     if let Some(path) = &run.file {
         if scenario.flow.kind.is_call() {
             bail!("{} is a call, which uploads no file; omit --file", scenario.name);
@@ -207,11 +211,22 @@ fn simulate(run: &cli::Run) -> Result<()> {
     }
 }
 
-/// Adds the settings to the record of a run. With `--json`, prints the record.
+/// Adds the settings to the record of a run. With `--json`, prints the record. With `--trace`,
+/// writes what was recorded.
 fn keep(run: &cli::Run, record: RunRecord) -> Result<RunRecord> {
     let record = RunRecord { settings: run.set.clone(), ..record };
     if run.common.json {
         print_json(&record)?;
+    }
+    if let (Some(directory), Some(trace)) = (&run.trace, &record.trace) {
+        let path = directory.join(format!("seed-{}.trace", record.seed));
+        let write = || {
+            create_dir_all(directory)?;
+            let mut file = BufWriter::new(File::create(&path)?);
+            trace.write(&mut file)?;
+            file.flush()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(record)
 }

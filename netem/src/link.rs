@@ -27,6 +27,7 @@ mod policer;
 mod queue;
 mod red;
 pub(crate) mod replay;
+mod timetable;
 mod trace;
 mod transmitter;
 mod weather;
@@ -51,6 +52,7 @@ use queue::{Line, Queue};
 pub use red::RedParameters;
 use replay::Player;
 pub use replay::{Replay, ReplayError};
+pub(crate) use timetable::Timetable;
 pub use trace::{Trace, TraceError};
 use transmitter::Transmitter;
 use weather::Weather;
@@ -86,12 +88,11 @@ impl<P: Frame> Link<P> {
     /// seed and differ in the stream, which must be below 2^32. An even stream and the next one are
     /// the directions of one segment, and share its weather and the beginning of its replay.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
-        let of_segment = |cause| (stream & !1) + cause * CAUSES_APART;
         Self {
             random: RandomStreams::new(seed, stream),
             loss: LossState::default(),
-            weather: Weather::new(seed, [7, 8].map(of_segment)),
-            player: Player::new(seed, [stream + 10 * CAUSES_APART, of_segment(11)]),
+            weather: Weather::of_segment(seed, stream),
+            player: Player::new(seed, [stream + 10 * CAUSES_APART, of_segment(stream, 11)]),
             policer: Policer::default(),
             queue: Queue::new(&config),
             transmitter: Transmitter::new(&config),
@@ -381,6 +382,11 @@ impl LinkCounters {
 /// Each impairment draws from the link's stream plus a multiple of this number. A link's own stream
 /// must be below it.
 const CAUSES_APART: u64 = 1 << 32;
+
+/// The stream of a cause that both directions of a segment share.
+fn of_segment(stream: u64, cause: u64) -> u64 {
+    (stream & !1) + cause * CAUSES_APART
+}
 
 /// The random numbers of a link.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use crate::namespace::{Namespace, NamespaceError};
 use crate::pcap::SegmentPcap;
 use crate::relay::{DirectionCounters, PathClock, Relay, RelayError, SegmentCounters};
 use crate::scenario::{Direction, FlowKind, Place, Scenario};
-use crate::tc::{self, TcError};
+use crate::tc::{self, TcError, Timed};
 use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, Topology};
 
 /// Random streams of the four links of a path, under one seed.
@@ -114,8 +114,11 @@ enum Links {
         /// The namespace of the relays' ends. This field keeps it alive.
         _lab: Namespace,
     },
-    /// The namespace with the bridges.
-    Tc(Namespace),
+    Tc {
+        /// The namespace with the bridges.
+        lab: Namespace,
+        timed: Vec<Timed>,
+    },
 }
 
 impl Path {
@@ -172,16 +175,27 @@ impl Path {
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
                 Topology::bridge(&lab)?;
-                for (host, interface, segment, direction) in [
-                    (&topology.sender, NEAR, &near_segment, Direction::ToReceiver),
-                    (&lab, NEAR_ENDS.0, &near_segment, Direction::ToSender),
-                    (&topology.proxy, FAR, &far_segment, Direction::ToReceiver),
-                    (&topology.receiver, FAR, &far_segment, Direction::ToSender),
+                let (near, far) = (streams::NEAR, streams::FAR);
+                let mut timed = Vec::new();
+                for (interface, segment, direction, stream) in [
+                    (NEAR_ENDS.1, &near_segment, Direction::ToReceiver, near.0),
+                    (NEAR_ENDS.0, &near_segment, Direction::ToSender, near.1),
+                    (FAR_ENDS.1, &far_segment, Direction::ToReceiver, far.0),
+                    (FAR_ENDS.0, &far_segment, Direction::ToSender, far.1),
                 ] {
-                    tc::apply(host, interface, &segment.link(direction))?;
+                    let link = segment.link(direction);
+                    tc::apply(&lab, interface, &link)?;
+                    timed.extend(Timed::prepare(&lab, interface, &link, seed, stream)?);
                 }
-                Ok(Self { links: Links::Tc(lab), topology })
+                Ok(Self { links: Links::Tc { lab, timed }, topology })
             }
+        }
+    }
+
+    /// Begins the time of what depends on it, if no frame does.
+    pub(crate) fn begin(&self) {
+        if let Links::Tc { timed, .. } = &self.links {
+            timed.iter().for_each(Timed::begin);
         }
     }
 
@@ -204,8 +218,8 @@ impl Path {
                 let last = if down { near.to_sender.link } else { far.to_receiver.link };
                 Ok((last.delivered, last.delivered_bytes))
             }
-            Links::Tc(_) if down => Ok(tc::received(&self.topology.sender, NEAR)?),
-            Links::Tc(_) => Ok(tc::received(&self.topology.receiver, FAR)?),
+            Links::Tc { .. } if down => Ok(tc::received(&self.topology.sender, NEAR)?),
+            Links::Tc { .. } => Ok(tc::received(&self.topology.receiver, FAR)?),
         }
     }
 
@@ -222,19 +236,15 @@ impl Path {
                 let (near, far) = (near.counters(), far.counters());
                 Ok(PathCounters { near, middle: None, far })
             }
-            Links::Tc(lab) => {
-                let Topology { sender, proxy, receiver } = &self.topology;
-                let ask = |to_receiver: (_, _), to_sender: (_, _)| -> Result<_, TcError> {
+            Links::Tc { lab, timed } => {
+                timed.iter_mut().try_for_each(Timed::check)?;
+                let ask = |(left, right)| -> Result<_, TcError> {
                     Ok(SegmentCounters {
-                        to_receiver: tc::counters(to_receiver.0, to_receiver.1)?.into(),
-                        to_sender: tc::counters(to_sender.0, to_sender.1)?.into(),
+                        to_receiver: tc::counters(lab, right)?.into(),
+                        to_sender: tc::counters(lab, left)?.into(),
                     })
                 };
-                Ok(PathCounters {
-                    middle: None,
-                    near: ask((sender, NEAR), (&*lab, NEAR_ENDS.0))?,
-                    far: ask((proxy, FAR), (receiver, FAR))?,
-                })
+                Ok(PathCounters { near: ask(NEAR_ENDS)?, middle: None, far: ask(FAR_ENDS)? })
             }
         }
     }

@@ -332,14 +332,17 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Adds the work of an agent beside plain connections.
-    pub fn add_agent(&mut self, agent: AgentRecord) {
+    /// Adds the work of an agent beside plain connections, if there was one, and what it recorded.
+    pub fn add_agent(&mut self, agent: Option<AgentRecord>, trace: Option<Trace>) {
+        let Some(agent) = agent else { return };
         self.assisted = agent.flows_assisted > 0;
         self.assistance = match self.assisted {
             true => "assisted by the proxy, by way of an agent".to_owned(),
             false => "the agent found no proxy".to_owned(),
         };
         self.agent = Some(agent);
+        self.measured = trace.as_ref().map(Trace::summary);
+        self.trace = trace;
     }
 
     /// Whether the data flowed from the receiver of the path to its sender.

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
+use sidekick_proxy::Trace;
 use tempfile::TempDir;
 
+use crate::link::{ReplayError, replay};
 use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
@@ -46,6 +48,8 @@ pub(crate) enum RunError {
     Path(#[from] PathError),
     #[error(transparent)]
     Program(#[from] ProgramError),
+    #[error(transparent)]
+    Trace(#[from] ReplayError),
     /// The transfer failed or stalled, the proxy ended, the file changed on the way, or a command
     /// could not start.
     #[error("{0}")]
@@ -136,16 +140,20 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// Starts this program as an agent on the sender's host. Returns when it is ready.
+    /// Starts this program as an agent on the sender's host, to help or to measure. Returns when it
+    /// is ready.
     fn start_agent(&self, program: &FilePath) -> Result<Program, ProgramError> {
         let mut command = Command::new(program);
-        let in_order = in_order(self.scenario.sidekick.mode == Mode::AgentInOrder);
-        command.args(["--interface", NEAR, "--json"]).args(in_order);
+        let mode = self.scenario.sidekick.mode;
+        if mode == Mode::Measure {
+            command.args(["measure", "--for", "1440m", "--trace"]).arg(self.trace());
+        }
+        command.args(["--interface", NEAR, "--json"]).args(in_order(mode == Mode::AgentInOrder));
         command.args(self.scenario.sidekick.upload_parity.then_some("--upload-parity"));
         let (host, directory) = (&self.path.topology().sender, self.directory.path());
         let mut agent = Program::start_command(AGENT, command, host, directory)?;
         agent.wait_until_ready()?;
-        if self.scenario.sidekick.mode == Mode::AgentInOrder {
+        if mode == Mode::AgentInOrder {
             agent.is_ready_and(IN_ORDER)?;
         }
         Ok(agent)
@@ -160,6 +168,7 @@ impl<'a> Testbed<'a> {
         bytes: u64,
         progress: &mut Progress,
     ) -> Result<Ended, RunError> {
+        self.path.begin();
         let mut sender = self.start(name, arguments, |hosts| &hosts.sender)?;
         let mut last = 0;
         let mut silent = Duration::ZERO;
@@ -195,19 +204,30 @@ impl<'a> Testbed<'a> {
                 let ended = ended.map_err(failed("wait for sidekick-agent"))?.ok_or_else(|| {
                     RunError::Failed(format!("{AGENT} did not end, and was killed"))
                 })?;
+                if !ended.status.success() {
+                    return Err(RunError::Failed(format!("{AGENT} failed: {}", ended.why())));
+                }
                 Some(report(AGENT, ended.output.lines().last().unwrap_or_default())?)
             }
         };
+        let measures = agent.is_some() && self.scenario.sidekick.mode == Mode::Measure;
+        let trace = measures.then(|| replay::read(&self.trace())).transpose()?;
         if let Some(proxy) = self.proxy.take() {
             lasting(PROXY, proxy)?.stop();
         }
-        Ok(Finished { links, agent })
+        Ok(Finished { links, agent, trace })
+    }
+
+    /// The file of an agent that measures.
+    fn trace(&self) -> PathBuf {
+        self.directory.path().join("near.trace")
     }
 }
 
 struct Finished {
     links: PathCounters,
     agent: Option<AgentRecord>,
+    trace: Option<Trace>,
 }
 
 /// A program that must last as long as the run.

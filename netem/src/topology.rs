@@ -104,8 +104,8 @@ impl Topology {
     }
 
     /// Adds a bridge for each segment, so that the kernel carries the frames across the lab's
-    /// namespace, and no segment loses packets at the proxy's own interface. A proxy captures only
-    /// packets that its interface sends.
+    /// namespace, and no segment loses packets at a host's own interface: proxies and agents
+    /// capture only packets that it sends.
     pub(crate) fn bridge(lab: &Namespace) -> Result<(), NamespaceError> {
         for (name, ends) in [(NEAR, NEAR_ENDS), (FAR, FAR_ENDS)] {
             // A bridge that learns multicast groups sends its own reports.

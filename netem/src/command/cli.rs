@@ -240,6 +240,10 @@ pub(super) struct Run {
     /// (backends sim and user)
     #[arg(long, value_name = "DIR")]
     pub(super) pcap: Option<PathBuf>,
+    /// Write what an agent records of the near segment to DIR/seed-N.trace, for `predict` (with
+    /// --set sidekick.mode=measure)
+    #[arg(long, value_name = "DIR")]
+    pub(super) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(super) common: Common,
 }

@@ -66,6 +66,13 @@ pub struct LinkConfig {
     pub ecn: bool,
 }
 
+impl LinkConfig {
+    /// Whether the link loses packets at times, by fades or outages.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.fading.is_some() || !self.outages.is_empty()
+    }
+}
+
 /// The rule by which a queue drops packets. Each discipline also keeps the limits in bytes and
 /// packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use super::of_segment;
 use crate::units::{Percent, unit_interval};
 
 /// A link that is good and bad by turns, for times with an exponential distribution. In the good
@@ -56,7 +57,12 @@ pub(super) struct Weather {
 }
 
 impl Weather {
-    pub(super) fn new(seed: u64, streams: [u64; 2]) -> Self {
+    /// The weather of the segment with this stream.
+    pub(super) fn of_segment(seed: u64, stream: u64) -> Self {
+        Self::new(seed, [7, 8].map(|cause| of_segment(stream, cause)))
+    }
+
+    fn new(seed: u64, streams: [u64; 2]) -> Self {
         let [fades, hands_over] = streams.map(|stream| {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             random.set_stream(stream);
@@ -67,6 +73,11 @@ impl Weather {
 
     /// Whether the link is in its bad state at a time.
     pub(super) fn is_bad(&mut self, fading: Fading, at: Duration) -> bool {
+        self.turn_of(fading, at).0
+    }
+
+    /// Whether the link is in its bad state at a time, and when that state ends.
+    pub(super) fn turn_of(&mut self, fading: Fading, at: Duration) -> (bool, Duration) {
         if self.turns.is_empty() {
             // The first state is as likely as at any other time: a bad one follows a good one of no
             // length.
@@ -80,7 +91,8 @@ impl Weather {
             let next = self.turn(if is_good { fading.good } else { fading.bad });
             self.turns.push(end + next);
         }
-        !self.turns.partition_point(|end| *end <= at).is_multiple_of(2)
+        let turn = self.turns.partition_point(|end| *end <= at);
+        (!turn.is_multiple_of(2), self.turns.get(turn).copied().unwrap_or(at))
     }
 
     fn turn(&mut self, mean: Duration) -> Duration {

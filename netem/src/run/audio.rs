@@ -76,7 +76,7 @@ impl Bench<'_> {
             return Err(call_failed(&sender.why()));
         }
         let receiver = ended(receiver)?;
-        let Finished { links, agent } = testbed.finish()?;
+        let Finished { links, agent, trace } = testbed.finish()?;
         let talker = report("audio-send", &sender.output)?;
         // The report follows the line `ready`.
         let last = receiver.output.lines().last().unwrap_or_default();
@@ -84,7 +84,7 @@ impl Bench<'_> {
         let backend = self.backend.name();
         let mut record =
             RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
-        agent.into_iter().for_each(|agent| record.add_agent(agent));
+        record.add_agent(agent, trace);
         progress.end(&outcome(&record));
         Ok(Call { record, listener })
     }

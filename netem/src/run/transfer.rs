@@ -182,7 +182,7 @@ impl Testbed<'_> {
         let server = server_arguments(&self.directory.path().join("store"), &self.ca());
         let server = self.start_receiver(SERVER, &server)?;
         let ended = self.run_sender(client, arguments, file.bytes, &mut progress)?;
-        let Finished { links, agent } = self.finish()?;
+        let Finished { links, agent, trace } = self.finish()?;
         server.stop();
         if !ended.status.success() {
             return Err(RunError::Failed(format!("the {name} failed: {}", ended.why())));
@@ -197,7 +197,7 @@ impl Testbed<'_> {
         }
         let record = RunRecord::of(self.scenario, self.bench.backend.name(), seed, links);
         let mut record = finish(RunRecord { sha256, ..record }, report);
-        agent.into_iter().for_each(|agent| record.add_agent(agent));
+        record.add_agent(agent, trace);
         progress.end(&outcome(&record));
         Ok(record)
     }

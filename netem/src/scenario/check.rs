@@ -244,9 +244,6 @@ impl Scenario {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
         }
-        if self.sidekick.mode == Mode::Measure {
-            return Some("sidekick.mode = measure".to_owned());
-        }
         if self.middle.is_some() {
             return Some("a middle segment".to_owned());
         }
@@ -318,6 +315,7 @@ mod tests {
             ("upload-paper", "flow.kind=listen", "flow.kind = listen"),
             ("upload-paper", "sidekick.parity_percent=50", "sidekick.parity_percent"),
             ("upload-paper", "sidekick.mode=agent", ""),
+            ("upload-paper", "sidekick.mode=measure", ""),
             ("upload-paper", "sidekick.mode=socket", ""),
             (
                 "upload-paper",

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::Flow;
-use sidekick_proxy::Trace;
 use sidekick_proxy::testing::agent::{HostAgent, Sent};
 
 use super::chain::{Node, Outbox, Side};
@@ -42,9 +41,8 @@ impl AgentNode {
     /// Adds what it did to the record of a flow.
     pub(super) fn describe(&mut self, record: &mut RunRecord) {
         let totals = self.host.totals();
-        record.trace = self.host.end_watch(self.latest);
-        record.measured = record.trace.as_ref().map(Trace::summary);
-        record.add_agent(AgentRecord {
+        let trace = self.host.end_watch(self.latest);
+        let agent = AgentRecord {
             flows_assisted: totals.flows_assisted,
             sent: totals.sent,
             lost: totals.lost,
@@ -54,7 +52,8 @@ impl AgentNode {
             withheld_far: totals.withheld_far,
             withheld_late: totals.withheld_late,
             delivered: totals.delivered,
-        });
+        };
+        record.add_agent(Some(agent), trace);
         record.packets.lost_early = totals.lost;
         record.quacks.received = totals.quacks;
         let (holds, ms) = (self.host.holds(), |wait: Duration| wait.as_secs_f64() * 1e3);

@@ -2,7 +2,7 @@
 
 use super::TcError;
 use crate::link::{Discipline, JitterShape, LinkConfig, LossModel, RedParameters};
-use crate::units::BitRate;
+use crate::units::{BitRate, Percent};
 
 /// The queueing disciplines that the commands may name.
 pub(super) const DISCIPLINES: [&str; 4] = ["netem", "tbf", "red", "codel"];
@@ -46,12 +46,26 @@ pub(super) fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<String>
     Ok(places.into_iter().zip(disciplines).map(command).collect())
 }
 
+/// The line of `tc -batch` that changes the loss of `interface`: to that of the loss model, or to
+/// another chance of each packet.
+pub(super) fn change(interface: &str, link: &LinkConfig, loss: Option<Percent>) -> String {
+    let lossy =
+        loss.map(|loss| LinkConfig { loss, loss_model: LossModel::Independent, ..link.clone() });
+    let options = netem(lossy.as_ref().unwrap_or(link));
+    format!(
+        "qdisc change dev {interface} root handle 1: netem limit {DELAY_LINE_PACKETS} {options}"
+    )
+}
+
 fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     let codel = matches!(link.queue, Discipline::CoDel(_));
     let beyond = [
         (link.trace.is_some(), "trace", "set a rate_mbit"),
-        (!link.outages.is_empty(), "outages_ms", "set it to none, and no outage in faults.events"),
-        (link.fading.is_some(), "bad_ms", "leave it and good_ms out"),
+        (
+            link.fading.is_some_and(|fading| fading.rate.get() < 100.0),
+            "bad_rate_percent",
+            "set it to 100",
+        ),
         (link.replay.is_some(), "replay", "leave it out"),
         (link.retries.is_some(), "retries", "leave them out"),
         (link.handovers.is_some(), "handover_every_ms", "leave the handovers out"),
@@ -76,7 +90,7 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
 fn netem(link: &LinkConfig) -> String {
     let mut options = Vec::new();
     let jitter = link.jitter.spread.as_nanos().div_ceil(1000);
-    if !link.delay.is_zero() || jitter > 0 || link.loss.get() > 0.0 {
+    if !link.delay.is_zero() || jitter > 0 || link.loss.get() > 0.0 || link.is_timed() {
         options.push(format!("delay {}us", link.delay.as_nanos().div_ceil(1000)));
     }
     if jitter > 0 {
@@ -240,6 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn time_changes_the_loss_and_nothing_else() {
+        let link = near(&["near.delay_ms=0", "near.outages_ms=5+5", "near.reorder_percent=0"]);
+        let netem = "dev near root handle 1: netem limit 100000 delay 0us";
+        assert_eq!(lines("near", &link)[0], format!("tc qdisc add {netem}"));
+        assert_eq!(change("near", &link, None), format!("qdisc change {netem}"));
+        let bursts = ["near.delay_ms=0", "near.bad_enter_percent=1", "near.bad_leave_percent=20"];
+        let link = near(&[&bursts[..], &["near.outages_ms=5+5"]].concat());
+        assert_eq!(
+            [None, Percent::new(100.0)].map(|loss| change("near", &link, loss)),
+            ["loss gemodel 1% 20% 100% 0%", "loss random 100%"]
+                .map(|loss| format!("qdisc change {netem} {loss}"))
+        );
+    }
+
+    #[test]
     fn queues_stand_below_the_rate() {
         let red = ["near.queue=red", "near.queue_bytes=260000", "near.overhead_bytes=24"];
         assert_eq!(
@@ -264,9 +293,9 @@ mod tests {
     fn an_unsupported_setting_is_named() {
         let error = |settings: &[&str]| commands("near", &near(settings)).unwrap_err().to_string();
         assert_eq!(
-            error(&["near.outages_ms=5+5"]),
-            "tc does not support near.outages_ms; set it to none, and no outage in faults.events, \
-             or use --backend user or --backend sim"
+            error(&["near.good_ms=5", "near.bad_ms=5", "near.bad_rate_percent=50"]),
+            "tc does not support near.bad_rate_percent; set it to 100, or use --backend user or \
+             --backend sim"
         );
         assert!(
             error(&["near.mtu_bytes=1400"])

@@ -64,7 +64,7 @@ echo "\"sha256\":\"$1\"}"
 const AGENT: &str = r#"
 trap 'echo "{\"flows_assisted\":1,\"sent\":9,\"lost\":4,\"resent\":3,\"resent_bytes\":99,
 \"withheld_congested\":0,\"withheld_far\":0,\"withheld_late\":1,
-\"delivered\":2}" | tr -d "\n"; exit' INT
+\"delivered\":2}" | tr -d "\n"; exit 0' INT
 sleep 1000 > /dev/null 2>&1 &
 echo "ready: helping what leaves by near, in order"
 wait"#;
@@ -142,6 +142,30 @@ fn json_is_one_object_a_run() {
             && error.contains("upload-paper, seed 8: 0.08 Mbit/s")
     );
     assert_eq!(programs.processes(), Vec::<i32>::new());
+}
+
+#[test]
+fn a_run_keeps_what_its_agent_records() {
+    let trace = "sidekick-trace 1\nu 0 1200\nu 500 1200 -\nend 500\n";
+    let agent = format!("[ $1$4 = measure--trace ] || exit 1; printf '{trace}' > \"$5\"{AGENT}");
+    let programs = Programs::new(&[
+        ("h3-upload-server", SERVER),
+        ("sidekick-proxy", PROXY),
+        ("h3-upload", CLIENT_THAT_UPLOADS),
+        ("sidekick-agent", &agent),
+    ]);
+    let traces = programs.temporary().join("traces");
+    let arguments = [
+        &["run", "upload-paper", "--backend", "user", "--json", "--seed", "7"][..],
+        &["--set", "flow.bytes=5000", "--set", "sidekick.mode=measure"],
+        &["--trace", traces.to_str().unwrap()],
+    ];
+    let output = programs.run(&arguments.concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["measured"]["up"]["lost"], 1, "{record}");
+    assert_eq!(record["agent"]["resent"], 3, "{record}");
+    assert_eq!(fs::read_to_string(traces.join("seed-7.trace")).unwrap(), trace);
 }
 
 #[test]

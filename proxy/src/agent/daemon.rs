@@ -132,6 +132,7 @@ pub(crate) fn measure(
     let begun = clock();
     agent.agent.watch(begun);
     agent.measures = Some(Measuring { begun, until: begun + time, on_second });
+    life.ready(&format!("measuring {}", interface_names(agent.captures.present())));
     let outcome = agent.work(&mut life);
     let (trace, unknown) = agent.agent.end_watch(clock()).unwrap_or_default();
     let totals = agent.close();

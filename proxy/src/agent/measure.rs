@@ -49,7 +49,7 @@ pub(super) struct MeasureOptions {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Print JSON
+    /// Print JSON, in the line after `ready`
     #[arg(long)]
     json: bool,
 
@@ -85,12 +85,11 @@ fn time(text: &str) -> Result<Duration, String> {
 #[derive(Serialize)]
 struct Measured<'a> {
     interfaces: &'a [String],
-    flows: u64,
-    flows_reported: u64,
     /// Packets that left and whose fate no report showed.
     unknown: u64,
-    /// Packets that the kernel dropped before the agent saw them. They count as lost.
-    capture_drops: u64,
+    /// `capture_drops` among them count as lost.
+    #[serde(flatten)]
+    totals: Totals,
     #[serde(flatten)]
     summary: &'a Summary,
 }
@@ -131,11 +130,8 @@ impl MeasureOptions {
             written.with_context(|| format!("cannot write {}", path.display()))?;
         }
         if json {
-            let Totals { flows, flows_assisted: flows_reported, capture_drops, .. } = totals;
-            let interfaces = &config.interfaces;
-            let summary = &summary;
-            let measured =
-                Measured { interfaces, flows, flows_reported, unknown, capture_drops, summary };
+            let (interfaces, summary) = (&config.interfaces, &summary);
+            let measured = Measured { interfaces, unknown, totals, summary };
             return print(&(serde_json::to_string(&measured)? + "\n"));
         }
         let seconds = summary.seconds;

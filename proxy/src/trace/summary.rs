@@ -150,10 +150,10 @@ impl DirectionSummary {
             // Three losses may happen where none did.
             loss_most_percent: share((lost as f64 + INTERVAL * deviation).max(3.0)).min(100.0),
             run_packets: mean(lost as f64),
-            run_ms: mean(runs.iter().map(|run| ms(run.lasted)).sum()),
+            run_ms: mean(total(runs.iter().map(|run| ms(run.lasted)))),
             runs: histogram(&runs),
             outages: outages().count() as u64,
-            outage_ms: outages().map(|it| ms(it.lasted)).sum(),
+            outage_ms: total(outages().map(|it| ms(it.lasted))),
             longest_outage_ms: outages().map(|it| ms(it.lasted)).fold(0.0, f64::max),
             late_percent: share(late.len() as f64),
             late_ms: quantile(late, 0.5),
@@ -326,6 +326,11 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
+}
+
+/// A sum, which of nothing is 0, and not the -0 of `Iterator::sum`.
+fn total(of: impl Iterator<Item = f64>) -> f64 {
+    of.fold(0.0, |sum, it| sum + it)
 }
 
 /// A quantile, or 0 of nothing.
