@@ -22,6 +22,10 @@ const IN_FORCE: Duration = Duration::from_secs(1);
 /// [`Decoder::memory_bytes`], half a megabyte.
 const MAX_REBUILDING: usize = 128;
 
+/// Repair symbols and parts of them for each datagram that arrives, and the most that are saved up.
+/// An honest sender sends one or two, and each takes up to a hundred multiplications of a datagram.
+const PAID: u32 = 4;
+const MOST_PAID: u32 = 256;
 /// So many listed datagrams without a repair symbol show that the sender sends none.
 const WITHOUT_PARITY: u64 = 128;
 
@@ -49,6 +53,8 @@ struct Half {
 struct Rebuilding {
     decoder: Decoder,
     half: Option<Half>,
+    /// How many more messages are taken.
+    paid: u32,
     /// As many exist as sessions rebuild datagrams.
     _place: Arc<()>,
 }
@@ -57,6 +63,8 @@ impl Rebuilding {
     /// Takes a repair symbol, or a part of one.
     fn on_symbol(&mut self, sent: &SentSymbol<'_>) {
         let SentSymbol { number, first, count, part, symbol } = *sent;
+        let Some(paid) = self.paid.checked_sub(1) else { return };
+        self.paid = paid;
         if part == Part::Whole {
             // One that says nothing new is no error.
             let _ = self.decoder.repair(number, first, count, symbol);
@@ -104,8 +112,9 @@ impl Ordering {
     /// Prepares for parity, if identifiers are the ends of datagrams and there is a place.
     fn expect_parity(&mut self, has_ends: bool, places: &Arc<()>) {
         if has_ends && self.rebuilding.is_none() && Arc::strong_count(places) <= MAX_REBUILDING {
-            let (decoder, half, place) = (Decoder::new(), None, Arc::clone(places));
-            self.rebuilding = Some(Box::new(Rebuilding { decoder, half, _place: place }));
+            let (decoder, half, _place) = (Decoder::new(), None, Arc::clone(places));
+            let paid = MOST_PAID;
+            self.rebuilding = Some(Box::new(Rebuilding { decoder, half, paid, _place }));
         }
     }
 
@@ -174,6 +183,7 @@ impl Observer {
             }
             if let Some(rebuilding) = rebuilding {
                 rebuilding.decoder.arrived(payload, Origin::Original);
+                rebuilding.paid = MOST_PAID.min(rebuilding.paid + PAID);
             }
         });
         true

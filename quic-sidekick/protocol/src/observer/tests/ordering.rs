@@ -185,6 +185,25 @@ fn half_a_repair_symbol_rebuilds_nothing() {
     assert_eq!((stats.symbols, stats.rebuilt, stats.order_given_up), (4, 0, 1));
 }
 
+/// Equations cost more than the messages that hold them.
+#[test]
+fn a_flood_of_parity_is_not_read() {
+    let mut bench = ordering_by(by_ends());
+    bench.list(1..4, 40 * MS, 16 * MS);
+    assert!(bench.hold_ended(1));
+    (0..256).for_each(|_| bench.repair(6, 1..2, &[Part::Whole]));
+    // Each arrival pays for four.
+    assert!(bench.hold_ended(3));
+    (0..4).for_each(|_| bench.repair(6, 1..2, &[Part::Whole]));
+    bench.repair(7, 1..4, &[Part::Whole]);
+    bench.pass_time(40 * MS);
+    assert_eq!(bench.observer.stats().rebuilt, 0);
+    bench.list(4..7, 40 * MS, 16 * MS);
+    assert!([4, 6].into_iter().all(|identifier| bench.hold_ended(identifier)));
+    bench.repair(8, 4..7, &[Part::Whole]);
+    assert_eq!(bench.observer.stats().rebuilt, 1);
+}
+
 #[test]
 fn parity_without_a_list_or_of_hashes_rebuilds_nothing() {
     let mut bench = ordering_by(by_ends());
