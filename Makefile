@@ -238,8 +238,7 @@ test-vm: lab
 	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
 	@$(BUILT)/debug/sidekick-lab compare $(BUILT)/vm/records.jsonl
 	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 3600 <netem/vm/links >$(BUILT)/vm/links.jsonl
-	SIDEKICK_RECORDS=$(abspath $(BUILT))/vm/links.jsonl $(CARGO) test $(FIRST) --test sim \
-		an_agent_measures_what_the_kernel_does -- --ignored
+	SIDEKICK_RECORDS=$(abspath $(BUILT))/vm/links.jsonl $(CARGO) test $(FIRST) --test vm
 
 # quiche's own unit tests, with the hook in its sources.
 test-upstream: build-deps

@@ -19,7 +19,7 @@
 //! | `links.rs` | links as they are |
 //! | `measure.rs` | what an agent measures of a link, and what its trace predicts |
 //! | `packrat.rs` | the networks of Packrat |
-//! | `parity.rs` | downloads past a proxy that is far away |
+//! | `parity.rs` | downloads and uploads past a proxy that is far away |
 //! | `satellites.rs` | a satellite between two proxies |
 //! | `sweep.rs` | `sidekick-lab sweep` as a program |
 //! | `tables.rs` | the goodput of every sender by loss |
@@ -33,6 +33,7 @@
 mod support {
     pub(crate) mod adversity;
     pub(crate) mod jobs;
+    pub(crate) mod measured;
     pub(crate) mod seeds;
     #[macro_use]
     pub(crate) mod table;

@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use sidekick_netem::link::LinkCounters;
 use sidekick_netem::record::RunRecord;
 use sidekick_proxy::{DirectionSummary, Summary};
 
 use crate::support::jobs::{Job, job, run_all};
+use crate::support::measured::{assert_near, lost, measured};
 use crate::support::table::Table;
 
 const LINK: &[&str] = &["near.delay_ms=10", "near.rate_mbit=50", "near.loss_percent=0"];
@@ -44,19 +44,6 @@ const SNAPSHOT: &str = include_str!("../snapshots/measure__predictions.snap");
 
 fn recording(scenario: &'static str, settings: &[&str], seed: u64) -> Job {
     job(scenario, &[LINK, RECORDS, settings].concat(), seed)
-}
-
-fn measured(record: &RunRecord) -> Summary {
-    record.measured.clone().unwrap()
-}
-
-/// The share of packets that a direction lost at the link, in percent.
-fn lost(link: &LinkCounters) -> f64 {
-    100.0 * (link.lost_random + link.lost_outage) as f64 / link.packets as f64
-}
-
-fn assert_near(value: f64, truth: f64, tolerance: f64, what: &str) {
-    assert!((value / truth - 1.0).abs() <= tolerance, "{what}: {value} where {truth} is true");
 }
 
 #[test]
@@ -108,61 +95,6 @@ fn an_agent_measures_what_the_link_does() {
             }
         }
     }
-}
-
-/// What `netem/vm/links` prints, with bounds that chance does not exceed in ten thousand such runs.
-#[test]
-#[ignore = "needs SIDEKICK_RECORDS: `make test-full PART=vm` runs it"]
-fn an_agent_measures_what_the_kernel_does() {
-    let records = std::fs::read_to_string(std::env::var("SIDEKICK_RECORDS").unwrap()).unwrap();
-    let records = records.lines().map(|line| serde_json::from_str(line).unwrap());
-    let mut seen = 0;
-    for record in records {
-        let record: RunRecord = record;
-        let what = format!("{} {:?}: {:?}", record.scenario, record.settings, record.measured);
-        let Summary { up, down, near_rtt_ms, .. } = measured(&record);
-        let links = &record.links.near;
-        let (of, truth) = if record.is_download() {
-            (down, links.to_sender.link)
-        } else {
-            (up, links.to_receiver.link)
-        };
-        assert_eq!((record.backend.as_str(), record.agent.unwrap().resent), ("tc", 0), "{what}");
-        // The rest are the agent's and the proxy's own.
-        assert!(of.packets * 10 > truth.packets * 7, "{what}");
-        let truth = lost(&truth);
-        assert!(of.loss_least_percent <= truth && truth <= of.loss_most_percent, "{what}");
-        let chance = 4.0 / (of.runs.iter().map(|run| run.count).sum::<u64>() as f64).sqrt();
-        let is_set = |setting: &str| record.settings.iter().any(|it| it == setting);
-        match () {
-            () if is_set("near.loss_percent=2") => {
-                assert_near(of.loss_percent, 2.0, chance, &what);
-                assert_near(of.run_packets, 1.02, 0.1, &what);
-            }
-            () if is_set("near.bad_leave_percent=25") => {
-                assert_near(of.run_packets, 4.0, chance, &what);
-            }
-            () if is_set("near.bad_ms=20") => assert_near(of.run_ms, 20.0, chance, &what),
-            () if is_set("near.reorder_percent=2") => {
-                // A packet without another one before it overtakes nothing.
-                assert!((1.0..2.6).contains(&of.late_percent), "{what}");
-                assert!((8.0..=10.0).contains(&of.late_ms), "{what}");
-            }
-            () if is_set("near.jitter_ms=2") => {
-                let near_rtt = near_rtt_ms.unwrap();
-                assert_near(near_rtt.median, 20.0, 0.05, &what);
-                // The median difference of two sums of two normal deviates.
-                assert_near(near_rtt.jitter, 2.0 * 2.0 * 0.6745, 0.25, &what);
-            }
-            () => {
-                assert_eq!(of.outages, 5, "{what}");
-                assert_near(of.outage_ms, 2100.0, 0.1, &what);
-                assert_near(of.longest_outage_ms, 800.0, 0.15, &what);
-            }
-        }
-        seen += 1;
-    }
-    assert_eq!(seen, 9, "each command of netem/vm/links has a record");
 }
 
 /// Records a link some times.
