@@ -1,4 +1,5 @@
-//! Downloads in virtual time past a proxy that is far away: the gain by parity, and its cost.
+//! Downloads and uploads in virtual time past a proxy that is far away: the gain by parity, and its
+//! cost.
 //! `docs/results.md` has the figures.
 //!
 //! `make tables` accepts a new table.

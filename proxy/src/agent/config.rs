@@ -97,9 +97,9 @@ pub struct AgentConfig {
     #[arg(long)]
     pub in_order: bool,
 
-    /// Where the proxy is too far away for repairs, send it parity of uploads that lose packets, up
-    /// to 35 % more bytes. The proxy must put uploads in order. It rebuilds what was lost, so the
-    /// flow's sender does not slow down
+    /// From a round trip of 10 ms to the proxy on, send it parity of QUIC and OpenVPN uploads that
+    /// lose packets, up to 35 % more bytes. The proxy must put uploads in order. It rebuilds what
+    /// was lost, so the flow's sender does not slow down
     #[arg(long)]
     pub upload_parity: bool,
 

@@ -121,6 +121,7 @@ impl HelpedFlow {
         let config = Policy::config(config, candidate.classifier.kind.traits(), position);
         let is_pinned = config.key.is_some();
         let mut sender = Sender::new(config, seed);
+        let protects = protects && candidate.classifier.kind.is_authenticated();
         let policy = Policy::new(candidate.round_trip).protecting(protects);
         if watches {
             sender.set_terms(watch::terms(candidate.classifier.kind.traits().terms(position)));

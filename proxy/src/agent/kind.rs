@@ -42,6 +42,12 @@ impl Kind {
         matches!(self, Self::Quic | Self::OpenVpn | Self::Encrypted | Self::MpegTs)
     }
 
+    /// Whether its receivers surely authenticate packets. Parity may rebuild wrong ones, of which
+    /// only that gets rid.
+    pub(super) fn is_authenticated(self) -> bool {
+        matches!(self, Self::Quic | Self::OpenVpn)
+    }
+
     /// The kind of a flow with this packet. For most kinds, one packet does not show it.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {

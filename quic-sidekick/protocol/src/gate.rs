@@ -310,6 +310,19 @@ impl<T> Gate<T> {
         Ok(())
     }
 
+    /// Takes the positions of a list before the first datagram that waits for ones that passed. A
+    /// gate in the middle of a flow needs this until one waits, because datagrams passed before it.
+    /// Returns whether one waits.
+    pub(crate) fn pass_before_first(&mut self, list: impl IntoIterator<Item = u32>) -> bool {
+        list.into_iter().take(MAX_WINDOW).any(|identifier| {
+            let waits = self.unlisted.iter().any(|it| it.identifier == identifier);
+            if !waits {
+                remember(&mut self.left, identifier);
+            }
+            waits
+        })
+    }
+
     /// Delivers a datagram that the proxy does not list.
     pub fn pass(&mut self, datagram: T) {
         self.deliveries.push_back(Delivery { datagram, waited: Duration::ZERO });

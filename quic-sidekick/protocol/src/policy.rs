@@ -388,11 +388,10 @@ impl Policy {
             return Some(Withheld::Congested);
         }
         let Some(near) = near(sender) else { return Some(Withheld::Unmeasured) };
-        let is_far = near > self.longest_near(traits, sender, near);
-        if traits.minds_order && sender.may_order() && self.leaves.may_protect(near, is_far) {
+        if sender.covers_order() {
             return Some(Withheld::Protected);
         }
-        is_far.then_some(Withheld::Far)
+        (near > self.longest_near(traits, sender, near)).then_some(Withheld::Far)
     }
 
     /// Asks the proxy to put a flow in order whose receiver minds that, or no longer. `withheld`
@@ -400,22 +399,27 @@ impl Policy {
     /// proxy.
     fn order(
         &mut self,
+        traits: Traits,
         withheld: Option<Withheld>,
         (received, lost): (usize, &[Lost]),
         sender: &mut Sender,
         now: Instant,
     ) {
-        let protects = withheld == Some(Withheld::Protected);
+        let is_calm = !matches!(withheld, Some(Withheld::Congested | Withheld::Unbelieved));
+        let distance = self.distance(traits, sender).filter(|_| is_calm);
+        let is_far = distance.is_some_and(|(near, most)| near > most);
+        let protects = distance.is_some_and(|(near, _)| {
+            self.leaves.may_protect(near, is_far, withheld == Some(Withheld::Protected))
+        });
         if withheld.is_none() || protects {
             for Lost { congestion, .. } in lost {
                 self.leaves.on_lost(!congestion, sender, now);
             }
         }
         self.leaves.note_fates(received, lost);
-        if protects {
-            self.leaves.protect(self.rtt(sender), sender, now);
-        } else {
-            self.leaves.update(withheld.is_none(), self.rtt(sender), sender, now);
+        let whole = self.rtt(sender);
+        if !protects || !self.leaves.protect(whole, sender, now) {
+            self.leaves.update(distance.is_some() && !is_far, whole, sender, now);
         }
     }
 

@@ -92,9 +92,8 @@ impl HelpedFlow {
 
     fn begin_order(&mut self, template: Template, begin: Begin, now: Instant) {
         self.resender.sender.want_copies(KEEP, now);
-        // Parity may rebuild wrong datagrams, of which only authentication gets rid.
-        let is_authenticated = matches!(self.kind(), Kind::Quic | Kind::OpenVpn);
-        let repair = if is_authenticated { begin.repair } else { ReceiveRepair::Requests };
+        let repair =
+            if self.kind().is_authenticated() { begin.repair } else { ReceiveRepair::Requests };
         let gate = InOrder::new(repair, begin.is_clean);
         self.passes_by = false;
         self.order = Some(Box::new(Order { gate, template, delivered: 0, unqueued: 0 }));

@@ -92,10 +92,11 @@ impl LeaveInOrder {
     }
 
     /// Whether parity may go to a proxy at this near round trip. If it cannot rebuild enough, it
-    /// does where repairs are too late.
-    pub(crate) fn may_protect(&self, near: Duration, is_far: bool) -> bool {
+    /// does where repairs are too late. `is_sent` says that it goes there now.
+    pub(crate) fn may_protect(&self, near: Duration, is_far: bool, is_sent: bool) -> bool {
+        let least = if is_sent { FAR_AWAY * 4 / 5 } else { FAR_AWAY };
         let is_enough = |it: &Coverage| it.protection.state() != ParityState::Overwhelmed;
-        near >= FAR_AWAY && self.coverage.as_deref().is_some_and(|it| is_far || is_enough(it))
+        near >= least && self.coverage.as_deref().is_some_and(|it| is_far || is_enough(it))
     }
 
     /// Notes how many datagrams reached the proxy, and which did not.
@@ -132,7 +133,8 @@ impl LeaveInOrder {
         self.lossy_until = Some(now + LOSSY);
         let is_congested = !is_repaired && sender.near_loss().congestion > MOSTLY;
         if let Some(coverage) = &mut self.coverage {
-            // Parity would add to congestion, and hide some.
+            // Parity would add to congestion, and hide some. As of what arrives, a random loss
+            // shows that it has ended.
             coverage.congested_until = is_congested.then(|| now + LOSSY);
         }
         if !is_repaired && (is_congested || !sender.covers_order()) {
@@ -164,17 +166,22 @@ impl LeaveInOrder {
         sender.order(near.and_then(|near| order(near, whole)));
     }
 
-    /// As [`update`](Self::update), where parity takes the place of repairs: decides whether
-    /// the proxy gets it now, and then holds what follows a loss until parity has rebuilt it.
-    pub(crate) fn protect(&mut self, whole: Option<Duration>, sender: &mut Sender, now: Instant) {
+    /// In place of [`update`](Self::update) where parity takes the place of repairs: sends it, and
+    /// has the proxy hold what follows a loss until parity has rebuilt it. Returns false, and does
+    /// nothing, while no parity is wanted.
+    pub(crate) fn protect(
+        &mut self,
+        whole: Option<Duration>,
+        sender: &mut Sender,
+        now: Instant,
+    ) -> bool {
         let is_idle = self.is_lossy(now) == Some(false) || self.acknowledges();
-        let Some(coverage) = &mut self.coverage else { return };
+        let Some(coverage) = &mut self.coverage else { return false };
         let is_congested = coverage.congested_until.is_some_and(|until| now < until);
-        let wants = !is_idle && !is_congested && sender.may_order();
+        let wants = !is_idle && !is_congested && sender.may_protect();
         let Some(near) = sender.near_rtt().filter(|_| wants) else {
             coverage.protection.pause();
-            sender.order(None);
-            return;
+            return false;
         };
         let parity = Some(coverage.protection.wanted(coverage.counts, near, now));
         // Waiting is useless where parity cannot rebuild the loss.
@@ -182,5 +189,6 @@ impl LeaveInOrder {
         let gap = if waits { parity_hold(whole) } else { Duration::ZERO };
         let hold = Hold { gap, list: FAR_LIST };
         sender.order(Some(SentOrder { every: FAR_EVERY, longest: FAR_LONGEST, hold, parity }));
+        true
     }
 }

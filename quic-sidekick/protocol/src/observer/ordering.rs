@@ -7,7 +7,7 @@ use super::Observer;
 use super::input::HandleError;
 use super::table::Key;
 use crate::gate::{Gate, GateCounters, Hold};
-use crate::identify::{Flow, Payload, Position};
+use crate::identify::{Flow, Payload};
 use crate::in_order::steps::Steps;
 use crate::wire::{Part, SentList, SentSymbol, SessionNumber};
 use sidekick_parity::{Decoder, Origin, identifier};
@@ -53,8 +53,6 @@ struct Half {
 struct Rebuilding {
     decoder: Decoder,
     half: Option<Half>,
-    /// How many more messages are taken.
-    paid: u32,
     /// As many exist as sessions rebuild datagrams.
     _place: Arc<()>,
 }
@@ -63,8 +61,6 @@ impl Rebuilding {
     /// Takes a repair symbol, or a part of one.
     fn on_symbol(&mut self, sent: &SentSymbol<'_>) {
         let SentSymbol { number, first, count, part, symbol } = *sent;
-        let Some(paid) = self.paid.checked_sub(1) else { return };
-        self.paid = paid;
         if part == Part::Whole {
             // One that says nothing new is no error.
             let _ = self.decoder.repair(number, first, count, symbol);
@@ -93,6 +89,12 @@ pub(super) struct Ordering {
     /// What left the gate, and leaves in steps where parity makes the holds long.
     steps: Steps<Release>,
     rebuilding: Option<Box<Rebuilding>>,
+    /// How many more messages with parity are taken.
+    paid: u32,
+    /// The sender sends parity, of which nothing can be rebuilt. So nothing waits.
+    is_useless: bool,
+    /// A listed datagram has waited.
+    has_begun: bool,
     until: Instant,
     /// What the observer's counters know.
     counted: GateCounters,
@@ -104,17 +106,19 @@ impl Ordering {
             gate: Gate::new(hold),
             steps: Steps::default(),
             rebuilding: None,
+            paid: MOST_PAID,
+            is_useless: false,
+            has_begun: false,
             until,
             counted: GateCounters::default(),
         }
     }
 
-    /// Prepares for parity, if identifiers are the ends of datagrams and there is a place.
-    fn expect_parity(&mut self, has_ends: bool, places: &Arc<()>) {
-        if has_ends && self.rebuilding.is_none() && Arc::strong_count(places) <= MAX_REBUILDING {
+    /// Prepares for parity, if the session may have datagrams rebuilt and there is a place.
+    fn expect_parity(&mut self, rebuilds: bool, places: &Arc<()>) {
+        if rebuilds && self.rebuilding.is_none() && Arc::strong_count(places) <= MAX_REBUILDING {
             let (decoder, half, _place) = (Decoder::new(), None, Arc::clone(places));
-            let paid = MOST_PAID;
-            self.rebuilding = Some(Box::new(Rebuilding { decoder, half, paid, _place }));
+            self.rebuilding = Some(Box::new(Rebuilding { decoder, half, _place }));
         }
     }
 
@@ -176,14 +180,14 @@ impl Observer {
         if session.ordering.is_none() {
             return false;
         }
-        self.settle_order(index, now, |Ordering { gate, rebuilding, .. }| {
+        self.settle_order(index, now, |Ordering { gate, rebuilding, paid, .. }| {
             match identifier {
                 Some(identifier) => drop(gate.on_arrival(identifier, Release::Held(name), now)),
                 None => gate.pass(Release::Held(name)),
             }
             if let Some(rebuilding) = rebuilding {
                 rebuilding.decoder.arrived(payload, Origin::Original);
-                rebuilding.paid = MOST_PAID.min(rebuilding.paid + PAID);
+                *paid = MOST_PAID.min(*paid + PAID);
             }
         });
         true
@@ -209,23 +213,27 @@ impl Observer {
         let us = |us: u16| Duration::from_micros(us.into());
         let hold = Hold { gap: us(list.gap_us), list: us(list.wait_us) };
         let until = now + IN_FORCE;
-        let has_ends = session.agreed.terms.identification.position == Position::End;
+        let rebuilds = session.may_rebuild();
         let ordering = session.ordering.get_or_insert_with(|| {
             let mut ordering = Ordering::new(hold, until);
             // Parity covers the first datagrams, too.
-            ordering.expect_parity(has_ends, &self.rebuilding);
+            ordering.expect_parity(rebuilds, &self.rebuilding);
             Box::new(ordering)
         });
         ordering.until = until;
         let identifiers = list.identifiers;
         self.stats.lists += 1;
         // A contradiction shows that the sender counts anew.
-        self.settle_order(index, now, |Ordering { gate, rebuilding, .. }| {
+        self.settle_order(index, now, |ordering| {
+            let hold = if ordering.is_useless { Hold::default() } else { hold };
+            let Ordering { gate, rebuilding, has_begun, .. } = ordering;
             if gate.hold() != hold {
                 gate.set_hold(hold, now);
             }
+            *has_begun = *has_begun || gate.pass_before_first(identifiers.iter());
             if gate.on_list(list.first, identifiers.iter(), now).is_err() {
                 gate.open(now);
+                *has_begun = gate.pass_before_first(identifiers.iter());
                 rebuilding.iter_mut().for_each(|it| it.decoder.clear());
             }
             if let Some(it) = rebuilding
@@ -250,12 +258,19 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        let has_ends = session.agreed.terms.identification.position == Position::End;
+        let rebuilds = session.may_rebuild();
         let Some(ordering) = session.ordering.as_mut() else { return Ok(()) };
-        ordering.expect_parity(has_ends, &self.rebuilding);
+        ordering.expect_parity(rebuilds, &self.rebuilding);
         self.stats.symbols += 1;
-        self.settle_order(index, now, |Ordering { rebuilding, .. }| {
-            rebuilding.iter_mut().for_each(|it| it.on_symbol(symbol));
+        self.settle_order(index, now, |Ordering { gate, rebuilding, paid, is_useless, .. }| {
+            *is_useless = rebuilding.is_none();
+            if *is_useless {
+                gate.set_hold(Hold::default(), now);
+            }
+            if let (Some(rebuilding), Some(left)) = (rebuilding, paid.checked_sub(1)) {
+                *paid = left;
+                rebuilding.on_symbol(symbol);
+            }
         });
         Ok(())
     }

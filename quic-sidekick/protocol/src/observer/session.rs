@@ -4,6 +4,7 @@ use super::flow_counter::{FlowCounter, Withheld};
 use super::keeping::Keeping;
 use super::ordering::Ordering;
 use crate::identify::Flow;
+use crate::identify::Position;
 use crate::keys::Seal;
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
@@ -99,6 +100,13 @@ impl Session {
             keeping: None,
             ordering: None,
         })
+    }
+
+    /// Whether the observer may put datagrams on the path that it rebuilt. Their ends must identify
+    /// them, and who shares an address with the flow's source must not speak for it.
+    pub(super) fn may_rebuild(&self) -> bool {
+        let Agreement { terms, path_proven, .. } = &self.agreed;
+        terms.identification.position == Position::End && (*path_proven || self.receives)
     }
 
     /// A datagram of `size` bytes to the session's sender.

@@ -114,9 +114,13 @@ impl Bench {
 
     /// Requests a session with the cookie of a marker's answer.
     fn hello_along_path(&mut self, number: u32) -> Result<Accept, HandleError> {
+        self.hello_along_path_for(number, Terms::default())
+    }
+
+    fn hello_along_path_for(&mut self, number: u32, terms: Terms) -> Result<Accept, HandleError> {
         let nonce = u8::try_from(number).unwrap();
         self.cookie = self.mark(nonce, Reply::Path).unwrap().1.cookie;
-        let (outcome, initiator) = self.hello_from(peer(), number, Terms::default());
+        let (outcome, initiator) = self.hello_from(peer(), number, terms);
         outcome.map(|()| self.accepted(number, initiator))
     }
 

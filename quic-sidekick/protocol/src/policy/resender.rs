@@ -188,7 +188,7 @@ impl Resender {
         let repairs = settled.withheld.is_none();
         if traits.minds_order {
             let fates = (self.found_received.len(), lost.as_slice());
-            self.policy.order(settled.withheld, fates, &mut self.sender, now);
+            self.policy.order(traits, settled.withheld, fates, &mut self.sender, now);
         } else {
             self.sender.order(None);
         }

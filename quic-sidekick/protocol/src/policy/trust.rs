@@ -64,8 +64,8 @@ pub(super) struct Trust {
     /// Packets until the next poll.
     until_poll: u64,
     polled: Option<Instant>,
-    /// As many polls were lost lately as packets.
-    is_confirmed: bool,
+    /// As many polls were lost lately as packets: until then.
+    confirmed_until: Option<Instant>,
     /// Bytes that repairs may take.
     budget: usize,
     /// Until when it is not believed, or since when it is again.
@@ -82,7 +82,7 @@ impl Trust {
             since: None,
             until_poll: EVERY,
             polled: None,
-            is_confirmed: false,
+            confirmed_until: None,
             budget,
             until: None,
             distrust: DISTRUST,
@@ -93,12 +93,12 @@ impl Trust {
     /// Notes packets of the programs, and what happened to them.
     pub(super) fn note(&mut self, counts: Counts, bytes: usize, now: Instant) {
         self.used = now;
-        let share = if self.is_confirmed { SHARE_IF_CONFIRMED } else { SHARE };
+        self.confirmed_until.take_if(|until| *until <= now);
+        let is_confirmed = self.confirmed_until.is_some();
+        let share = if is_confirmed { SHARE_IF_CONFIRMED } else { SHARE };
         self.budget = (self.budget + bytes / share).min(SAVED);
         self.until_poll = self.until_poll.saturating_sub(counts.packets);
-        if self.since.take_if(|(_, latest)| *latest + CLAIMED <= now).is_some() {
-            self.is_confirmed = false;
-        }
+        self.since.take_if(|(_, latest)| *latest + CLAIMED <= now);
         let begins = counts.lost > 0 && self.believes(now);
         match &mut self.since {
             Some((since, latest)) => {
@@ -119,11 +119,13 @@ impl Trust {
     }
 
     fn judge(&mut self, now: Instant) {
-        let Some((Counts { packets, lost, polls, answers }, _)) = self.since else { return };
+        let Some((Counts { packets, lost, polls, answers }, latest)) = self.since else { return };
         let expected = polls.saturating_mul(lost) / packets.max(1);
         let unanswered = polls.saturating_sub(answers);
         if expected >= CONFIRMED {
-            self.is_confirmed = 2 * unanswered >= expected;
+            // The answer to the latest poll may be under way.
+            let is_confirmed = 2 * unanswered.saturating_sub(1) >= expected;
+            self.confirmed_until = is_confirmed.then(|| latest + CLAIMED);
         }
         if expected < JUDGED {
             return;
@@ -300,9 +302,9 @@ mod tests {
             }
             let part = f64::from(spent) / packets as f64;
             assert!((least..=most).contains(&part), "{polls_lost_percent} %: {part}");
-            // Without losses it ends.
+            // Without losses it ends, whether or not the proxy was just judged.
             trust.note(PACKET, 0, now + CLAIMED);
-            assert!(!trust.is_confirmed);
+            assert!(trust.confirmed_until.is_none());
         }
     }
 

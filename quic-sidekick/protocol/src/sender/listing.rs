@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Each datagram is in so many lists, since any may be lost.
 const LISTINGS: usize = 3;
+/// After so long without a datagram, the proxy may have ended the order, and the next list begins
+/// anew. A list is in force for twice that time.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// When lists of what left leave, and how long a proxy may hold the datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +27,7 @@ pub struct SentOrder {
     pub longest: Duration,
     /// How long the proxy holds datagrams, at most 65 ms each.
     pub hold: Hold,
-    /// The parity that goes to the proxy. It needs the datagrams themselves, and identifiers that
-    /// are no hashes.
+    /// The parity that goes to the proxy, if [`Sender::may_protect`].
     pub parity: Option<Protect>,
 }
 
@@ -44,6 +46,10 @@ pub(super) struct Listing {
     /// How many the latest lists were the first to name.
     named: [usize; LISTINGS - 1],
     since: Option<Instant>,
+    /// When the latest datagram left.
+    latest: Option<Instant>,
+    /// A list without datagrams is due, before those that are to be listed.
+    begins: bool,
     is_due: bool,
     /// The proxy is to hold nothing now.
     releases: bool,
@@ -65,6 +71,12 @@ impl Listing {
             return;
         }
         self.newest = Some(tag);
+        if self.latest.replace(now).is_some_and(|latest| latest + PAUSE <= now) {
+            // This one passes before the list.
+            self.clear();
+            self.begins = true;
+            return;
+        }
         self.passed = self.passed.wrapping_add(1);
         if self.identifiers.len() == MAX_WINDOW {
             self.identifiers.pop_front();
@@ -80,6 +92,14 @@ impl Listing {
                 None => symbols.clear(),
             }
         }
+    }
+
+    /// Forgets the datagrams that left.
+    fn clear(&mut self) {
+        self.identifiers.clear();
+        (self.unlisted, self.since, self.is_due) = (0, None, false);
+        self.named = Default::default();
+        self.symbols.iter_mut().for_each(|symbols| symbols.clear());
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -105,7 +125,10 @@ impl Listing {
 
     #[inline]
     fn is_silent(&self) -> bool {
-        !self.is_due && !self.releases && self.symbols.as_ref().is_none_or(|it| !it.waits())
+        !self.is_due
+            && !self.releases
+            && !self.begins
+            && self.symbols.as_ref().is_none_or(|it| !it.waits())
     }
 
     /// The list that is due, with its identifiers in `room`.
@@ -114,7 +137,9 @@ impl Listing {
             let (gap_us, wait_us, identifiers) = (0, 0, Words::new(&[]));
             return Some(SentList { first: self.passed, gap_us, wait_us, identifiers });
         }
-        let SentOrder { hold, .. } = self.wanted.filter(|_| std::mem::take(&mut self.is_due))?;
+        let begins = std::mem::take(&mut self.begins);
+        let is_due = std::mem::take(&mut self.is_due) || begins;
+        let SentOrder { hold, .. } = self.wanted.filter(|_| is_due)?;
         let named: usize = self.named.iter().sum();
         let len = self.identifiers.len().min(self.unlisted + named);
         self.named.rotate_right(1);
@@ -150,20 +175,24 @@ impl Sender {
     pub fn order(&mut self, wanted: Option<SentOrder>) {
         let listing = &mut self.listing;
         if wanted.is_none() && listing.wanted.is_some() {
-            listing.identifiers.clear();
-            (listing.unlisted, listing.since) = (0, None);
-            listing.named = Default::default();
-            (listing.is_due, listing.releases) = (false, true);
+            listing.clear();
+            (listing.begins, listing.releases) = (false, true);
         }
+        listing.begins |= wanted.is_some() && listing.wanted.is_none();
         listing.wanted = wanted;
-        let has_ends = self.config.terms.identification.position == Position::End;
-        match wanted.and_then(|wanted| wanted.parity).filter(|_| has_ends) {
+        match wanted.and_then(|wanted| wanted.parity) {
             Some(terms) => match &mut listing.symbols {
                 Some(symbols) => symbols.set_terms(terms),
                 None => listing.symbols = Some(Box::new(Symbols::new(terms))),
             },
             None => listing.symbols.iter_mut().for_each(|symbols| symbols.end()),
         }
+    }
+
+    /// Whether a proxy can rebuild datagrams from parity: their ends identify them.
+    #[must_use]
+    pub fn may_protect(&self) -> bool {
+        self.may_order() && self.config.terms.identification.position == Position::End
     }
 
     /// Whether the proxy gets parity, which may have rebuilt a loss before it is found.

@@ -2,7 +2,7 @@
 
 use crate::allowance::Allowance;
 use crate::wire::{Part, Protect, SentSymbol};
-use sidekick_parity::{Encoder, MAX_SYMBOL_LEN, MAX_WINDOW};
+use sidekick_parity::{Encoder, MAX_DATAGRAM_LEN, MAX_SYMBOL_LEN, MAX_WINDOW};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,11 @@ impl Symbols {
         if self.terms.share == 0 {
             return false;
         }
+        if datagram.len() > MAX_DATAGRAM_LEN {
+            // No window may have it.
+            self.clear();
+            return false;
+        }
         let mut room = if self.datagrams.len() == MAX_WINDOW {
             self.datagrams.pop_front().unwrap_or_default()
         } else {
@@ -129,7 +134,6 @@ impl Symbols {
         let first = end.wrapping_sub(count.into());
         let window = self.datagrams.iter().rev().take(count.into()).rev().map(Vec::as_slice);
         let mut symbol = vec![0; MAX_SYMBOL_LEN];
-        // A datagram of a length that no proxy numbers is in no window.
         let encoded = self.encoder.encode(self.next, first, window, &mut symbol);
         let Some(len) = encoded.ok().filter(|len| self.allowance.spend(*len)) else { return false };
         symbol.truncate(len);

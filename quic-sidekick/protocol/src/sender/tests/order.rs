@@ -1,8 +1,10 @@
 //! Lists of what leaves (SPEC.md, section 7.14).
 
 use super::*;
+use crate::SentOrder;
 use crate::identify::{Filter, Identification, Position};
 use crate::testing::exchange;
+use crate::wire::Protect;
 use crate::{LeaveInOrder, NearLoss};
 
 /// A sender whose proxy puts the flow in order.
@@ -114,27 +116,48 @@ fn protected() -> (Simulation, LeaveInOrder) {
 #[test]
 fn parity_goes_in_parts_that_fit_the_path() {
     let (mut s, mut order) = protected();
-    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    assert!(order.protect(Some(80 * MS), &mut s.sender, s.now));
     let wanted = s.sender.listing.wanted().unwrap();
     assert_eq!((wanted.hold.gap, wanted.hold.list), (40 * MS, 16 * MS));
     let proxy = s.sender.proxy().unwrap().0;
-    let (mut messages, mut longest, before) = (0, 0, s.sender.stats().parity_sent);
+    let most = Protect { share: 614, ..wanted.parity.unwrap() };
+    s.sender.order(Some(SentOrder { parity: Some(most), ..wanted }));
+    let (mut sent, mut longest, before) = (0, 0, s.sender.stats().parity_sent);
     let mut out = [0; MAX_DATAGRAM_LEN];
-    for number in 0..64_u32 {
-        let mut datagram = vec![0x40; 1400];
-        datagram.extend(number.to_be_bytes());
-        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&datagram), s.now);
+    let (datagrams, len) = (600, 1404);
+    for number in 0..datagrams {
+        let mut datagram = vec![0x40; len - 4];
+        datagram.extend(u32::try_from(number).unwrap().to_be_bytes());
+        s.sender.on_sent((1 << 20) + number as u64, Payload::whole(&datagram), s.now);
         while let Some(transmit) = s.sender.poll_transmit(&mut out) {
             assert_eq!(transmit.destination, proxy);
-            (messages, longest) = (messages + 1, longest.max(transmit.size));
+            (sent, longest) = (sent + transmit.size, longest.max(transmit.size));
         }
     }
-    // A share of a half, two messages each, of the 1400 bytes of a datagram; and the lists.
-    let parity = s.sender.stats().parity_sent - before;
-    assert!((60..=66).contains(&parity), "{parity}");
-    assert!(messages >= parity + 30 && longest < 1200, "{messages} of at most {longest}");
-    // The cap: 35 % and 16 KiB.
-    assert!(parity * 702 <= 64 * 1404 * 35 / 100 + (16 << 10) + 1404, "{parity}");
+    // Two messages for each repair symbol, which has two bytes more than a datagram.
+    let parity = usize::try_from(s.sender.stats().parity_sent - before).unwrap() / 2 * (len + 2);
+    assert!(sent > parity && longest < 800, "{sent}, and at most {longest}");
+    let cap = datagrams * (len * 35 / 100) + (16 << 10);
+    assert!((cap - 2 * len..=cap).contains(&parity), "{parity} of {cap}");
+}
+
+#[test]
+fn a_datagram_that_is_too_long_ends_no_parity() {
+    let (mut s, mut order) = protected();
+    assert!(order.protect(Some(80 * MS), &mut s.sender, s.now));
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    let mut before = s.sender.stats().parity_sent;
+    for number in 0..60_u8 {
+        let len = if number == 20 { 1500 } else { 90 };
+        let datagram = vec![number; len];
+        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&datagram), s.now);
+        while s.sender.poll_transmit(&mut out).is_some() {}
+        if number % 20 == 19 {
+            let after = s.sender.stats().parity_sent;
+            assert!(after >= before + 9, "{number}: {before} to {after}");
+            before = after;
+        }
+    }
 }
 
 #[test]
@@ -143,7 +166,7 @@ fn a_silence_draws_parity_of_the_last_datagrams() {
     for lost in 0..200 {
         order.note_fates(usize::from(lost >= 20), &[]);
     }
-    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    assert!(order.protect(Some(80 * MS), &mut s.sender, s.now));
     let mut out = [0; MAX_DATAGRAM_LEN];
     for number in 0..3_u8 {
         s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&[number; 90]), s.now);
@@ -162,26 +185,53 @@ fn a_silence_draws_parity_of_the_last_datagrams() {
 #[test]
 fn parity_ends_with_losses_and_with_congestion() {
     let (mut s, mut order) = protected();
-    order.protect(Some(80 * MS), &mut s.sender, s.now);
+    assert!(order.protect(Some(80 * MS), &mut s.sender, s.now));
     assert!(s.sender.covers_order());
     order.update(false, Some(80 * MS), &mut s.sender, s.now);
     assert!(!s.sender.covers_order() && s.sender.listing.wanted().is_none());
-    // What is no random loss, where most of them are none.
+    // Where most losses are congestion, it ends with one of these, until a random one.
     for (congestion, repaired, goes_on) in
         [(0.6, false, false), (0.6, true, true), (0.4, false, true)]
     {
         s.sender.floor.pretend(NearLoss { rate: 0.04, congestion });
         order.on_lost(repaired, &mut s.sender, s.now);
-        order.protect(Some(80 * MS), &mut s.sender, s.now);
-        assert_eq!(s.sender.covers_order(), goes_on, "{congestion}, {repaired}");
+        let is_sent = order.protect(Some(80 * MS), &mut s.sender, s.now);
+        assert_eq!(is_sent, goes_on, "{congestion}, {repaired}");
     }
     let mut clean = LeaveInOrder::new(true).protecting(true);
-    clean.protect(Some(80 * MS), &mut s.sender, s.now);
-    assert!(!s.sender.covers_order(), "nothing was lost");
+    assert!(!clean.protect(Some(80 * MS), &mut s.sender, s.now), "nothing was lost");
     // Who has no leave to send parity has no proxy at this distance.
     let without = LeaveInOrder::new(false);
-    assert!(!without.may_protect(40 * MS, true) && order.may_protect(40 * MS, true));
-    assert!(!order.may_protect(9 * MS, false), "repairs are as fast");
+    assert!(!without.may_protect(40 * MS, true, false) && order.may_protect(40 * MS, true, false));
+    assert!(!order.may_protect(9 * MS, false, false), "repairs are as fast");
+    assert!(order.may_protect(9 * MS, false, true), "it need not change back and forth");
+    // Hashes find no datagram among the equations.
+    let identification = Identification { position: Position::Whole, filter: Filter::All };
+    s.sender.set_terms(Terms { identification, ..Terms::default() });
+    assert!(!order.protect(Some(80 * MS), &mut s.sender, s.now));
+}
+
+#[test]
+fn a_list_without_datagrams_begins_the_order() {
+    let mut s = ordered();
+    let begins = |s: &mut Simulation| {
+        let mut room = [0; sidekick_parity::MAX_WINDOW];
+        let list = s.sender.listing.take(&mut room)?;
+        assert!(list.gap_us > 0);
+        Some((list.first, list.identifiers.len()))
+    };
+    LeaveInOrder::new(false).update(true, None, &mut s.sender, s.now);
+    assert_eq!(begins(&mut s), Some((0, 0)), "before all that it lists");
+    let send = |s: &mut Simulation, number: u8| {
+        s.sender.on_sent((1 << 20) + u64::from(number), Payload::whole(&[number; 40]), s.now);
+    };
+    (0..4).for_each(|number| send(&mut s, number));
+    assert_eq!(begins(&mut s), Some((0, 4)));
+    s.now += 500 * MS;
+    send(&mut s, 4);
+    assert_eq!(begins(&mut s), Some((4, 0)), "that one has left before");
+    (5..9).for_each(|number| send(&mut s, number));
+    assert_eq!(begins(&mut s), Some((4, 4)), "and lists do not name what passed before");
 }
 
 /// A later acknowledgement makes up for a lost one, and the server would wait with those that wait.
