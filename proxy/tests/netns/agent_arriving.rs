@@ -271,12 +271,11 @@ fn datagrams_lost_on_their_way_to_the_host_arrive_as_copies() {
                 let (got, totals, log) = call(v6, filter, Below::Ethernet, "", CALL);
                 let what = format!("IPv6: {v6}, rp_filter {filter}: {totals} {log}");
                 assert!(got.iter().all(|packet| sent.contains(packet)), "{what}");
-                assert!(totals["missed"].as_u64() >= Some(30), "{what}");
                 assert!(log.contains(": an answer names the proxy "), "{what}");
                 let delivered = u64::try_from(got.len() - 360).ok();
                 assert_eq!(totals["delivered"].as_u64(), delivered, "{what}");
                 eprintln!("{} of 400, {what}", got.len());
-                got.len() >= 396
+                got.len() >= 396 && totals["missed"].as_u64() >= Some(30)
             });
             assert!(is_repaired, "IPv6: {v6}, rp_filter {filter}");
         }
