@@ -25,9 +25,10 @@ local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
 local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT, PARITY = 1, 2, 3, 4, 5, 6, 7, 8
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
 local KEEP, KEPT, REQUEST, NOTHING, TAIL, PROTECT, SCHEDULE, LIST, SYMBOL = 7, 8, 9, 10, 11, 12, 13, 14, 15
+local LINK, LINKED, RELAY = 16, 17, 18
 local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
 local MAX_WINDOW, WHOLE_SHARE, MIN_SYMBOL_LEN, MAX_SYMBOL_LEN = 64, 1024, 6, 1474
-local MAX_SENT_SYMBOL_LEN = 1024
+local MAX_SENT_SYMBOL_LEN, MAX_RELAY_LEN = 1024, 1024
 local AT_END, WHOLE, MAX_OFFSET = 0xffff, 0xfffe, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 16
 -- Of a first handshake message, unpinned and pinned, and of a second.
@@ -42,7 +43,7 @@ local DATAGRAMS = {
 local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
     [SHORT_QUACK] = "short quACK", [KEEP] = "KEEP", [KEPT] = "KEPT", [REQUEST] = "REQUEST", [NOTHING] = "NOTHING",
     [TAIL] = "TAIL", [PROTECT] = "PROTECT", [SCHEDULE] = "SCHEDULE",
-    [LIST] = "LIST", [SYMBOL] = "SYMBOL" }
+    [LIST] = "LIST", [SYMBOL] = "SYMBOL", [LINK] = "LINK", [LINKED] = "LINKED", [RELAY] = "RELAY" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -125,6 +126,8 @@ defined("listed", "uint8", "Identifiers listed", base.DEC)
 defined("identifier", "uint32", "Identifier", base.HEX)
 defined("symbol", "bytes", "Repair symbol")
 defined("symbol_part", "uint8", "Part of the repair symbol", base.DEC, PARTS)
+defined("relay_part", "uint8", "Part of the datagram", base.DEC, PARTS)
+defined("class", "uint8", "Traffic class", base.HEX)
 defined("share", "uint16", "Repair symbols for 1024 datagrams", base.DEC)
 defined("list", "uint8", "Datagrams before a list", base.DEC)
 defined("interval_us", "uint32", "Interval of the flow's packets", base.DEC + base.UNIT_STRING, MICROSECONDS)
@@ -640,6 +643,23 @@ local messages = {
         if left(r) > MAX_SENT_SYMBOL_LEN then fail("trailing bytes", tree) end
         show(r, tree, "symbol", left(r))
         info:append((" %d of %s, %s"):format(symbol, counted(window, "datagram"), PARTS[part]))
+    end,
+    [LINK] = function(r, tree, info)
+        info:append(read_cookie(r, tree) and ", no cookie" or ", with a cookie")
+    end,
+    [LINKED] = function(r, tree, info)
+        info:append(read_cookie(r, tree) and ", in force" or ", with a cookie")
+    end,
+    [RELAY] = function(r, tree, info)
+        local relayed = number(r, tree, "number", 2)
+        local part, item = number(r, tree, "relay_part", 1)
+        if not PARTS[part] then fail("field part", item) end
+        show(r, tree, "class", 1)
+        local length = left(r)
+        if length < 1 then fail("truncated") end
+        if length > MAX_RELAY_LEN then fail("trailing bytes", tree) end
+        show(r, tree, "datagram", length)
+        info:append((" %d, %s"):format(relayed, PARTS[part]))
     end,
 }
 

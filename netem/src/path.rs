@@ -11,7 +11,7 @@ use crate::pcap::SegmentPcap;
 use crate::relay::{DirectionCounters, PathClock, Relay, RelayError, SegmentCounters};
 use crate::scenario::{Direction, FlowKind, Place, Scenario};
 use crate::tc::{self, TcError, Timed};
-use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, Topology};
+use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, SECOND_ENDS, Topology};
 
 /// Random streams of the four links of a path, under one seed.
 pub mod streams {
@@ -25,6 +25,8 @@ pub mod streams {
     pub const FAULTS: u64 = 5;
     /// The middle segment: the stream to the receiver, and the stream to the sender.
     pub const MIDDLE: (u64, u64) = (6, 7);
+    /// The second near segment: the stream to the proxy, and the stream to the sender.
+    pub const SECOND: (u64, u64) = (8, 9);
 }
 
 /// The program that emulates the links.
@@ -51,6 +53,9 @@ impl Backend {
 pub struct PathCounters {
     /// Sender to proxy.
     pub near: SegmentCounters,
+    /// The same by the sender's second uplink, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SegmentCounters>,
     /// Proxy to second proxy, if the path has three segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middle: Option<SegmentCounters>,
@@ -95,6 +100,9 @@ pub enum PathError {
     /// Backend `tc` cannot write pcap files.
     #[error("backend tc writes no pcap files; omit --pcap, or use --backend user")]
     NoPcap,
+    /// Backend `tc` has one near segment.
+    #[error("backend tc has no second uplink; omit second.*, or use --backend user")]
+    NoSecond,
 }
 
 /// A path that carries packets until its drop.
@@ -110,6 +118,7 @@ pub struct Path {
 enum Links {
     User {
         near: Relay,
+        second: Option<Relay>,
         far: Relay,
         /// The namespace of the relays' ends. This field keeps it alive.
         _lab: Namespace,
@@ -156,24 +165,30 @@ impl Path {
             Backend::User => {
                 // Each path has its own namespace, because the kernel removes old interfaces late.
                 let lab = Namespace::create("lab")?;
-                let topology = Topology::through_lab(&lab)?;
+                let topology = Topology::through_lab(&lab, scenario.second.is_some())?;
                 let clock = PathClock::default();
                 let pcaps = (pcap("near")?, pcap("far")?);
+                let beside = scenario.second.as_ref();
+                let beside = beside.map(|it| scenario.faults.first_stage(Place::Second, it));
                 let start = |name, ends, segment, streams, pcap| {
                     Relay::start(name, ends, segment, seed, streams, &clock, pcap)
                 };
                 let relays = lab.enter(|| -> Result<_, RelayError> {
                     let near = start("near", NEAR_ENDS, &near_segment, streams::NEAR, pcaps.0)?;
                     let far = start("far", FAR_ENDS, &far_segment, streams::FAR, pcaps.1)?;
-                    Ok((near, far))
+                    let second = beside.as_ref().map(|segment| {
+                        start("second", SECOND_ENDS, segment, streams::SECOND, None)
+                    });
+                    Ok((near, second.transpose()?, far))
                 });
-                let (near, far) = relays??;
-                Ok(Self { links: Links::User { near, far, _lab: lab }, topology })
+                let (near, second, far) = relays??;
+                Ok(Self { links: Links::User { near, second, far, _lab: lab }, topology })
             }
             Backend::Tc if directory.is_some() => Err(PathError::NoPcap),
+            Backend::Tc if scenario.second.is_some() => Err(PathError::NoSecond),
             Backend::Tc => {
                 let lab = Namespace::create("lab")?;
-                let topology = Topology::through_lab(&lab)?;
+                let topology = Topology::through_lab(&lab, false)?;
                 Topology::bridge(&lab)?;
                 let (near, far) = (streams::NEAR, streams::FAR);
                 let mut timed = Vec::new();
@@ -230,11 +245,13 @@ impl Path {
     /// [`PathError`] if a link failed or cannot be queried.
     pub fn counters(&mut self) -> Result<PathCounters, PathError> {
         match &mut self.links {
-            Links::User { near, far, .. } => {
+            Links::User { near, second, far, .. } => {
                 near.check()?;
                 far.check()?;
+                second.as_mut().map(Relay::check).transpose()?;
+                let second = second.as_ref().map(Relay::counters);
                 let (near, far) = (near.counters(), far.counters());
-                Ok(PathCounters { near, middle: None, far })
+                Ok(PathCounters { near, second, middle: None, far })
             }
             Links::Tc { lab, timed } => {
                 timed.iter_mut().try_for_each(Timed::check)?;
@@ -244,7 +261,8 @@ impl Path {
                         to_sender: tc::counters(lab, left)?.into(),
                     })
                 };
-                Ok(PathCounters { near: ask(NEAR_ENDS)?, middle: None, far: ask(FAR_ENDS)? })
+                let (near, far) = (ask(NEAR_ENDS)?, ask(FAR_ENDS)?);
+                Ok(PathCounters { near, second: None, middle: None, far })
             }
         }
     }

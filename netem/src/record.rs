@@ -354,7 +354,7 @@ impl RunRecord {
     /// The part of the record that follows from the scenario, and from the counts of `backend`'s
     /// links.
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
-        let PathCounters { near, middle, far } = links;
+        let PathCounters { near, middle, far, .. } = links;
         let kind = scenario.flow.kind;
         let down = kind.is_download();
         let lost = |segment: SegmentCounters| {

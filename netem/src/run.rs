@@ -18,7 +18,7 @@ use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
 use crate::record::AgentRecord;
 use crate::scenario::{Flow, Mode, ProxyFate, Repair, Scenario, Sidekick};
-use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, Topology};
+use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, SECOND, Topology};
 use crate::words;
 
 mod audio;
@@ -150,6 +150,10 @@ impl<'a> Testbed<'a> {
         }
         command.args(["--interface", NEAR, "--json"]).args(in_order(mode == Mode::AgentInOrder));
         command.args(self.scenario.sidekick.upload_parity.then_some("--upload-parity"));
+        if self.scenario.second.is_some() {
+            let carry = self.scenario.sidekick.carry_mbit.to_string();
+            command.args(["--second-uplink", SECOND, "--carry", &carry]);
+        }
         let (host, directory) = (&self.path.topology().sender, self.directory.path());
         let mut agent = Program::start_command(AGENT, command, host, directory)?;
         agent.wait_until_ready()?;

@@ -19,7 +19,7 @@ mod settings;
 mod sidekick;
 
 pub use faults::{Event, Fault, Faults, Lie, Place};
-pub use flow::{Cipher, Competitor, CongestionControl, Flow, FlowKind, Split, Tunnel};
+pub use flow::{Cipher, Competitor, CongestionControl, Flow, FlowKind, Split, Tunnel, Uplinks};
 pub use segment::{BadState, Direction, Queue, ReplayFile, Segment, TraceFile};
 pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, ProxyPlace, Repair, Sidekick};
@@ -96,6 +96,8 @@ pub struct Scenario {
     pub description: String,
     /// The segment between sender and proxy.
     pub near: Segment,
+    /// A second segment between sender and proxy, if the sender has two uplinks.
+    pub second: Option<Segment>,
     /// A segment between the proxy and a second proxy, if the path has three segments.
     pub middle: Option<Segment>,
     /// The segment between the last proxy and the receiver.
@@ -218,8 +220,14 @@ impl Scenario {
             .flatten()
     }
 
+    /// The second near segment.
+    fn beside(&self) -> impl Iterator<Item = (Place, &Segment)> {
+        self.second.iter().map(|second| (Place::Second, second))
+    }
+
     fn segments_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
-        [Some(&mut self.near), self.middle.as_mut(), Some(&mut self.far)].into_iter().flatten()
+        let Self { near, second, middle, far, .. } = self;
+        [Some(near), second.as_mut(), middle.as_mut(), Some(far)].into_iter().flatten()
     }
 
     /// Sets one setting by its name, e.g. `near.loss_percent` to `2`.

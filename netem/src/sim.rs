@@ -24,7 +24,7 @@ use virtual_time::{NotInForce, World};
 use crate::path::{PathCounters, streams};
 use crate::pcap::SegmentPcap;
 use crate::record::{FaultCounts, QuackStyles, RunRecord};
-use crate::scenario::{FlowKind, Mode, Place, ProxyFate, ProxyPlace, Scenario, Sidekick};
+use crate::scenario::{FlowKind, Mode, Place, ProxyFate, ProxyPlace, Scenario, Sidekick, Uplinks};
 use crate::topology::{PROXY_NEAR, PROXY_PORT, SECOND_PROXY};
 
 mod agent;
@@ -35,6 +35,7 @@ mod faults;
 mod host;
 mod messages;
 mod migration;
+mod near;
 mod packet;
 mod page;
 mod proxy;
@@ -50,6 +51,7 @@ mod wire;
 use agent::AgentNode;
 use chain::{Node, Side, Stuck, drive};
 use faults::{Nat, Schedule};
+use near::Near;
 use proxy::{Proxy, Tally};
 use socket::SocketNode;
 use split::SplitProxy;
@@ -120,7 +122,7 @@ struct Path {
     nat: Option<Nat>,
     /// The sender's end of a tunnel over the near segment.
     tunnel: Option<TunnelEnd>,
-    near: Wire,
+    near: Near,
     first: Box<dyn Node>,
     /// The middle segment and the host behind it.
     middle: Option<(Wire, Box<dyn Node>)>,
@@ -162,12 +164,19 @@ impl Path {
             }
             None => None,
         };
+        let second = scenario.second.as_ref();
+        let second = second.map(|segment| wire(Place::Second, segment, streams::SECOND));
+        let second = second.transpose()?;
         Ok(Self {
-            agent: AgentNode::new(&scenario.sidekick, seed, start),
+            agent: AgentNode::new(scenario, seed, start),
             socket: SocketNode::new(&scenario.sidekick, transfer::addresses(0).0, seed),
             nat: Nat::new(&schedule),
             tunnel: tunnel_end(Side::Right),
-            near: wire(Place::Near, &scenario.near, streams::NEAR)?,
+            near: Near::new(
+                wire(Place::Near, &scenario.near, streams::NEAR)?,
+                second,
+                scenario.flow.uplinks == Uplinks::Both,
+            ),
             first,
             middle,
             far: wire(Place::Far, &scenario.far, streams::FAR)?,
@@ -234,7 +243,8 @@ impl Path {
 
     fn wires_mut(&mut self) -> impl Iterator<Item = &mut Wire> {
         let middle = self.middle.as_mut().map(|(wire, _)| wire);
-        [Some(&mut self.near), middle, Some(&mut self.far)].into_iter().flatten()
+        let Near { first, second, .. } = &mut self.near;
+        [Some(first), second.as_mut(), middle, Some(&mut self.far)].into_iter().flatten()
     }
 
     fn hosts(&self) -> impl Iterator<Item = &dyn Node> {
@@ -244,7 +254,8 @@ impl Path {
 
     fn counters(&self) -> PathCounters {
         PathCounters {
-            near: self.near.counters(),
+            near: self.near.first.counters(),
+            second: self.near.second.as_ref().map(Wire::counters),
             middle: self.middle.as_ref().map(|(wire, _)| wire.counters()),
             far: self.far.counters(),
         }
@@ -272,7 +283,7 @@ impl Path {
     /// The faults that occurred, if the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
         let middle = self.middle.as_ref().map_or(0, |(wire, _)| wire.changes);
-        let path_changes = self.near.changes + middle + self.far.changes;
+        let path_changes = self.near.first.changes + middle + self.far.changes;
         let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
         let path = nat + FaultCounts { path_changes, ..FaultCounts::default() };
         let all = self.hosts().fold(path, |all, host| all + host.fault_counts());

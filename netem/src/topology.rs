@@ -24,6 +24,10 @@ pub const PROXY_NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
 /// The proxy behind a middle segment, which exists only in virtual time.
 pub const SECOND_PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
+/// The sender on its second uplink.
+pub const SENDER_SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 4, 1);
+/// The proxy, as the sender sees it there.
+pub const PROXY_BESIDE: Ipv4Addr = Ipv4Addr::new(10, 77, 4, 2);
 /// The receiver.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
@@ -46,11 +50,15 @@ pub const PROXY_PORT: u16 = 5252;
 
 /// The interface on the near segment, in the sender's and in the proxy's namespace.
 pub const NEAR: &str = "near";
+/// The interface on the second near segment, in the sender's and in the proxy's namespace.
+pub const SECOND: &str = "second";
 /// The interface on the far segment, in the proxy's and in the receiver's namespace.
 pub const FAR: &str = "far";
 
 /// The lab's ends of the near segment: the sender's side, and the proxy's side.
 pub const NEAR_ENDS: (&str, &str) = ("near-s", "near-p");
+/// The lab's ends of the second near segment, in the same order.
+pub const SECOND_ENDS: (&str, &str) = ("second-s", "second-p");
 /// The lab's ends of the far segment: the proxy's side, and the receiver's side.
 pub const FAR_ENDS: (&str, &str) = ("far-p", "far-r");
 
@@ -69,6 +77,8 @@ pub struct Topology {
     pub proxy: Namespace,
     /// The host of the server.
     pub receiver: Namespace,
+    /// The sender has a second uplink.
+    has_second: bool,
 }
 
 /// One host's end of a segment.
@@ -78,26 +88,25 @@ struct Port<'a> {
     address: Ipv4Addr,
     peer: Ipv4Addr,
     /// Address and peer, if the path has IPv6.
-    v6: (Ipv6Addr, Ipv6Addr),
+    v6: Option<(Ipv6Addr, Ipv6Addr)>,
+    /// The lab's end.
+    end: &'static str,
 }
 
 impl Topology {
-    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]. A
-    /// relay there must carry the frames across.
-    pub(crate) fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
-        let hosts = Self::hosts()?;
-        for (port, end) in
-            hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1])
-        {
-            let Port { host, interface, address, .. } = port;
-            let peer = format!("{interface} address {} netns {OTHER}", mac(*address));
+    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`],
+    /// and with a second uplink at [`SECOND_ENDS`]. A relay there must carry the frames across.
+    pub(crate) fn through_lab(lab: &Namespace, has_second: bool) -> Result<Self, NamespaceError> {
+        let hosts = Self::hosts(has_second)?;
+        for Port { host, interface, address, end, .. } in hosts.ports() {
+            let peer = format!("{interface} address {} netns {OTHER}", mac(address));
             lab.run_beside(host, &format!("ip link add {end} type veth peer name {peer}"))?;
             plain_frames(lab, end)?;
             lab.run(&format!("ip link set {end} up"))?;
         }
         hosts.configure()?;
         // Until then, a frame that a host sends is lost at the other end.
-        for end in [NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1] {
+        for Port { end, .. } in hosts.ports() {
             lab.run_until(&format!("ip -oneline link show {end}"), "state UP")?;
         }
         Ok(hosts)
@@ -118,23 +127,38 @@ impl Topology {
         Ok(())
     }
 
-    fn hosts() -> Result<Self, NamespaceError> {
+    fn hosts(has_second: bool) -> Result<Self, NamespaceError> {
         Ok(Self {
             sender: Namespace::create("sender")?,
             proxy: Namespace::create("proxy")?,
             receiver: Namespace::create("receiver")?,
+            has_second,
         })
     }
 
-    fn ports(&self) -> [Port<'_>; 4] {
-        let port = |host, interface, address, peer, v6| Port { host, interface, address, peer, v6 };
+    fn ports(&self) -> impl Iterator<Item = Port<'_>> {
+        let Self { sender, proxy, receiver, .. } = self;
+        let port = |host, interface, address, peer, v6, end| Port {
+            host,
+            interface,
+            address,
+            peer,
+            v6,
+            end,
+        };
         let (near, far) = ((SENDER_V6, PROXY_NEAR_V6), (PROXY_FAR_V6, RECEIVER_V6));
-        [
-            port(&self.sender, NEAR, SENDER, PROXY_NEAR, near),
-            port(&self.proxy, NEAR, PROXY_NEAR, SENDER, (near.1, near.0)),
-            port(&self.proxy, FAR, PROXY_FAR, RECEIVER, far),
-            port(&self.receiver, FAR, RECEIVER, PROXY_FAR, (far.1, far.0)),
-        ]
+        let [near_back, far_back] = [near, far].map(|(one, other)| (other, one));
+        let beside = [
+            port(sender, SECOND, SENDER_SECOND, PROXY_BESIDE, None, SECOND_ENDS.0),
+            port(proxy, SECOND, PROXY_BESIDE, SENDER_SECOND, None, SECOND_ENDS.1),
+        ];
+        let all = [
+            port(sender, NEAR, SENDER, PROXY_NEAR, Some(near), NEAR_ENDS.0),
+            port(proxy, NEAR, PROXY_NEAR, SENDER, Some(near_back), NEAR_ENDS.1),
+            port(proxy, FAR, PROXY_FAR, RECEIVER, Some(far), FAR_ENDS.0),
+            port(receiver, FAR, RECEIVER, PROXY_FAR, Some(far_back), FAR_ENDS.1),
+        ];
+        all.into_iter().chain(beside.into_iter().filter(|_| self.has_second))
     }
 
     fn configure(&self) -> Result<(), NamespaceError> {
@@ -146,6 +170,11 @@ impl Topology {
         }
         self.sender.run(&format!("ip route add {PREFIX} via {PROXY_NEAR}"))?;
         self.receiver.run(&format!("ip route add {PREFIX} via {PROXY_FAR}"))?;
+        if self.has_second {
+            // For sockets of this interface alone.
+            let route = format!("{PREFIX} via {PROXY_BESIDE} dev {SECOND} metric 1000");
+            self.sender.run(&format!("ip route add {route}"))?;
+        }
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
 
@@ -156,7 +185,8 @@ impl Topology {
     ///
     /// [`NamespaceError`] of the step that failed, also if the kernel has no IPv6.
     pub fn add_ipv6(&self) -> Result<(), NamespaceError> {
-        for Port { host, interface, peer, v6: (address, peer_v6), .. } in self.ports() {
+        for Port { host, interface, peer, v6, .. } in self.ports() {
+            let Some((address, peer_v6)) = v6 else { continue };
             // Without a link-local address, the kernel does not search for routers.
             host.run(&format!("ip link set {interface} addrgenmode none"))?;
             host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;

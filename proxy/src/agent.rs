@@ -20,6 +20,7 @@
 mod arriving;
 mod candidate;
 mod captures;
+mod carry;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;

@@ -128,6 +128,7 @@ fn observers(config: &Config, orders: bool) -> Result<(PublicKey, Vec<Observer>)
                 ),
                 shard,
                 orders,
+                relays: true,
                 ..config.observer()
             };
             Ok(Observer::new(limits, key::random()?)?)

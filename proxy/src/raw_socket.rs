@@ -48,8 +48,8 @@ impl RawSocket {
         Ok(Self { v4: open(AddressFamily::Inet)?, v6 })
     }
 
-    /// Sends a UDP datagram with the source `from` to `to`, through the interface with this index.
-    /// Never blocks.
+    /// Sends a UDP datagram of this traffic class with the source `from` to `to`, through the
+    /// interface with this index. Never blocks.
     ///
     /// # Errors
     /// When the system does not accept the datagram, when it is too long, or when the addresses are
@@ -57,19 +57,19 @@ impl RawSocket {
     pub fn send(
         &self,
         payload: &[u8],
-        from: SocketAddr,
-        to: SocketAddr,
+        class: u8,
+        (from, to): (SocketAddr, SocketAddr),
         interface: Option<u32>,
     ) -> io::Result<()> {
         let mut packet = Vec::with_capacity(IPV6_LEN + UDP_LEN + payload.len());
         // The kernel routes by the address beside the packet, not by the header.
         let socket = match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
-                build_v4(payload, from, to, &mut packet)?;
+                build_v4(payload, class, (from, to), &mut packet)?;
                 &self.v4
             }
             (SocketAddr::V6(from), SocketAddr::V6(to)) => {
-                build_v6(payload, from, to, &mut packet)?;
+                build_v6(payload, class, (from, to), &mut packet)?;
                 self.v6.as_ref().ok_or_else(|| Error::from(Errno::EAFNOSUPPORT))?
             }
             _ => return Err(Errno::EAFNOSUPPORT.into()),
@@ -113,8 +113,8 @@ fn build_udp(room: &mut [u8], payload: &[u8], ends: Ends) -> io::Result<()> {
 
 fn build_v4(
     payload: &[u8],
-    from: SocketAddrV4,
-    to: SocketAddrV4,
+    class: u8,
+    (from, to): (SocketAddrV4, SocketAddrV4),
     packet: &mut Vec<u8>,
 ) -> io::Result<()> {
     packet.resize(IPV4_LEN + UDP_LEN + payload.len(), 0);
@@ -124,6 +124,8 @@ fn build_v4(
     let mut ip = MutableIpv4Packet::new(head).ok_or_else(too_long)?;
     ip.set_version(4);
     ip.set_header_length(5);
+    ip.set_dscp(class >> 2);
+    ip.set_ecn(class & 3);
     ip.set_total_length(len);
     ip.set_ttl(HOPS);
     ip.set_next_level_protocol(IpNextHeaderProtocols::Udp);
@@ -135,8 +137,8 @@ fn build_v4(
 
 fn build_v6(
     payload: &[u8],
-    from: SocketAddrV6,
-    to: SocketAddrV6,
+    class: u8,
+    (from, to): (SocketAddrV6, SocketAddrV6),
     packet: &mut Vec<u8>,
 ) -> io::Result<()> {
     packet.resize(IPV6_LEN + UDP_LEN + payload.len(), 0);
@@ -145,6 +147,7 @@ fn build_v6(
     build_udp(rest, payload, Ends::V6(from, to))?;
     let mut ip = MutableIpv6Packet::new(head).ok_or_else(too_long)?;
     ip.set_version(6);
+    ip.set_traffic_class(class);
     ip.set_payload_length(len);
     ip.set_hop_limit(HOPS);
     ip.set_next_header(IpNextHeaderProtocols::Udp);
@@ -158,6 +161,9 @@ mod tests {
     use super::*;
     use crate::packet::{Link, parse};
 
+    /// Expedited forwarding, and ECT(1).
+    const CLASS: u8 = 46 << 2 | 1;
+
     /// The parser of captured packets reads the result, and also checks the lengths.
     #[test]
     fn a_packet_is_what_a_capture_would_show() {
@@ -169,10 +175,10 @@ mod tests {
             let mut packet = Vec::new();
             match (from, to) {
                 (SocketAddr::V4(from), SocketAddr::V4(to)) => {
-                    build_v4(&payload, from, to, &mut packet)
+                    build_v4(&payload, CLASS, (from, to), &mut packet)
                 }
                 (SocketAddr::V6(from), SocketAddr::V6(to)) => {
-                    build_v6(&payload, from, to, &mut packet)
+                    build_v6(&payload, CLASS, (from, to), &mut packet)
                 }
                 _ => unreachable!(),
             }
@@ -180,12 +186,17 @@ mod tests {
             let datagram = parse(Link::Ip, &packet, packet.len()).unwrap();
             assert_eq!((datagram.flow.source, datagram.flow.destination), (from, to));
             assert_eq!(datagram.payload, payload);
+            let class = match from {
+                SocketAddr::V4(_) => packet[1],
+                SocketAddr::V6(_) => packet[0] << 4 | packet[1] >> 4,
+            };
+            assert_eq!(class, CLASS);
         }
     }
 
     #[test]
     fn a_payload_that_fits_no_datagram_is_refused() {
         let (from, to) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap());
-        assert!(build_v4(&[0; 1 << 16], from, to, &mut Vec::new()).is_err());
+        assert!(build_v4(&[0; 1 << 16], 0, (from, to), &mut Vec::new()).is_err());
     }
 }

@@ -110,6 +110,11 @@ counters! {
             "Messages with parity of what senders sent.";
         rebuilt: "packets rebuilt", "sidekick_order_rebuilt_total",
             "Packets of flows put in order that the proxy rebuilt from that parity.";
+        relayed <- relayed: "relayed", "sidekick_packets_relayed_total",
+            "Packets put on the path that senders sent by their second link.";
+        relays_refused <- relays_refused: "relays refused", "sidekick_relays_refused_total",
+            "Packets that senders sent by their second link, and that may not be missing or were \
+             too many.";
         uncopied: "packets not copied", "sidekick_datagrams_uncopied_total",
             "Packets that the proxy did not copy because the kernel had no room for them.";
         unsent: "unsent", "sidekick_messages_unsent_total",

@@ -194,10 +194,10 @@ impl Worker {
                 Release::Held(name) => {
                     u32::try_from(name).into_iter().for_each(|id| gateway.accept(id));
                 }
-                Release::Rebuilt(flow, payload) => {
+                Release::Made { flow, class, payload } => {
                     // It follows those before it.
                     gateway.flush();
-                    outbox.send_along(&flow, &payload);
+                    outbox.send_along(&flow, class, &payload);
                 }
             }
         }

@@ -174,7 +174,7 @@ fn upload_as(
         while let Some(transmit) = observer.poll_transmit(&mut message) {
             let datagram = &mut message[..transmit.size];
             match transmit.route {
-                Route::Session | Route::Stranger { .. } => {
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
                     let again =
                         sidekick.handle_input(datagram, proxy_addr, &mut client, Instant::now());
                     // Its result about the connection is right, if nothing was left to be sent

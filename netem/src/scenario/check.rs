@@ -2,7 +2,8 @@
 
 use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
 use super::{
-    FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split, Tunnel,
+    FlowKind, Mode, ProxyFate, ProxyPlace, Repair, Scenario, ScenarioError, Sidekick, Split,
+    Tunnel, Uplinks,
 };
 
 /// The error of two settings that contradict each other. `instead` states how to correct them.
@@ -23,7 +24,7 @@ impl Scenario {
     /// [`ScenarioError::Contradiction`] names two settings that do not fit, and how to correct
     /// them.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        for (place, segment) in self.segments() {
+        for (place, segment) in self.segments().chain(self.beside()) {
             segment.check(place.name())?;
             for (_, stage) in self.faults.later_stages(place, segment) {
                 stage.check(place.name())?;
@@ -54,6 +55,15 @@ impl Scenario {
             return clash(setting, of_split, "set flow.split to both, or leave flow.split_cc out");
         }
         self.check_segments()?;
+        if self.second.is_none() {
+            let instead = "set second.delay_ms or another setting of it, or leave it out";
+            let carries = sidekick.carry_mbit > 0;
+            let carries = carries.then(|| format!("sidekick.carry_mbit = {}", sidekick.carry_mbit));
+            let both = (flow.uplinks == Uplinks::Both).then(|| "flow.uplinks = both".to_owned());
+            if let Some(setting) = carries.or(both) {
+                return clash(setting, "a path without a second near segment", instead);
+            }
+        }
         if self.faults.migrates() && (splits || kind.is_call()) {
             let (other, instead) = if splits {
                 (of_split, "the splitting proxy does not migrate")
@@ -271,7 +281,7 @@ impl Scenario {
 }
 
 /// The settings for which no real program has an option, in any flow.
-const ONLY_IN_VIRTUAL_TIME: [&str; 15] = [
+const ONLY_IN_VIRTUAL_TIME: [&str; 16] = [
     "flow.window_bytes",
     "flow.payload_bytes",
     "flow.pmtud",
@@ -280,6 +290,7 @@ const ONLY_IN_VIRTUAL_TIME: [&str; 15] = [
     "flow.ack_delay_ms",
     "flow.ack_packets",
     "flow.zero_rtt",
+    "flow.uplinks",
     "flow.split",
     "flow.tunnel",
     "flow.sample_ms",
@@ -354,6 +365,8 @@ mod tests {
             ["flow.tunnel=ordered", "sidekick.mode=pacubic"],
             ["flow.tunnel=ordered", "sidekick.proxy=absent"],
             ["flow.tunnel=unordered", "flow.split=near"],
+            ["flow.uplinks=both", "near.loss_percent=0"],
+            ["sidekick.carry_mbit=5", "sidekick.mode=agent"],
             ["flow.tunnel=unordered", "faults.events=quack-loss 50 at 0"],
         ] {
             let error = Scenario::with("upload-paper", &settings).unwrap_err();

@@ -81,6 +81,8 @@ pub enum Fault {
 pub enum Place {
     /// Sender to proxy.
     Near,
+    /// The same by the sender's second uplink.
+    Second,
     /// Proxy to second proxy.
     Middle,
     /// Last proxy to receiver.
@@ -92,6 +94,7 @@ impl Place {
     pub fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
+            Self::Second => "second",
             Self::Middle => "middle",
             Self::Far => "far",
         }

@@ -58,6 +58,16 @@ named! {
 }
 
 named! {
+    /// The near segments that packets of flows take.
+    pub enum Uplinks {
+        /// The first. The second is for repairs.
+        First = "first",
+        /// Both, in turn.
+        Both = "both",
+    }
+}
+
+named! {
     /// A TLS 1.3 cipher suite.
     pub enum Cipher {
         /// TLS_AES_128_GCM_SHA256.
@@ -131,6 +141,8 @@ section! {
         "the number of objects that are requested at a time (kind page)";
     replayable: bool = true, SWITCH,
         "whether requests may be replayed (GET), and so use early data, or not (POST)";
+    uplinks: Uplinks = Uplinks::First, Uplinks::VALUES,
+        "the near segments that packets take in turn, if there is a second one";
     split: Split = Split::Off, SPLIT,
         "which proxies terminate the connection and relay its bytes";
     /// `None` uses that of the data sender.

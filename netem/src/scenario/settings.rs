@@ -47,6 +47,9 @@ fn all() -> impl Iterator<Item = (About, Store)> {
         .chain(section("middle", segment::SETTINGS, |scenario| {
             scenario.middle.get_or_insert_default()
         }))
+        .chain(section("second", segment::SETTINGS, |scenario| {
+            scenario.second.get_or_insert_default()
+        }))
         .chain(section("far", segment::SETTINGS, |scenario| &mut scenario.far))
         .chain(section("flow", flow::FLOW, |scenario| &mut scenario.flow))
         .chain(section("competitor", flow::COMPETITOR, |scenario| &mut scenario.competitor))

@@ -81,7 +81,9 @@ fn an_unknown_setting_names_those_there_are() {
     }
     let error = upload().apply(&["close.loss_percent=3"]).unwrap_err().to_string();
     assert!(
-        error.ends_with("; the sections are near, middle, far, flow, competitor, sidekick, faults"),
+        error.ends_with(
+            "; the sections are near, middle, second, far, flow, competitor, sidekick, faults"
+        ),
         "{error}"
     );
     assert!(!error.contains('\n'), "{error}");

@@ -10,8 +10,8 @@ use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 use super::seed_bytes;
 use crate::record::{AgentRecord, HeldMs, Repeats, RunRecord};
-use crate::scenario::{Mode, Sidekick};
-use crate::topology::SENDER;
+use crate::scenario::{Mode, Scenario, Sidekick};
+use crate::topology::{SENDER, SENDER_SECOND};
 
 /// The port at which proxies answer it.
 const PORT: u16 = 6000;
@@ -25,12 +25,13 @@ pub(super) struct AgentNode {
 
 impl AgentNode {
     /// The agent of a run. `None` in a mode without one.
-    pub(super) fn new(sidekick: &Sidekick, seed: u64, start: Instant) -> Option<Self> {
-        let Sidekick { mode, upload_parity, .. } = *sidekick;
+    pub(super) fn new(scenario: &Scenario, seed: u64, start: Instant) -> Option<Self> {
+        let Sidekick { mode, upload_parity, carry_mbit, .. } = scenario.sidekick;
+        let second = scenario.second.as_ref().map(|_| (carry_mbit.into(), u64::MAX));
         let in_order = mode == Mode::AgentInOrder;
         let seed = seed_bytes(seed, "agent");
         mode.is_of_agent().then(|| {
-            let mut host = HostAgent::new(SENDER, PORT, (in_order, upload_parity), seed);
+            let mut host = HostAgent::new(SENDER, PORT, (in_order, upload_parity), second, seed);
             if mode == Mode::Measure {
                 host.watch(start);
             }
@@ -80,6 +81,9 @@ impl AgentNode {
                     (Side::Right, Packet::new(source, destination, &payload))
                 }
                 Sent::ToProxy(proxy, message) => (Side::Right, Packet::new(own(), proxy, &message)),
+                Sent::BySecondUplink(proxy, message) => {
+                    (Side::Right, Packet::new(by_second(), proxy, &message))
+                }
                 Sent::ToHost(Flow { source, destination }, payload) => {
                     (Side::Left, Packet::new(source, destination, &payload))
                 }
@@ -90,6 +94,10 @@ impl AgentNode {
 
 fn own() -> SocketAddr {
     (SENDER, PORT).into()
+}
+
+fn by_second() -> SocketAddr {
+    (SENDER_SECOND, PORT).into()
 }
 
 impl Node for AgentNode {
@@ -103,7 +111,7 @@ impl Node for AgentNode {
             }
             // The host drops it before the agent sees it.
             Side::Right if packet.damaged => {}
-            Side::Right if destination == own() => {
+            Side::Right if destination == own() || destination == by_second() => {
                 self.host.on_message(source, &packet.payload, now);
             }
             Side::Right => self.host.on_arriving(flow, packet.payload, now),

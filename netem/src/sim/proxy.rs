@@ -98,6 +98,7 @@ impl Proxy {
             keep_bytes: KEEP_BYTES,
             parity_percent,
             orders: self.orders,
+            relays: true,
             ..ObserverConfig::default()
         };
         let observer = self
@@ -176,7 +177,7 @@ impl Proxy {
                 while let Some(release) = observer.poll_release() {
                     let packet = match release {
                         Release::Held(name) => self.held.remove(&name),
-                        Release::Rebuilt(Flow { source, destination }, payload) => {
+                        Release::Made { flow: Flow { source, destination }, payload, .. } => {
                             Some(Packet::new(source, destination, &payload))
                         }
                     };
@@ -209,7 +210,7 @@ impl Proxy {
             // address.
             let source = match transmit.route {
                 Route::Path { source, .. } => source,
-                Route::Session | Route::Stranger { .. } => self.address,
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => self.address,
             };
             let packet = Packet::new(source, transmit.destination, payload);
             // The messages are sealed, so only the observer's counts show which one is a quACK.
@@ -424,7 +425,7 @@ mod tests {
             while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
                 let source = match transmit.route {
                     Route::Path { source, .. } => source,
-                    Route::Session | Route::Stranger { .. } => self.adjacent,
+                    Route::Session | Route::SecondLink | Route::Stranger { .. } => self.adjacent,
                 };
                 self.pass(source, transmit.destination, &buffer[..transmit.size]);
             }

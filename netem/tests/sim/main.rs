@@ -57,5 +57,6 @@ mod sockets;
 mod sweep;
 mod tables;
 mod tune;
+mod uplinks;
 
 virtual_time::in_force!();

@@ -203,13 +203,16 @@ mod tests {
             line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line)
         });
         let sample = lines.collect::<Vec<_>>().join("\n");
-        // A file cannot show the defaults of these two.
+        // A file cannot show the defaults of these three.
         let key = "0".repeat(64);
-        let given = format!("sidekick-agent -i wlan0 --proxy 192.0.2.1:5252 --proxy-key {key}");
+        let given = format!(
+            "sidekick-agent -i wlan0 --proxy 192.0.2.1:5252 --proxy-key {key} \
+             --second-uplink wwan0"
+        );
         let whole = with_file(&sample, "").unwrap().to_toml();
         assert_eq!(whole, config(&given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!((keys(&whole), keys(&sample)), (17, 17));
+        assert_eq!((keys(&whole), keys(&sample)), (20, 20));
     }
 
     #[test]
@@ -219,7 +222,8 @@ mod tests {
             "interfaces = [\"a\"]\nproxy = \"192.0.2.1:1\"\nproxy-key = \"{key}\"\n\
              only = [443, \"10.0.0.0/8\"]\nexcept = [\"10.1.0.0/16:1-9\"]\nmin-packets = 2\n\
              max-flows = 3\nmemory = \"4M\"\nidle-timeout = 5\ncapture = \"pnet\"\nbuffer = 6\n\
-             metrics = \"off\"\nlog = \"debug\"\nin-order = false\nupload-parity = false\nqueue = 7"
+             metrics = \"off\"\nlog = \"debug\"\nin-order = false\nupload-parity = false\nqueue = 7\n\
+             second-uplink = \"c\"\ncarry = 1\ncarry-budget = \"2M\""
         );
         let file = with_file(&text, "").unwrap();
         assert_eq!(
@@ -239,7 +243,8 @@ mod tests {
         let flags = format!(
             "-i b --proxy 192.0.2.2:2 --proxy-key {other} --only 80,81 --only 82 --except 8.8.8.8 \
              --min-packets 8 --max-flows 9 --memory 1G --idle-timeout 30 --capture auto --buffer 4 \
-             --in-order --upload-parity --queue 9 --metrics [::1]:7 -v"
+             --in-order --upload-parity --second-uplink d --carry 9 --carry-budget 3M --queue 9 \
+             --metrics [::1]:7 -v"
         );
         let both = with_file(&text, &flags).unwrap();
         assert_eq!(both.to_toml(), config(&format!("p {flags}")).unwrap().to_toml());

@@ -103,6 +103,19 @@ pub struct AgentConfig {
     #[arg(long)]
     pub upload_parity: bool,
 
+    /// Interface of a second uplink to the same proxy, by which repairs go: what is lost by the
+    /// first, and copies of what is lost on its way here. A route to the proxy must lead there
+    #[arg(long, value_name = "IF", value_parser = interface_name)]
+    pub second_uplink: Option<String>,
+
+    /// Mbit/s of flows that the second uplink carries while the first is silent [default: none]
+    #[arg(long, value_name = "MBIT", default_value_t = Self::default().carry)]
+    pub carry: u32,
+
+    /// The most that it carries so until the agent restarts
+    #[arg(long, value_name = "SIZE", default_value_t = Self::default().carry_budget)]
+    pub carry_budget: Size,
+
     /// Number of that queue. Two agents on a machine need two
     #[arg(long, value_name = "N", default_value_t = Self::default().queue)]
     pub queue: u16,
@@ -206,6 +219,12 @@ pub enum AgentConfigError {
          file of --config"
     )]
     NoInterface,
+    /// The second uplink is the first.
+    #[error("{0} is named both as an interface to help on and as the second uplink: change one")]
+    SameUplink(String),
+    /// Only a second uplink carries anything.
+    #[error("carry needs a second uplink: set second-uplink, or remove carry")]
+    CarryWithoutUplink,
     /// There are too many interfaces.
     #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
     TooManyInterfaces(usize),
@@ -227,6 +246,9 @@ impl Default for AgentConfig {
             tun: None,
             in_order: false,
             upload_parity: false,
+            second_uplink: None,
+            carry: 0,
+            carry_budget: Size::mebibytes(1024),
             queue: 5252,
             proxy: None,
             proxy_key: None,
@@ -256,6 +278,12 @@ impl AgentConfig {
             number if number > MAX_INTERFACES => Err(AgentConfigError::TooManyInterfaces(number)),
             _ if self.interfaces.contains(&self.tun_name()) => {
                 Err(AgentConfigError::OwnInterface(self.tun_name()))
+            }
+            _ if self.carry > 0 && self.second_uplink.is_none() => {
+                Err(AgentConfigError::CarryWithoutUplink)
+            }
+            _ if self.second_uplink.as_ref().is_some_and(|it| self.interfaces.contains(it)) => {
+                Err(AgentConfigError::SameUplink(self.second_uplink.clone().unwrap_or_default()))
             }
             _ if self.in_order && self.tun == Some(TunName::Off) => {
                 Err(AgentConfigError::OrderWithoutDevice)

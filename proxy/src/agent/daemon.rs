@@ -18,6 +18,7 @@ use sidekick_protocol::{DEFAULT_PORT, SenderConfig};
 use tracing::{error, warn};
 
 use super::captures::Captures;
+use super::carry::Carry;
 use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};
@@ -152,6 +153,12 @@ fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result
     let captures = Captures::open(config)?;
     warn_of_layers(&config.interfaces);
     let port = open_port()?;
+    let second = config.second_uplink.as_ref().map(|uplink| {
+        let port = open_port()?;
+        port.use_only(uplink).with_context(|| format!("cannot use {uplink} as second uplink"))?;
+        Ok::<_, anyhow::Error>(port)
+    });
+    let second = second.transpose()?;
     let tun = Tun::of(config.tun.as_ref())?;
     let gateway = open_gateway(config, tun.is_some());
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
@@ -164,7 +171,9 @@ fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result
     life.watch(&gateway.capabilities(), move |order| on_signal.send(Command::Ordered(order)))?;
     let limits = limits(config, tun.is_some(), gateway.is_open());
     let host = Host::read(&config.interfaces);
-    let mut agent = Agent::new(limits, port.address().port(), || key::random().ok());
+    let ports = [Some(&port), second.as_ref()].into_iter().flatten();
+    let ports = ports.map(|port| port.address().port()).collect();
+    let mut agent = Agent::new(limits, ports, || key::random().ok());
     agent.set_local(&host.local, &host.hardware);
     if let Some(listener) = metrics {
         let asked = handle.clone();
@@ -175,6 +184,7 @@ fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result
         host,
         captures,
         port,
+        second,
         tun,
         gateway,
         inbox,
@@ -235,6 +245,8 @@ struct Loop<'a> {
     host: Host,
     captures: Captures,
     port: Port,
+    /// The port of the second uplink.
+    second: Option<Port>,
     /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
     gateway: Gateway,
@@ -265,7 +277,7 @@ impl Loop<'_> {
             self.read_queue();
             self.send_all();
             if message {
-                self.read_port(&mut reader)?;
+                self.read_ports(&mut reader)?;
             }
             let now = clock();
             if self.agent.poll_timeout().is_some_and(|deadline| deadline <= now) {
@@ -317,7 +329,7 @@ impl Loop<'_> {
         let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
         // An array, since this runs for every packet when there are few. Unused places hold the
         // descriptor of the waker.
-        let mut fds = [(); 3 + 2 * MAX_INTERFACES]
+        let mut fds = [(); 4 + 2 * MAX_INTERFACES]
             .map(|()| PollFd::new(self.wakes.as_fd(), PollFlags::POLLIN));
         let mut used = 0;
         for (fd, place) in self.descriptors().zip(&mut fds) {
@@ -330,9 +342,9 @@ impl Loop<'_> {
             Err(errno) => return Err(errno).context("cannot wait for packets"),
         }
         let events = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
-        let message = fds.get(1).is_some_and(|port| !events(port).is_empty());
+        let message = fds.iter().skip(1).take(2).any(|port| !events(port).is_empty());
         // A link that goes down shows this without any frame, until the error is read.
-        let captures = fds.get(3..).unwrap_or_default();
+        let captures = fds.get(4..).unwrap_or_default();
         let failed = captures.iter().any(|capture| events(capture).contains(PollFlags::POLLERR));
         if fds.first().is_some_and(|waker| !events(waker).is_empty()) {
             // The commands follow in any case.
@@ -341,10 +353,11 @@ impl Loop<'_> {
         Ok(Woken { message, failed })
     }
 
-    /// The waker, the port, the queue or the waker again, and the captures.
+    /// The waker, the ports, the queue or the waker again, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let queue = self.gateway.fd().unwrap_or(self.wakes.as_fd());
-        let first = [self.wakes.as_fd(), self.port.as_fd(), queue];
+        let second = self.second.as_ref().map_or(self.port.as_fd(), Port::as_fd);
+        let first = [self.wakes.as_fd(), self.port.as_fd(), second, queue];
         first.into_iter().chain(self.captures.descriptors())
     }
 
@@ -394,8 +407,18 @@ impl Loop<'_> {
     }
 
     /// Reads some messages of proxies: a flood of them must not delay packets.
-    fn read_port(&mut self, reader: &mut PortReader) -> Result<()> {
+    fn read_ports(&mut self, reader: &mut PortReader) -> Result<()> {
         let count = reader.read(&self.port).context("the agent's port failed")?;
+        self.take_messages(reader, count);
+        if let Some(second) = &self.second {
+            // Without the interface, the flows go on by the first uplink alone.
+            let count = reader.read(second).unwrap_or(0);
+            self.take_messages(reader, count);
+        }
+        Ok(())
+    }
+
+    fn take_messages(&mut self, reader: &PortReader, count: usize) {
         // After the receipt: these packets left or arrived before the messages, which may report or
         // list them.
         self.captures.read_leaving(&mut self.agent);
@@ -403,7 +426,6 @@ impl Loop<'_> {
         for (from, message) in reader.messages(count) {
             self.agent.on_message(from.address, message, clock());
         }
-        Ok(())
     }
 
     /// Sends everything that is ready.
@@ -413,6 +435,10 @@ impl Loop<'_> {
                 To::Proxy { proxy, interface, source } => {
                     self.send_message(&buffer, proxy, interface, source)
                 }
+                To::SecondUplink(proxy) => match &self.second {
+                    Some(port) => port.send(&buffer, proxy, PacketInfo::default()),
+                    None => Err(ErrorKind::NotConnected.into()),
+                },
                 To::Interface(number) => self.captures.send(number, &buffer),
                 To::Host => self.deliver(&buffer),
                 To::Queued(id) => {
@@ -523,8 +549,12 @@ fn open_port() -> Result<Port> {
 /// `delivers` states whether this host takes copies of datagrams that were lost on their way to it,
 /// and `in_order` whether those that arrive pass a queue.
 fn limits(config: &AgentConfig, delivers: bool, in_order: bool) -> Limits {
-    let sender =
-        SenderConfig { proxy: config.proxy, key: config.proxy_key, ..SenderConfig::default() };
+    let sender = SenderConfig {
+        proxy: config.proxy,
+        key: config.proxy_key,
+        second_link: config.second_uplink.is_some(),
+        ..SenderConfig::default()
+    };
     Limits {
         sender,
         filter: config.filter(),
@@ -535,5 +565,9 @@ fn limits(config: &AgentConfig, delivers: bool, in_order: bool) -> Limits {
         delivers,
         in_order,
         upload_parity: config.upload_parity,
+        second_uplink: config
+            .second_uplink
+            .as_ref()
+            .map(|_| Carry::new(config.carry.into(), config.carry_budget.get())),
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct HelpedFlow {
     is_pinned: bool,
     journal: Journal,
     pub(super) resent: u64,
+    /// What was relayed, as far as the totals have it.
+    noted_relayed: u64,
     /// When the agent's timers will wake it.
     pub(super) armed: Option<Instant>,
     /// The session numbers that the agent's map has for this flow.
@@ -150,6 +152,7 @@ impl HelpedFlow {
             is_pinned,
             journal: Journal::begin(flow, candidate.classifier.kind),
             resent: 0,
+            noted_relayed: 0,
             armed: None,
             numbers: Vec::new(),
         }
@@ -269,7 +272,9 @@ impl HelpedFlow {
         self.compare(0, payload, now);
         let kind = self.kind();
         let (begins, spins) = (kind.begins_with(payload), kind.spins());
-        let leaving = Leaving { is_quic: kind == Kind::Quic, begins, spins, keeps };
+        let is_quic = kind == Kind::Quic;
+        let class = self.template.class();
+        let leaving = Leaving { is_quic, begins, spins, keeps, class };
         self.resender.on_sent(payload, leaving, now);
         Sighting::FromProgram
     }

@@ -22,6 +22,7 @@ use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::{debug, warn};
 
 use super::candidate::Candidate;
+use super::carry::Carry;
 use super::filter::Filter;
 use super::flow::{Begin, HelpedFlow};
 use super::frame::{Passing, Template};
@@ -56,6 +57,8 @@ pub(super) struct Limits {
     pub(super) in_order: bool,
     /// Whether proxies that put uploads in order get parity of them.
     pub(super) upload_parity: bool,
+    /// What a second uplink may carry; `None` without one.
+    pub(super) second_uplink: Option<Carry>,
 }
 
 impl Limits {
@@ -79,8 +82,8 @@ enum Entry {
 /// All flows, and the state of their help.
 pub(super) struct Agent {
     limits: Limits,
-    /// The port at which proxies answer.
-    port: u16,
+    /// The ports at which proxies answer.
+    ports: Vec<u16>,
     random: Box<dyn FnMut() -> Option<[u8; 32]> + Send>,
     flows: HashMap<Flow, Entry>,
     /// Those of the flows that are helped.
@@ -116,16 +119,17 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// An agent without flows. `port` is its own. `random` draws the secrets of each flow; a flow
+    /// An agent without flows. `ports` are its own. `random` draws the secrets of each flow; a flow
     /// without secrets gets no help.
     pub(super) fn new(
         limits: Limits,
-        port: u16,
+        ports: Vec<u16>,
         random: impl FnMut() -> Option<[u8; 32]> + Send + 'static,
     ) -> Self {
+        let carry = limits.second_uplink.unwrap_or_default();
         Self {
             limits,
-            port,
+            ports,
             random: Box::new(random),
             flows: HashMap::new(),
             helped: 0,
@@ -143,7 +147,7 @@ impl Agent {
             unhelped: VecDeque::new(),
             unhelped_arriving: VecDeque::new(),
             replaces_at: None,
-            common: Common::default(),
+            common: Common::new(carry),
         }
     }
 
@@ -187,7 +191,7 @@ impl Agent {
         let flow = leaving.datagram.flow;
         self.sweep_at.get_or_insert(now + SWEEP);
         // The agent's own messages. Another host's flow may have the same port.
-        if flow.source.port() == self.port && self.common.outbox.knows(flow.destination) {
+        if self.ports.contains(&flow.source.port()) && self.common.outbox.knows(flow.destination) {
             return;
         }
         let mut payloads = leaving.payloads().peekable();

@@ -93,6 +93,15 @@ impl Template {
         self.interface
     }
 
+    /// The traffic class: DSCP and ECN.
+    pub(super) fn class(&self) -> u8 {
+        match self.headers.get(self.ip_at..) {
+            Some([first, second, ..]) if first >> 4 == 4 => *second,
+            Some([first, second, ..]) => first << 4 | second >> 4,
+            _ => 0,
+        }
+    }
+
     /// Headers for packets back to where a datagram came from. `None` if its own have options.
     pub(super) fn back(arriving: &Passing<'_>) -> Option<Self> {
         Self::of(arriving)?.reversed()

@@ -29,6 +29,8 @@ pub(crate) enum To {
         /// The flow's source.
         source: IpAddr,
     },
+    /// A message to a proxy, by the second uplink.
+    SecondUplink(SocketAddr),
     /// An IP packet, to this host, as if it had arrived.
     Host,
     /// A packet of the queue with this number, which waits there: it passes.
@@ -39,7 +41,7 @@ impl fmt::Display for To {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interface(_) => f.write_str("the destination of a flow"),
-            Self::Proxy { proxy, .. } => write!(f, "the proxy {proxy}"),
+            Self::Proxy { proxy, .. } | Self::SecondUplink(proxy) => write!(f, "the proxy {proxy}"),
             Self::Host | Self::Queued(_) => f.write_str("this host"),
         }
     }
@@ -99,6 +101,14 @@ impl Outbox {
             self.proxies.push_front(proxy);
         }
         self.push(To::Proxy { proxy, interface, source }, |buffer| {
+            buffer.extend_from_slice(message);
+            true
+        });
+    }
+
+    /// Adds a message to a proxy, for the second uplink.
+    pub(super) fn push_by_second(&mut self, proxy: SocketAddr, message: &[u8]) {
+        self.push(To::SecondUplink(proxy), |buffer| {
             buffer.extend_from_slice(message);
             true
         });

@@ -54,10 +54,11 @@ impl AgentReplay {
             delivers: true,
             in_order: false,
             upload_parity: false,
+            second_uplink: None,
         };
         let mut proxy = Observer::new(ObserverConfig::default(), [7; 32])?;
         proxy.set_addresses(Addresses::announcing(0, PROXY));
-        let agent = Agent::new(limits, AGENT.port(), || Some([3; 32]));
+        let agent = Agent::new(limits, vec![AGENT.port()], || Some([3; 32]));
         Ok(Self { agent, proxy, sent: Vec::new(), heard: Vec::new() })
     }
 
@@ -83,6 +84,7 @@ impl AgentReplay {
         }
         for (to, buffer) in self.sent.drain(..) {
             match to {
+                To::SecondUplink(_) => {}
                 To::Proxy { .. } => drop(self.proxy.handle_input(AGENT, &buffer, now)),
                 To::Interface(_) => {
                     if let Ok(datagram) = parse(Link::Ethernet, &buffer, buffer.len()) {
@@ -100,7 +102,7 @@ impl AgentReplay {
         while let Some(transmit) = self.proxy.poll_transmit(&mut out) {
             let along = match transmit.route {
                 Route::Path { source, .. } => Some([source, transmit.destination]),
-                Route::Session | Route::Stranger { .. } => None,
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => None,
             };
             self.heard.push((along, out.get(..transmit.size).unwrap_or_default().to_vec()));
         }

@@ -10,6 +10,7 @@ use pnet_packet::ipv4::{Ipv4Flags, MutableIpv4Packet};
 use pnet_packet::udp::MutableUdpPacket;
 use sidekick_protocol::{Flow, SenderConfig};
 
+use super::carry::Carry;
 use super::config::AgentConfig;
 use super::filter::Filter;
 use super::flows::{Agent, Limits};
@@ -30,6 +31,8 @@ pub enum Sent {
     AlongPath(Flow, Vec<u8>),
     /// A message from the agent's port to a proxy.
     ToProxy(SocketAddr, Vec<u8>),
+    /// A message by the second uplink to a proxy.
+    BySecondUplink(SocketAddr, Vec<u8>),
     /// A datagram that the host gets now.
     ToHost(Flow, Vec<u8>),
 }
@@ -45,19 +48,23 @@ pub struct HostAgent {
 }
 
 impl HostAgent {
-    /// The agent of the host with this address, with its default settings but for `in_order` and
-    /// `upload_parity`. `port` is its own.
-    /// Random numbers follow from the seed.
+    /// The agent of the host with this address, with its default settings but for `in_order`,
+    /// `upload_parity`, and a second uplink that may carry so many Mbit/s and bytes. `port` is its
+    /// own. Random numbers follow from the seed.
     #[must_use]
     pub fn new(
         host: Ipv4Addr,
         port: u16,
         (in_order, upload_parity): (bool, bool),
+        second_uplink: Option<(f64, u64)>,
         mut seed: [u8; 32],
     ) -> Self {
         let config = AgentConfig::default();
         let limits = Limits {
-            sender: SenderConfig::default(),
+            sender: SenderConfig {
+                second_link: second_uplink.is_some(),
+                ..SenderConfig::default()
+            },
             filter: Filter::default(),
             min_packets: config.min_packets,
             max_flows: 256,
@@ -66,8 +73,9 @@ impl HostAgent {
             delivers: true,
             in_order,
             upload_parity,
+            second_uplink: second_uplink.map(|(mbit, bytes)| Carry::new(mbit, bytes)),
         };
-        let mut agent = Agent::new(limits, port, move || {
+        let mut agent = Agent::new(limits, vec![port], move || {
             seed[0] = seed[0].wrapping_add(1);
             Some(seed)
         });
@@ -128,6 +136,7 @@ impl HostAgent {
             let payload = || buffer.get(HEADERS..).unwrap_or_default().to_vec();
             let sent = match to {
                 To::Proxy { proxy, .. } => Some(Sent::ToProxy(proxy, buffer.clone())),
+                To::SecondUplink(proxy) => Some(Sent::BySecondUplink(proxy, buffer.clone())),
                 To::Queued(id) => self.queue.remove(&id).map(|it| Sent::ToHost(it.0, it.1)),
                 To::Host => flow_of().map(|flow| Sent::ToHost(flow, payload())),
                 To::Interface(_) => {

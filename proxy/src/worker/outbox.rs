@@ -70,9 +70,10 @@ impl Outbox {
     }
 
     /// Sends a datagram of a flow to the flow's receiver, as if its source had.
-    pub(super) fn send_along(&mut self, flow: &Flow, datagram: &[u8]) {
+    pub(super) fn send_along(&mut self, flow: &Flow, class: u8, datagram: &[u8]) {
         let Flow { source, destination } = *flow;
-        if let Err(error) = self.sockets.raw.send(datagram, source, destination, None) {
+        let sent = self.sockets.raw.send(datagram, class, (source, destination), None);
+        if let Err(error) = sent {
             self.errors.add(destination, &error);
         }
     }
@@ -92,7 +93,7 @@ impl Outbox {
         let Sockets { port, raw } = &*self.sockets;
         // The source that the raw socket writes.
         let (source, interface) = match route {
-            Route::Session => (None, None),
+            Route::Session | Route::SecondLink => (None, None),
             // The kernel keeps a datagram to a stranger until ARP fails, and charges its memory to
             // the socket. The port's memory is for sessions.
             Route::Stranger { interface } => {
@@ -103,7 +104,7 @@ impl Outbox {
         // If the interface is gone, the answer has no other way.
         let interface = interface.map(|number| self.egress(number)).transpose()?.flatten();
         match source {
-            Some(source) => raw.send(message, source, destination, interface),
+            Some(source) => raw.send(message, 0, (source, destination), interface),
             None => port.send(message, destination, PacketInfo { source: source_ip, interface }),
         }
     }

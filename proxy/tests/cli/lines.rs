@@ -147,7 +147,7 @@ fn check_reads_a_file_and_starts_nothing() {
             ),
         ],
     );
-    let first = "interfaces = [\"wlan0\"]\ntun = \"sidekick0\"\nin-order = false\nupload-parity = false\nqueue = 5252\n\
+    let first = "interfaces = [\"wlan0\"]\ntun = \"sidekick0\"\nin-order = false\nupload-parity = false\ncarry = 0\ncarry-budget = \"1G\"\nqueue = 5252\n\
                  only = []\nexcept = []\n";
     checks(
         agent,

@@ -200,7 +200,9 @@ impl Client {
             let datagram = &buffer[..transmit.size];
             let _ = match transmit.route {
                 Route::Path { .. } => self.socket.send_to(datagram, transmit.destination),
-                Route::Session | Route::Stranger { .. } => self.adjacent.send(datagram),
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
+                    self.adjacent.send(datagram)
+                }
             };
         }
     }

@@ -32,7 +32,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 pub use programs::{agent, assert_fails, assert_sentence, fails, proxy, ran};
 use serde_json::Value;
-use sidekick_protocol::keys::{Initiator, Plain, Seal};
+use sidekick_protocol::keys::{Initiator, Link, Plain, Seal};
 use sidekick_protocol::wire::discovery::NONCE_LEN;
 use sidekick_protocol::wire::{
     Cookie, Datagram, Hello, Keep, Message, Pattern, Poll, Range, Ranges, Request, SessionNumber,
@@ -365,7 +365,8 @@ impl Peer {
 
     fn send(&self, message: Message<'_>) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let len = self.seal.borrow_mut().seal(self.session, &message, &mut buffer).unwrap();
+        let len =
+            self.seal.borrow_mut().seal(Link::First, self.session, &message, &mut buffer).unwrap();
         self.socket.send(&buffer[..len]).unwrap();
     }
 

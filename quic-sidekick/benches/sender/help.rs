@@ -213,7 +213,9 @@ impl Helped {
             let datagram = buffer[..transmit.size].to_vec();
             match transmit.route {
                 Route::Path { .. } => output.on_path.push(datagram),
-                Route::Session | Route::Stranger { .. } => output.messages.push(datagram),
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
+                    output.messages.push(datagram);
+                }
             }
         }
         output

@@ -245,6 +245,16 @@ impl<T> Gate<T> {
         gap
     }
 
+    /// Whether a datagram with this identifier is here, or was lately delivered.
+    pub(crate) fn has(&self, identifier: u32) -> bool {
+        let is_there = |slot: &Slot<T>| {
+            slot.identifier == Some(identifier) && !matches!(slot.place, Place::Missing(_))
+        };
+        self.left.contains(&identifier)
+            || self.unlisted.iter().any(|it| it.identifier == identifier)
+            || self.slots.iter().any(is_there)
+    }
+
     /// A copy arrived. Returns it if nothing lacks it.
     pub fn on_copy(&mut self, identifier: u32, datagram: T, now: Instant) -> Option<T> {
         let held = Held { datagram, since: now };
@@ -321,6 +331,11 @@ impl<T> Gate<T> {
             }
             waits
         })
+    }
+
+    /// Notes that a datagram was delivered by another way, before a list named it.
+    pub(crate) fn note_passed(&mut self, identifier: u32) {
+        remember(&mut self.left, identifier);
     }
 
     /// Delivers a datagram that the proxy does not list.

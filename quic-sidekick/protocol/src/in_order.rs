@@ -220,7 +220,14 @@ impl<T> InOrder<T> {
         now: Instant,
     ) -> Option<T> {
         let late = self.gate.counters().late;
-        let unwanted = self.gate.on_copy(identifier, datagram, now);
+        let mut unwanted = self.gate.on_copy(identifier, datagram, now);
+        if sender.first_link_is_silent() && !self.gate.has(identifier) {
+            // No list arrives, so copies stand for what passed the proxy.
+            if let Some(datagram) = unwanted.take() {
+                sender.on_progress(identifier, now);
+                let _ = self.gate.on_arrival(identifier, datagram, now);
+            }
+        }
         if self.gate.counters().late > late {
             self.steps.ready.extend(self.gate.poll_delivery());
         }
@@ -324,6 +331,7 @@ impl<T> InOrder<T> {
         self.request_after = plan.request_after;
         let is_congested = self.congested_until.is_some_and(|until| now < until);
         let (state, wanted, hold) = match (plan.state, hold) {
+            _ if sender.first_link_is_silent() => (self.state, None, None),
             _ if self.is_acknowledged => (InOrderState::Idle, None, None),
             // Lists show when that ends.
             (ReceiveState::Congested, _) => (InOrderState::Congested, Some(rarely), None),

@@ -308,18 +308,53 @@ impl fmt::Debug for Plain {
     }
 }
 
-/// The keys of a session, one for each direction, and the sequence numbers used.
-pub struct Seal {
-    sending: SessionCipher,
-    receiving: SessionCipher,
+/// A way between a session's two sides. Each has half of the sequence numbers and a window of its
+/// own, because one may be much slower than the other (SPEC.md, section 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// The one that the flow takes, too.
+    #[default]
+    First,
+    /// Another one.
+    Second,
+}
+
+impl Link {
+    /// The first sequence number of the second link.
+    const SECOND_FROM: u32 = 1 << 31;
+
+    /// The link to which a sequence number belongs.
+    #[must_use]
+    pub fn of(sequence: u32) -> Self {
+        if sequence < Self::SECOND_FROM { Self::First } else { Self::Second }
+    }
+}
+
+/// What one link used.
+#[derive(Clone, Copy, Debug)]
+struct Used {
     /// The next sequence number; `None` once all are used.
     next: Option<u32>,
     seen: Window,
 }
 
+impl Used {
+    fn from(next: u32) -> Self {
+        Self { next: Some(next), seen: Window::default() }
+    }
+}
+
+/// The keys of a session, one for each direction, and the sequence numbers used.
+pub struct Seal {
+    sending: SessionCipher,
+    receiving: SessionCipher,
+    first: Used,
+    second: Used,
+}
+
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Seal").field("next", &self.first.next).finish_non_exhaustive()
     }
 }
 
@@ -340,38 +375,47 @@ impl Seal {
     /// A seal with these keys, for a session without a handshake.
     pub(crate) fn from_keys(sending: &[u8; KEY_LEN], receiving: &[u8; KEY_LEN]) -> Self {
         let (sending, receiving) = (SessionCipher::new(sending), SessionCipher::new(receiving));
-        Self { sending, receiving, next: Some(0), seen: Window::default() }
+        let (first, second) = (Used::from(0), Used::from(Link::SECOND_FROM));
+        Self { sending, receiving, first, second }
+    }
+
+    fn used(&mut self, link: Link) -> &mut Used {
+        match link {
+            Link::First => &mut self.first,
+            Link::Second => &mut self.second,
+        }
     }
 
     /// Writes a datagram for `session` with the sealed `message` to `out`, and returns its length.
-    /// Returns `None` if `out` is too short, or all sequence numbers are used.
+    /// Returns `None` if `out` is too short, or all sequence numbers of `link` are used.
     pub fn seal(
         &mut self,
+        link: Link,
         session: SessionNumber,
         message: &Message<'_>,
         out: &mut [u8],
     ) -> Option<usize> {
-        let sequence = self.next?;
+        let sequence = self.used(link).next?;
         let header = Datagram::Sealed { session, sequence, ciphertext: &[] }.emit(out).ok()?;
         let room = out.get_mut(header..)?;
         let len = message.emit(room).ok().filter(|len| *len <= MAX_MESSAGE_LEN)?;
         let (plain, rest) = room.split_at_mut_checked(len)?;
         let tag = rest.first_chunk_mut::<TAG_LEN>()?;
         *tag = self.sending.seal(sequence, plain)?;
-        self.next = sequence.checked_add(1);
+        self.used(link).next = sequence.checked_add(1).filter(|next| Link::of(*next) == link);
         Some(header + len + TAG_LEN)
     }
 
     /// Skips sequence numbers.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, next: u32) {
-        self.next = Some(next);
+        self.used(Link::of(next)).next = Some(next);
     }
 
-    /// Whether all sequence numbers are used.
+    /// Whether all sequence numbers of the first link are used.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.next.is_none()
+        self.first.next.is_none()
     }
 
     /// Opens a sealed message. A forged one uses no sequence number.
@@ -384,7 +428,8 @@ impl Seal {
         ciphertext: &[u8],
         plain: &'a mut Plain,
     ) -> Result<Message<'a>, OpenError> {
-        if !self.seen.is_new(sequence) {
+        let link = Link::of(sequence);
+        if !self.used(link).seen.is_new(sequence) {
             return Err(OpenError::Replay);
         }
         let (body, tag) = ciphertext.split_last_chunk::<TAG_LEN>().ok_or(OpenError::Forged)?;
@@ -396,7 +441,7 @@ impl Seal {
         if !self.receiving.open(sequence, &mut plain.0, tag) {
             return Err(OpenError::Forged);
         }
-        self.seen.record(sequence);
+        self.used(link).seen.record(sequence);
         Ok(Message::parse(&plain.0)?)
     }
 }

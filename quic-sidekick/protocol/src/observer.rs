@@ -21,6 +21,7 @@ mod pacer;
 mod parity;
 mod pool;
 mod repeating;
+mod second_link;
 mod session;
 mod setup;
 mod shard;
@@ -31,7 +32,7 @@ mod waiting;
 
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
-use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
+use crate::keys::{Link, OpenError, Plain, PublicKey, SecretKey};
 use crate::wire::{Datagram, Message, ParseError, Poll, Schedule, SessionNumber};
 pub use addresses::Addresses;
 use answers::Answered;
@@ -216,8 +217,12 @@ impl Observer {
         let number = sealed.session;
         // A sender at another address is behind a NAT that dropped its mappings, including that of
         // the flow. Only a new session learns the new ports.
-        let known =
-            self.table.by_number(number).filter(|(_, known)| known.agreed.peer == from.address);
+        // The second link is another way, so its datagrams may come from anywhere.
+        let link = Link::of(sealed.sequence);
+        let known = self
+            .table
+            .by_number(number)
+            .filter(|(_, known)| link == Link::Second || known.agreed.peer == from.address);
         let Some((index, session)) = known else {
             self.stats.unknown_session += 1;
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
@@ -239,7 +244,9 @@ impl Observer {
             }
         })?;
         session.last_heard = now;
-        session.local_ip = from.local_ip;
+        if link == Link::First {
+            session.local_ip = from.local_ip;
+        }
         session.counter.budget.add(sealed.len);
         self.table.confirm(index);
         match message {
@@ -250,17 +257,20 @@ impl Observer {
                 Ok(())
             }
             Message::Keep(keep) => self.on_keep(number, &keep, now),
-            Message::Request(request) => self.on_request(number, request, now),
+            Message::Request(request) => self.on_request(number, request, link, now),
             Message::Protect(terms) => self.on_protect(number, terms, now),
             Message::Schedule(schedule) => self.on_schedule(number, schedule, sealed.sequence, now),
             Message::List(list) => self.on_list(number, list, now),
             Message::Symbol(symbol) => self.on_symbol(number, &symbol, now),
+            Message::Link { cookie } => self.on_link(number, (link, from), cookie, now),
+            Message::Relay(relay) => self.on_relay(number, &relay, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
             | Message::Epoch { .. }
             | Message::Kept { .. }
             | Message::Nothing { .. }
-            | Message::Tail { .. } => {
+            | Message::Tail { .. }
+            | Message::Linked { .. } => {
                 self.stats.malformed += 1;
                 Err(HandleError::NotForProxy)
             }

@@ -316,6 +316,10 @@ impl Policy {
             return;
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
+        if sender.has_second_link() {
+            // The session must see that the first link falls silent.
+            return;
+        }
         if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
             if self.woke.is_some_and(|woke| woke + self.rest <= now) {
                 self.rest = REST;

@@ -16,6 +16,7 @@ mod receive;
 mod reconcile;
 mod rtt;
 mod search;
+mod second_link;
 mod selector;
 mod session;
 mod status;
@@ -23,7 +24,7 @@ mod symbols;
 
 use crate::clock::{Numbers, earlier};
 use crate::identify::{Flow, Payload, canonical};
-use crate::keys::PublicKey;
+use crate::keys::{Link, PublicKey};
 use crate::loss_floor::{LossFloor, Lost};
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
@@ -524,7 +525,8 @@ impl Sender {
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
     /// returns its destination. Call it until it returns `None`.
     ///
-    /// The route of a message to a proxy is [`Route::Session`], and that of a marker is
+    /// The route of a message to a proxy is [`Route::Session`], or after
+    /// [`Sender::set_second_link`] also [`Route::SecondLink`], and that of a marker is
     /// [`Route::Path`].
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         self.transmit_to_proxies(out).or_else(|| self.transmit_on_path(out))
@@ -535,11 +537,16 @@ impl Sender {
     pub fn transmit_to_proxies(&mut self, out: &mut [u8]) -> Option<Transmit> {
         let list = self.transmit_list(out);
         let mut sessions = self.sessions.iter_mut().enumerate();
-        let (place, size) = list.or_else(|| {
+        let listed = list.map(|(place, size)| (place, (size, Link::First)));
+        let (place, (size, link)) = listed.or_else(|| {
             sessions.find_map(|(at, session)| Some((at, session.poll_transmit(out)?)))
         })?;
         let destination = self.sessions.get(place)?.proxy;
-        Some(Transmit { destination, source_ip: None, size, route: Route::Session })
+        let route = match link {
+            Link::First => Route::Session,
+            Link::Second => Route::SecondLink,
+        };
+        Some(Transmit { destination, source_ip: None, size, route })
     }
 
     /// As [`Sender::poll_transmit`], but only for datagrams along the flow's own path, for a caller

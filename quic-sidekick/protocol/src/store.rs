@@ -121,12 +121,20 @@ impl Store {
     /// The datagram with this tag, to be sent again. Returns `None` if the store does not keep it,
     /// or it is too old or exceeds the budget.
     pub fn get_for_resend(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
-        let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
-        let kept = self.kept.get(index)?;
-        if now.saturating_duration_since(kept.sent) > self.max_age {
+        let len = self.get(tag, now)?.len();
+        if !self.allowance.spend(len) {
             return None;
         }
-        self.allowance.spend(kept.datagram.len()).then_some(kept.datagram.as_slice())
+        self.get(tag, now)
+    }
+
+    /// The datagram with this tag, if the store keeps it and it is not too old. The caller bounds
+    /// what is sent again.
+    pub(crate) fn get(&self, tag: u64, now: Instant) -> Option<&[u8]> {
+        let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
+        let kept = self.kept.get(index)?;
+        let is_young = now.saturating_duration_since(kept.sent) <= self.max_age;
+        is_young.then_some(kept.datagram.as_slice())
     }
 
     /// Returns `len` bytes to the budget, which [`Store::get_for_resend`] spent on a datagram that

@@ -28,6 +28,8 @@ pub enum Route {
     /// From the sender's adjacent socket to a proxy, or from the proxy's port to the sender of a
     /// session.
     Session,
+    /// From the sender's second socket to a proxy, by the second link.
+    SecondLink,
     /// From the proxy's port to a destination without a session, which may not exist. Datagrams to
     /// it can wait in the system for ARP, and must not delay those of sessions.
     Stranger {

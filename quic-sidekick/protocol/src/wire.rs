@@ -11,6 +11,7 @@ pub mod discovery;
 mod fields;
 mod message;
 mod parity;
+mod relay;
 mod request;
 
 pub use datagram::{
@@ -23,6 +24,7 @@ pub(crate) use message::{MAX_MESSAGE_LEN, low};
 pub use parity::{
     ListTime, MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect, SentList, SentSymbol,
 };
+pub use relay::Relay;
 pub use request::{MAX_RANGES, Range, Ranges, Request};
 use std::fmt;
 use thiserror::Error;

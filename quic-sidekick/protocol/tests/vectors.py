@@ -193,6 +193,9 @@ ENCODERS = {
     "symbol": lambda f: struct.pack(
         ">BHIBB", 15, f["number"], f["first"], f["window"], f["part"]
     ) + raw(f, "symbol"),
+    "link": lambda f: b"\x10" + raw(f, "cookie"),
+    "linked": lambda f: b"\x11" + raw(f, "cookie"),
+    "relay": lambda f: struct.pack(">BHBB", 18, f["number"], f["part"], f["class"]) + raw(f, "datagram"),
 }
 
 # ---- the handshake

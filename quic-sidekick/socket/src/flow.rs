@@ -126,7 +126,7 @@ impl Flow {
     pub(crate) fn on_sent(&mut self, payload: &[u8], marks: Marks, keeps: bool, now: Instant) {
         (self.last, self.leaving) = (now, marks);
         let begins = is_initial(payload);
-        let leaving = Leaving { is_quic: true, begins, spins: true, keeps };
+        let leaving = Leaving { is_quic: true, begins, spins: true, keeps, class: 0 };
         self.resender.on_sent(payload, leaving, now);
     }
 
@@ -241,7 +241,7 @@ impl Flow {
             let message = message.get(..transmit.size).unwrap_or_default();
             match transmit.route {
                 Route::Path { .. } => outbox.push(Datagram::new(self.peer, marks, message), None),
-                Route::Session | Route::Stranger { .. } => {
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
                     outbox.push_message(transmit.destination, marks, message);
                 }
             }

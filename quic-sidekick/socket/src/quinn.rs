@@ -508,7 +508,7 @@ mod tests {
                 while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
                     let peer = match transmit.route {
                         Route::Path { source, .. } => source,
-                        Route::Session | Route::Stranger { .. } => PROXY.into(),
+                        Route::Session | Route::SecondLink | Route::Stranger { .. } => PROXY.into(),
                     };
                     let contents = buffer[..transmit.size].to_vec();
                     self.message.clone_from(&contents);

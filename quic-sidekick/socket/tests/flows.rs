@@ -164,7 +164,7 @@ impl Net {
         {
             let from = match transmit.route {
                 Route::Path { source, .. } => source,
-                Route::Session | Route::Stranger { .. } => address(PROXY),
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => address(PROXY),
             };
             if !self.loses(1, true) {
                 self.arrive(from, buffer[..transmit.size].to_vec());

@@ -117,7 +117,7 @@ impl Path {
                     // A datagram that must come along the path has the server's address as its
                     // source.
                     Route::Path { .. } => &self.near,
-                    Route::Session | Route::Stranger { .. } => &self.adjacent,
+                    Route::Session | Route::SecondLink | Route::Stranger { .. } => &self.adjacent,
                 };
                 let _ = socket.send_to(&out[..transmit.size], transmit.destination).await;
             }

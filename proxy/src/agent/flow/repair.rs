@@ -5,6 +5,7 @@ use std::time::Instant;
 use sidekick_protocol::policy::{MAX_AGE, Resender, Trusts, Withheld};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Route};
 
+use super::super::carry::Carry;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::HelpedFlow;
@@ -14,12 +15,18 @@ impl HelpedFlow {
     pub(in super::super) fn flush(
         &mut self,
         (outbox, scratch): (&mut Outbox, &mut Vec<u64>),
-        trusts: &mut Trusts,
+        (trusts, carry): (&mut Trusts, &mut Carry),
         totals: &mut Totals,
         now: Instant,
     ) {
         let watches = self.watch.is_some();
         let why = if watches { None } else { self.repair((outbox, trusts), totals, now) };
+        if !watches {
+            self.resender.carry(now, |len| carry.spend(len, now));
+        }
+        let relayed = self.resender.relayed();
+        totals.relayed += relayed - self.noted_relayed;
+        self.noted_relayed = relayed;
         let Self { journal, resender: Resender { sender, policy, .. }, .. } = self;
         journal.note(sender.assistance(), policy.rests(), || (sender.proxy(), sender.near_rtt()));
         if let Some(why) = why {
@@ -87,6 +94,10 @@ impl HelpedFlow {
                     totals.message_bytes += message.len() as u64;
                     let about = (self.interface(), self.flow.source.ip());
                     outbox.push_message(transmit.destination, about, message);
+                }
+                Route::SecondLink => {
+                    totals.second_uplink_bytes += message.len() as u64;
+                    outbox.push_by_second(transmit.destination, message);
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use sidekick_protocol::Flow;
 use sidekick_protocol::policy::Trusts;
 
+use super::super::carry::Carry;
 use super::super::flow::{HelpedFlow, Sighting};
 use super::super::frame::Passing;
 use super::super::outbox::Outbox;
@@ -39,12 +40,19 @@ pub(super) struct Common {
     pub(super) outbox: Outbox,
     scratch: Vec<u64>,
     trusts: Trusts,
+    /// What the second uplink may carry.
+    carry: Carry,
     /// What the link does, if the agent only watches.
     pub(super) recorder: Option<Recorder>,
     pub(super) totals: Totals,
 }
 
 impl Common {
+    /// No flows, and a second uplink that may carry so much.
+    pub(super) fn new(carry: Carry) -> Self {
+        Self { carry, ..Self::default() }
+    }
+
     /// Counts a leaving datagram of a program.
     pub(super) fn count(&mut self, payload: &[u8]) {
         self.totals.captured += 1;
@@ -89,12 +97,12 @@ impl Common {
 
     /// Completes an input of a flow: queues what it has ready, and sets its timer.
     pub(super) fn settle(&mut self, helped: &mut HelpedFlow, now: Instant) {
-        let Self { outbox, scratch, trusts, totals, numbers, timers, recorder, .. } = self;
+        let Self { outbox, scratch, trusts, carry, totals, numbers, timers, recorder, .. } = self;
         let (flow, ends) = (helped.flow, helped.ends());
         if let Some(recorder) = recorder {
             helped.record(recorder, totals, now);
         }
-        helped.flush((outbox, scratch), trusts, totals, now);
+        helped.flush((outbox, scratch), (trusts, carry), totals, now);
         if !helped.resender.sender.session_numbers().eq(helped.numbers.iter().copied()) {
             recorder.iter_mut().for_each(|recorder| helped.record_lists(recorder));
             forget_numbers(numbers, helped);
@@ -116,10 +124,10 @@ impl Common {
     pub(super) fn end(&mut self, mut helped: Box<HelpedFlow>, why: &str, now: Instant) {
         helped.log_end(why);
         helped.resender.sender.stop();
-        let Self { outbox, scratch, trusts, totals, .. } = self;
+        let Self { outbox, scratch, trusts, carry, totals, .. } = self;
         helped.end_order(outbox, totals, now);
         self.recorder.iter_mut().for_each(|recorder| helped.record_end(recorder));
-        helped.flush((outbox, scratch), trusts, totals, now);
+        helped.flush((outbox, scratch), (trusts, carry), totals, now);
         self.totals.add(helped.resender.sender.stats());
         self.memory = self.memory.saturating_sub(helped.resender.memory());
         if let Some(armed) = helped.armed {

@@ -44,7 +44,7 @@ fn handshake(
 
 fn sealed(seal: &mut Seal) -> (u32, Vec<u8>) {
     let mut out = [0; 100];
-    let len = seal.seal(SessionNumber(9), &POLL, &mut out).unwrap();
+    let len = seal.seal(Link::First, SessionNumber(9), &POLL, &mut out).unwrap();
     match Datagram::parse(&out[..len]) {
         Ok(Datagram::Sealed { session: SessionNumber(9), sequence, ciphertext }) => {
             (sequence, ciphertext.to_vec())
@@ -144,14 +144,41 @@ fn only_the_peer_opens_a_seal_and_only_once() {
 #[test]
 fn sequence_numbers_do_not_wrap() {
     let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
-    sender.next = Some(u32::MAX);
+    sender.skip_to((1 << 31) - 1);
     assert_eq!(open(&mut proxy, &sealed(&mut sender)), Ok(()));
     assert!(sender.is_exhausted());
     assert_eq!(
-        sender.seal(SessionNumber(9), &POLL, &mut [0; 100]),
+        sender.seal(Link::First, SessionNumber(9), &POLL, &mut [0; 100]),
         None,
         "a nonce is never used twice"
     );
+}
+
+#[test]
+fn each_link_has_its_own_sequence_numbers() {
+    let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
+    let mut by = |link| {
+        let mut out = [0; 100];
+        let len = sender.seal(link, SessionNumber(9), &POLL, &mut out).unwrap();
+        let Ok(Datagram::Sealed { sequence, ciphertext, .. }) = Datagram::parse(&out[..len]) else {
+            panic!()
+        };
+        assert_eq!(Link::of(sequence), link);
+        (sequence, ciphertext.to_vec())
+    };
+    let slow = by(Link::First);
+    let second: Vec<_> = (0..200).map(|_| by(Link::Second)).collect();
+    // The second link may be ahead by any number of messages, and replays show on each.
+    assert!(second.iter().all(|message| open(&mut proxy, message) == Ok(())));
+    assert_eq!(open(&mut proxy, &slow), Ok(()));
+    assert_eq!(open(&mut proxy, &slow), Err(OpenError::Replay));
+    assert_eq!(open(&mut proxy, &second[199]), Err(OpenError::Replay));
+    assert_eq!(open(&mut proxy, &second[100]), Err(OpenError::Replay), "older than the window");
+    // Nor does one link use the other's numbers.
+    sender.skip_to(u32::MAX);
+    assert!(sender.seal(Link::Second, SessionNumber(9), &POLL, &mut [0; 100]).is_some());
+    assert_eq!(sender.seal(Link::Second, SessionNumber(9), &POLL, &mut [0; 100]), None);
+    assert!(!sender.is_exhausted());
 }
 
 #[test]

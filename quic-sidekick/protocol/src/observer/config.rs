@@ -40,6 +40,8 @@ pub struct ObserverConfig {
     /// The caller holds the datagrams of flows, and passes them to [`super::Observer::hold`], so
     /// that they leave in the order in which their senders sent them.
     pub orders: bool,
+    /// The caller can put datagrams on the path that come from a sender's second link.
+    pub relays: bool,
     /// The longest datagram that the proxy's interfaces send, without the headers of UDP and IP. A
     /// longer copy is sent in two parts.
     pub longest_datagram: usize,
@@ -63,6 +65,7 @@ impl Default for ObserverConfig {
             keep_bytes_per_session: 4 << 20,
             parity_percent: 35,
             orders: false,
+            relays: false,
             longest_datagram: usize::MAX,
             idle_timeout: Duration::from_secs(60),
             shard: Shard::default(),
@@ -192,6 +195,10 @@ pub struct ObserverStats {
     pub symbols: u64,
     /// Datagrams rebuilt from these.
     pub rebuilt: u64,
+    /// Datagrams put on the path that came from second links.
+    pub relayed: u64,
+    /// Those that were not: no proof, no datagram of the flow that may be missing, or too many.
+    pub relays_refused: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
     /// Sessions opened.

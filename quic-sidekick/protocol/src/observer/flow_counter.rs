@@ -50,6 +50,8 @@ pub(super) struct FlowCounter {
     /// The bytes that may still be sent to the flow's sender (SPEC.md, section 6.7). Each packet
     /// and each message of the sender adds to it.
     pub(super) budget: Allowance,
+    /// The bytes of counted packets.
+    pub(super) bytes: u64,
     /// When the latest packet of this epoch was counted.
     pub(super) last_at: Option<Instant>,
     /// When the quACK after a time or a silence falls due; `None` if none does.
@@ -87,6 +89,7 @@ impl FlowCounter {
             first: 0,
             last: 0,
             budget: Allowance::new(BUDGET),
+            bytes: 0,
             last_at: None,
             quack_due: None,
             duplicates: Duplicates::default(),
@@ -158,8 +161,13 @@ impl FlowCounter {
     /// twice; another protocol may, so only QUIC packets are checked.
     #[inline]
     fn record_duplicate(&mut self, identifier: u32) -> bool {
-        let quic = self.rule.filter == Filter::QuicShortHeader;
-        quic && self.duplicates.record(identifier)
+        let is_known = self.duplicates.record(identifier);
+        is_known && self.rule.filter == Filter::QuicShortHeader
+    }
+
+    /// Whether this identifier is that of one of the latest packets, as far as they are remembered.
+    pub(super) fn has_counted(&self, identifier: u32) -> bool {
+        self.duplicates.peek(identifier) == identifier
     }
 
     /// Counts a packet of `len` bytes that `interface` captured.
@@ -178,6 +186,7 @@ impl FlowCounter {
             self.first = identifier;
         }
         self.budget.earn(len);
+        self.bytes += len as u64;
         self.sums.insert(identifier);
         self.last = identifier;
         let before = self.last_at.replace(now);

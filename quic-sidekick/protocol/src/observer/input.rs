@@ -1,6 +1,7 @@
 //! What an observer is told: captured datagrams, and sources of messages.
 
 use crate::identify::{Flow, Payload};
+use crate::transmit::{Route, Transmit};
 use crate::wire::{ParseError, Refusal};
 use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
@@ -38,6 +39,14 @@ pub struct Peer {
     /// from there: the peer's connected socket, or a NAT before it, drops an answer from another
     /// address.
     pub local_ip: Option<IpAddr>,
+}
+
+impl Peer {
+    /// A datagram of `size` bytes that answers this peer.
+    pub(super) fn transmit(self, size: usize) -> Transmit {
+        let Self { address, local_ip } = self;
+        Transmit { destination: address, source_ip: local_ip, size, route: Route::Session }
+    }
 }
 
 impl From<SocketAddr> for Peer {
@@ -80,6 +89,10 @@ pub enum HandleError {
     /// The session keeps no copies.
     #[error("no copies are kept")]
     NotKept,
+    /// The datagram to relay is not one that may be missing, or exceeds what the flow's own
+    /// datagrams allow.
+    #[error("it may not be relayed")]
+    NotRelayed,
     /// The session runs another epoch.
     #[error("another epoch")]
     WrongEpoch,

@@ -34,8 +34,16 @@ const WITHOUT_PARITY: u64 = 128;
 pub enum Release {
     /// One that the caller holds under this name.
     Held(u64),
-    /// One that the near segment lost, rebuilt from its sender's parity.
-    Rebuilt(Flow, Vec<u8>),
+    /// One that the near segment lost: rebuilt from its sender's parity, or relayed by the sender's
+    /// second link.
+    Made {
+        /// The datagram's addresses.
+        flow: Flow,
+        /// The traffic class with which it leaves: DSCP and ECN.
+        class: u8,
+        /// Its payload.
+        payload: Vec<u8>,
+    },
 }
 
 /// What a repair symbol lacks.
@@ -138,7 +146,7 @@ impl Ordering {
         let Some(rebuilding) = &mut self.rebuilding else { return };
         while let Some(rebuilt) = rebuilding.decoder.rebuilt() {
             if let Some(identifier) = identifier(rebuilt) {
-                let datagram = Release::Rebuilt(*flow, rebuilt.to_vec());
+                let datagram = Release::Made { flow: *flow, class: 0, payload: rebuilt.to_vec() };
                 // Nothing lacks it any longer.
                 drop(self.gate.on_copy(identifier, datagram, now));
             }
@@ -273,6 +281,27 @@ impl Observer {
             }
         });
         Ok(())
+    }
+
+    /// Returns a copy of a datagram that was lost, if it may leave at once. Otherwise it leaves in
+    /// its place in the session's order.
+    pub(super) fn release_copy(
+        &mut self,
+        index: usize,
+        identifier: u32,
+        copy: Release,
+        now: Instant,
+    ) -> Option<Release> {
+        let mut waits = Some(copy);
+        self.settle_order(index, now, |ordering| {
+            let gate = &mut ordering.gate;
+            waits = waits.take().and_then(|copy| gate.on_copy(identifier, copy, now));
+            if waits.is_some() {
+                // A list that names it later must not take it for missing.
+                gate.note_passed(identifier);
+            }
+        });
+        waits
     }
 
     /// Serves the timers of a session's order. Returns whether one was due.

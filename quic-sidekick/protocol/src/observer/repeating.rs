@@ -10,6 +10,7 @@ use super::waiting::Repeats;
 use super::{Observer, answers};
 use crate::cookie::Proof;
 use crate::identify::Flow;
+use crate::keys::Link;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
 use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Protect, Repeat, Request, SessionNumber};
@@ -201,9 +202,12 @@ impl Observer {
         &mut self,
         number: SessionNumber,
         request: Request<'_>,
+        link: Link,
         now: Instant,
     ) -> Result<(), HandleError> {
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let is_linked = session.second_peer(now).is_some();
+        let link = if is_linked { link } else { Link::First };
         let is_proven = session.receives;
         if self.table.keeping_of(index).is_none() {
             self.stats.requests_unanswered += 1;
@@ -243,7 +247,7 @@ impl Observer {
             let number = request.number;
             let (index, begun) = (0, false);
             let in_parts = asked.in_parts;
-            let repeats = Repeats { number, range, first, index, total, in_parts, begun };
+            let repeats = Repeats { number, range, first, index, total, in_parts, begun, link };
             keeping.waiting.push(repeats);
         }
         if keeping.resume(now, pool) {
@@ -257,6 +261,7 @@ impl Observer {
                 session: number,
                 number: request.number,
                 ranges: nothing,
+                link,
             });
         }
         Ok(())
@@ -293,9 +298,11 @@ impl Observer {
             let peer_number = session.agreed.peer_number;
             let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
             keeping.waiting.set_queued(false);
+            let mut link = Link::First;
             let (len, withheld) = match keeping.next_copy(self.config.longest_datagram) {
                 Next::Copy(copy, part, datagram) => {
                     let Repeats { number, range, index, total, .. } = copy;
+                    link = copy.link;
                     let session = peer_number;
                     let repeat = Repeat { session, number, range, index, total, part, datagram };
                     (Datagram::Repeat(repeat).emit(out).ok(), 1)
@@ -311,11 +318,12 @@ impl Observer {
                 self.repeating.push_back(number);
             }
             if let Some(len) = len
-                && let Some(session) = self.table.get(place)
+                && let Some(transmit) =
+                    self.table.get(place).and_then(|it| it.transmit_by(link, len))
             {
                 self.stats.repeats_sent += 1;
                 self.stats.repeat_bytes += u64::try_from(len).unwrap_or(0);
-                return Some(session.transmit(len));
+                return Some(transmit);
             }
             self.stats.repeats_withheld += withheld;
         }

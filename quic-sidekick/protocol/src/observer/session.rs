@@ -3,9 +3,10 @@
 use super::flow_counter::{FlowCounter, Withheld};
 use super::keeping::Keeping;
 use super::ordering::Ordering;
+use super::second_link::SecondLink;
 use crate::identify::Flow;
 use crate::identify::Position;
-use crate::keys::Seal;
+use crate::keys::{Link, Seal};
 use crate::terms::Terms;
 use crate::transmit::{Route, Transmit};
 use crate::wire::{ECHO_LEN, Message, SessionNumber};
@@ -83,6 +84,8 @@ pub(super) struct Session {
     pub(super) keeping: Option<Box<Keeping>>,
     /// The order in which datagrams leave, while the sender sends lists.
     pub(super) ordering: Option<Box<Ordering>>,
+    /// The sender's second link.
+    pub(super) second: Option<Box<SecondLink>>,
 }
 
 impl Session {
@@ -99,23 +102,34 @@ impl Session {
             receives: false,
             keeping: None,
             ordering: None,
+            second: None,
         })
     }
 
+    /// Whether the sender proved that it is the flow's source. Who merely shares an address with
+    /// that must not have datagrams put on its path.
+    pub(super) fn speaks_for_source(&self) -> bool {
+        self.agreed.path_proven || self.receives
+    }
+
     /// Whether the observer may put datagrams on the path that it rebuilt. Their ends must identify
-    /// them, and who shares an address with the flow's source must not speak for it.
+    /// them.
     pub(super) fn may_rebuild(&self) -> bool {
-        let Agreement { terms, path_proven, .. } = &self.agreed;
-        terms.identification.position == Position::End && (*path_proven || self.receives)
+        let identification = self.agreed.terms.identification;
+        identification.position == Position::End && self.speaks_for_source()
     }
 
     /// A datagram of `size` bytes to the session's sender.
     pub(super) fn transmit(&self, size: usize) -> Transmit {
-        Transmit {
-            destination: self.agreed.peer,
-            source_ip: self.local_ip,
-            size,
-            route: Route::Session,
+        let (destination, source_ip) = (self.agreed.peer, self.local_ip);
+        Transmit { destination, source_ip, size, route: Route::Session }
+    }
+
+    /// The same by this link. What is to go by a link that the sender uses no longer is not sent.
+    pub(super) fn transmit_by(&self, link: Link, size: usize) -> Option<Transmit> {
+        match link {
+            Link::First => Some(self.transmit(size)),
+            Link::Second => Some(self.second.as_ref()?.transmit(size)),
         }
     }
 
@@ -147,11 +161,16 @@ impl Session {
     pub(super) fn emit_quack(&mut self, out: &mut [u8]) -> Result<Option<usize>, Withheld> {
         let mut words = [0; MAX_THRESHOLD];
         let Some(message) = self.counter.take_quack(&mut words)? else { return Ok(None) };
-        Ok(self.agreed.seal.seal(self.agreed.peer_number, &message, out))
+        Ok(self.agreed.seal.seal(Link::First, self.agreed.peer_number, &message, out))
     }
 
     /// Writes a sealed message.
-    pub(super) fn emit(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
-        self.agreed.seal.seal(self.agreed.peer_number, message, out)
+    pub(super) fn emit(
+        &mut self,
+        link: Link,
+        message: &Message<'_>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        self.agreed.seal.seal(link, self.agreed.peer_number, message, out)
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::keys::{Initiator, Seal};
+use crate::keys::{Initiator, Link, Seal};
 use crate::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use crate::wire::{Accept, Cookie, ECHO_LEN, Hello, MAX_DATAGRAM_LEN, Pattern, Quack, Refusal};
 use crate::{Flow, Payload, Position, Route, Terms, Transmit};
@@ -16,6 +16,7 @@ mod counting;
 mod epochs;
 mod ordering;
 mod schedule;
+mod second_link;
 mod sessions;
 mod steady;
 
@@ -146,7 +147,7 @@ impl Bench {
     ) -> Result<(), HandleError> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let (session, seal) = self.seals.get_mut(&number).unwrap();
-        let len = seal.seal(*session, &message, &mut buffer).unwrap();
+        let len = seal.seal(Link::First, *session, &message, &mut buffer).unwrap();
         self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
@@ -155,7 +156,7 @@ impl Bench {
         let (session, seal) = self.seals.get_mut(&number).unwrap();
         let mut sealed = |message| {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
-            let len = seal.seal(*session, message, &mut buffer).unwrap();
+            let len = seal.seal(Link::First, *session, message, &mut buffer).unwrap();
             buffer[..len].to_vec()
         };
         let datagrams: Vec<_> = messages.iter().map(&mut sealed).collect();

@@ -4,6 +4,7 @@ use super::Observer;
 use super::flow_counter::Withheld;
 use super::input::Peer;
 use crate::identify::Flow;
+use crate::keys::Link;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, Reply};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, Refusal, SessionNumber};
@@ -19,11 +20,14 @@ pub(super) enum Outgoing {
     Kept(SessionNumber),
     Tail(SessionNumber),
     Parity(SessionNumber),
+    /// The answer to a LINK of this session that came from this peer.
+    Linked(SessionNumber, Peer, Cookie),
     /// The request with this number has ranges without a datagram.
     Nothing {
         session: SessionNumber,
         number: u16,
         ranges: u16,
+        link: Link,
     },
     Bare(Peer, Bare),
     Answer(OutgoingAnswer),
@@ -85,7 +89,7 @@ impl Observer {
             else {
                 continue;
             };
-            if let Some(len) = session.emit(&Message::Bye, out) {
+            if let Some(len) = session.emit(Link::First, &Message::Bye, out) {
                 return Some(self.sent(session.transmit(len)));
             }
         }
@@ -105,7 +109,7 @@ impl Observer {
         out: &mut [u8],
     ) -> Option<Transmit> {
         let (_, session) = self.table.by_number(number)?;
-        let len = session.emit(message, out)?;
+        let len = session.emit(Link::First, message, out)?;
         session.counter.budget.spend(len).then(|| session.transmit(len))
     }
 
@@ -123,7 +127,7 @@ impl Observer {
             Outgoing::Epoch(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 let epoch = session.counter.epoch;
-                let len = session.emit(&Message::Epoch { epoch }, out)?;
+                let len = session.emit(Link::First, &Message::Epoch { epoch }, out)?;
                 session.transmit(len)
             }
             Outgoing::Kept(number) => {
@@ -142,8 +146,15 @@ impl Observer {
                 }
                 transmit?
             }
-            Outgoing::Nothing { session, number, ranges } => {
-                self.emit_sealed(session, &Message::Nothing { number, ranges }, out)?
+            Outgoing::Nothing { session, number, ranges, link } => {
+                let (_, session) = self.table.by_number(session)?;
+                let len = session.emit(link, &Message::Nothing { number, ranges }, out)?;
+                let affords = session.counter.budget.spend(len);
+                session.transmit_by(link, len).filter(|_| affords)?
+            }
+            Outgoing::Linked(number, to, cookie) => {
+                let (_, session) = self.table.by_number(number)?;
+                to.transmit(session.emit(Link::Second, &Message::Linked { cookie }, out)?)
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;

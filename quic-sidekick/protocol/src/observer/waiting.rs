@@ -1,6 +1,7 @@
 //! The copies of a session that wait to be sent.
 
 use super::pacer::{Pacer, Passed};
+use crate::keys::Link;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -22,6 +23,8 @@ pub(super) struct Repeats {
     /// Whether copies are to come in parts, and whether the next one's first part was sent.
     pub(super) in_parts: bool,
     pub(super) begun: bool,
+    /// The link by which the request arrived.
+    pub(super) link: Link,
 }
 
 impl Repeats {

@@ -11,6 +11,7 @@ use crate::sender::{Assistance, Sender};
 use crate::store::Store;
 use crate::terms::Terms;
 use std::mem;
+use std::ops::Range;
 use std::time::Instant;
 
 /// The first bits of a long header (RFC 9000, section 17.2).
@@ -27,6 +28,8 @@ pub struct Leaving {
     pub spins: bool,
     /// There is memory for a copy.
     pub keeps: bool,
+    /// Its traffic class: DSCP and ECN.
+    pub class: u8,
 }
 
 /// What [`Resender::settle`] found.
@@ -65,6 +68,11 @@ pub struct Resender {
     lost: u64,
     found_lost: Vec<Lost>,
     found_received: Vec<u64>,
+    /// The traffic class of the latest datagram.
+    class: u8,
+    /// The tags of what was relayed while the first link was silent.
+    carried: Range<u64>,
+    relayed: u64,
 }
 
 impl Resender {
@@ -85,6 +93,9 @@ impl Resender {
             lost: 0,
             found_lost: Vec::new(),
             found_received: Vec::new(),
+            class: 0,
+            carried: 0..0,
+            relayed: 0,
         }
     }
 
@@ -120,7 +131,8 @@ impl Resender {
 
     /// Notes a datagram of the program that left.
     pub fn on_sent(&mut self, payload: &[u8], leaving: Leaving, now: Instant) {
-        let Leaving { is_quic, begins, spins, keeps } = leaving;
+        let Leaving { is_quic, begins, spins, keeps, class } = leaving;
+        self.class = class;
         self.policy.on_leaving(payload, begins, spins, now);
         self.wake(now);
         self.sender.on_sent(self.next_tag, Payload::whole(payload), now);
@@ -197,11 +209,45 @@ impl Resender {
                 settled.congested += 1;
                 continue;
             }
-            let (store, trust) = (&mut self.store, trust.as_deref_mut());
+            if self.carried.contains(&tag) {
+                continue;
+            }
+            let Self { store, sender, class, .. } = self;
+            let trust = trust.as_deref_mut();
+            if sender.repairs_by_second_link(now) {
+                let late = repair(store, tag, [tag], trust, now, &mut |_, payload| {
+                    sender.relay(*class, payload, now)
+                });
+                if late == 0 {
+                    self.relayed += 1;
+                    self.policy.on_repaired();
+                }
+                settled.late += late;
+                continue;
+            }
             settled.late += repair(store, tag, names(tag, traits), trust, now, &mut resend);
         }
         self.found_lost = lost;
         settled
+    }
+
+    /// While the first link is silent, relays by the second what left and is not reported, if
+    /// `affords` says so of a datagram of this length. Call it after each input.
+    pub fn carry(&mut self, now: Instant, mut affords: impl FnMut(usize) -> bool) {
+        if !self.sender.first_link_is_silent() {
+            return;
+        }
+        let first = self.sender.unreported().next().unwrap_or(self.next_tag);
+        if !self.carried.contains(&first) && first != self.carried.end {
+            self.carried = first..first;
+        }
+        for tag in self.carried.end..self.next_tag {
+            let Some(payload) = self.store.get(tag, now) else { continue };
+            if affords(payload.len()) && self.sender.relay(self.class, payload, now) {
+                self.relayed += 1;
+            }
+        }
+        self.carried.end = self.next_tag;
     }
 
     /// Completes an input of the sender in place of [`Resender::settle`], for a caller that only
@@ -245,6 +291,12 @@ impl Resender {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Datagrams that left again by the second link.
+    #[must_use]
+    pub fn relayed(&self) -> u64 {
+        self.relayed
     }
 
     /// Bytes of copies.

@@ -44,6 +44,10 @@ pub struct SenderConfig {
     /// How long the sender asks the proxy to keep copies of the reverse flow's datagrams, at most
     /// one second. `None` requests no copies.
     pub keep: Option<Duration>,
+    /// There is a second link to the proxy (see [`Sender::set_second_link`]).
+    ///
+    /// [`Sender::set_second_link`]: super::Sender::set_second_link
+    pub second_link: bool,
     /// The most packets that the sender remembers before the proxy accepts, 1 to 8192. The default
     /// is 8192. Beyond it, the sender forgets the oldest packets, so an epoch cannot begin with
     /// these, and their loss is not detected.
@@ -51,6 +55,12 @@ pub struct SenderConfig {
 }
 
 impl SenderConfig {
+    /// [`SenderConfig::frugal`], unless there is a second link: few reports would show late that
+    /// the first one is silent.
+    pub(super) fn is_frugal_after(&self) -> Option<u32> {
+        self.frugal.filter(|_| !self.second_link)
+    }
+
     /// Bytes of memory for the packets that the sender remembers before the proxy accepts.
     ///
     /// ```
@@ -84,6 +94,7 @@ impl Default for SenderConfig {
             sparse: Some(Duration::from_millis(20)),
             frugal: None,
             keep: None,
+            second_link: false,
             unanswered: MAX_PENDING,
         }
     }

@@ -3,13 +3,15 @@
 //! This file handles messages, epochs and polls. `quacks` reads reports, `timeouts` computes
 //! deadlines, and `probe` tracks requests without an answer. `lone` polls early for lone packets.
 //! `schedule` requests fewer reports, and `steady` reads those of overdue packets. `keeping`
-//! fetches copies, and `parity` rebuilds datagrams.
+//! fetches copies, and `parity` rebuilds datagrams. `second_link` sends what is lost by another
+//! way.
 
 mod keeping;
 mod parity;
 pub(super) mod probe;
 mod quacks;
 mod schedule;
+mod second_link;
 mod steady;
 mod timeouts;
 
@@ -18,13 +20,15 @@ use super::history::History;
 use super::reconcile::Reconciler;
 use super::rtt::NearRtt;
 use super::status::{Assistance, HandleError, Reason};
-use crate::keys::{OpenError, Plain, PublicKey, Seal};
+use crate::keys::{Link, OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, Schedule, SessionNumber};
+pub(super) use keeping::KEEP_LONG;
 use keeping::Keeping;
 pub use parity::List;
 use probe::{Backoff, Probe, SILENCE};
 use schedule::Scheduling;
+use second_link::SecondLink;
 use std::time::{Duration, Instant};
 use steady::Steadiness;
 use timeouts::Lone;
@@ -163,6 +167,8 @@ pub(super) struct Established {
     scheduling: Scheduling,
     /// Copies of the reverse flow.
     pub(super) keeping: Keeping,
+    /// Another way to the proxy.
+    pub(super) second: SecondLink,
     /// The buffer of the latest message, kept to avoid allocation.
     plain: Plain,
 }
@@ -206,6 +212,7 @@ impl Established {
             queue: Queue::default(),
             scheduling: Scheduling::default(),
             keeping: Keeping::default(),
+            second: SecondLink::default(),
             plain: Plain::default(),
         }
     }
@@ -295,6 +302,10 @@ impl Established {
                 self.on_tail(last, context);
                 Ok(())
             }
+            Message::Linked { cookie } => {
+                self.second.on_linked(cookie, context.now);
+                Ok(())
+            }
             Message::Poll(_)
             | Message::NewEpoch { .. }
             | Message::Keep { .. }
@@ -302,6 +313,8 @@ impl Established {
             | Message::Schedule(_)
             | Message::List(_)
             | Message::Symbol(_)
+            | Message::Link { .. }
+            | Message::Relay(_)
             | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
@@ -450,6 +463,7 @@ impl Established {
             });
             return;
         }
+        self.on_second_link_timeout(context);
         self.on_keeping_timeout(context);
         self.on_parity_timeout(now);
         if due(self.probe_at(context.config))
@@ -466,28 +480,35 @@ impl Established {
     /// Whether no message waits.
     #[inline]
     pub(super) fn is_silent(&self) -> bool {
-        self.queue.is_empty() && self.keeping.is_silent()
+        self.queue.is_empty() && self.keeping.is_silent() && self.second.is_silent()
     }
 
-    /// Writes the waiting message to `out` and returns the datagram's length.
-    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+    /// Writes the waiting message to `out`, and returns the datagram's length and its link.
+    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(usize, Link)> {
+        let number = self.remote_number;
+        if let Some(message) = self.queue.next() {
+            return Some((self.seal.seal(Link::First, number, &message, out)?, Link::First));
+        }
+        let Self { seal, second, .. } = self;
+        let mut write =
+            |link, message: &Message<'_>| Some((seal.seal(link, number, message, out)?, link));
+        if let Some(written) = second.take(&mut write) {
+            return written;
+        }
         let mut asked = None;
-        let message = match self.queue.next() {
-            Some(message) => message,
-            None => self.keeping.next_message(&mut asked)?,
-        };
-        self.seal.seal(self.remote_number, &message, out)
+        let (link, message) = self.keeping.next_message(&mut asked)?;
+        write(link, &message)
     }
 
     /// Writes a message about what left to `out`, and returns the datagram's length.
     pub(super) fn seal_message(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
-        self.seal.seal(self.remote_number, message, out)
+        self.seal.seal(Link::First, self.remote_number, message, out)
     }
 
     /// A BYE for the proxy.
     pub(super) fn seal_bye(&mut self) -> Option<Bye> {
         let mut bye = [0; SEAL_LEN + 1];
-        self.seal.seal(self.remote_number, &Message::Bye, &mut bye).map(|_| bye)
+        self.seal.seal(Link::First, self.remote_number, &Message::Bye, &mut bye).map(|_| bye)
     }
 
     /// Whether answers to polls lack earlier packets, which may no longer pass the proxy.

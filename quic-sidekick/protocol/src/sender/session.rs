@@ -14,13 +14,13 @@
 
 use super::config::SenderConfig;
 use super::effects::{Bye, Context, Effects, Transition};
-use super::established::Established;
+use super::established::{Established, KEEP_LONG};
 use super::handshaking::{Handshaking, Origin, return_after};
 use super::rtt::NearRtt;
 use super::status::{Assistance, HandleError, Reason, SenderStats};
 use crate::clock::Numbers;
 use crate::identify::Flow;
-use crate::keys::PublicKey;
+use crate::keys::{Link, PublicKey};
 use crate::terms::Terms;
 use crate::wire::Datagram;
 use crate::wire::discovery::{Answer, HANDLE_LEN};
@@ -179,15 +179,17 @@ impl ProxySession {
         }
     }
 
-    /// Writes the next waiting datagram to `out` and returns its length.
-    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+    /// Writes the next waiting datagram to `out`, and returns its length and its link.
+    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(usize, Link)> {
         if let Some(bye) = self.bye.take() {
             out.get_mut(..bye.len())?.copy_from_slice(&bye);
-            return Some(bye.len());
+            return Some((bye.len(), Link::First));
         }
         match &mut self.state {
             State::Closed => None,
-            State::Handshaking(state) => state.poll_transmit(&self.config, out),
+            State::Handshaking(state) => {
+                Some((state.poll_transmit(&self.config, out)?, Link::First))
+            }
             State::Established(state) => state.poll_transmit(out),
         }
     }
@@ -305,12 +307,14 @@ impl ProxySession {
             self.key = Some(established.key);
             self.state = State::Established(established);
             self.ask_to_keep(now);
+            self.set_second_link(self.config.second_link, now);
         }
     }
 
     /// Asks the proxy to keep copies of the reverse flow, if they are wanted.
     fn ask_to_keep(&mut self, now: Instant) {
         if let (Some(age), State::Established(established)) = (self.config.keep, &mut self.state) {
+            let age = if self.config.second_link { KEEP_LONG } else { age };
             established.ask_to_keep(age, self.handle, self.numbers.array(), now);
         }
     }
@@ -334,6 +338,14 @@ impl ProxySession {
 
     pub(super) fn set_sparse(&mut self, longest: Option<Duration>) {
         self.config.sparse = longest;
+    }
+
+    /// Sets [`SenderConfig::second_link`].
+    pub(super) fn set_second_link(&mut self, is_there: bool, now: Instant) {
+        self.config.second_link = is_there;
+        if let Some(established) = self.established_mut() {
+            established.second.set_wanted(is_there, now);
+        }
     }
 
     /// Disables [`SenderConfig::keep`] for the sessions that follow this one.

@@ -8,10 +8,10 @@ use super::valid::{
     terms_fields, v4, v6, words,
 };
 use crate::clock::Numbers;
-use crate::keys::{Initiator, Responder, Seal, prologue};
+use crate::keys::{Initiator, Link, Responder, Seal, prologue};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Protect,
-    Range, Ranges, Request, SessionNumber, hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Part, Pattern, Poll, Protect,
+    Range, Ranges, Relay, Request, SessionNumber, hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms};
 use serde_json::{Value, json};
@@ -84,8 +84,12 @@ impl Side<'_> {
 
     /// Adds a message that the crate's code sealed, after a check against the key.
     fn add_message(&mut self, name: &str, what: &Message<'_>) {
+        self.add_message_by(Link::First, name, what);
+    }
+
+    fn add_message_by(&mut self, link: Link, name: &str, what: &Message<'_>) {
         let (mut out, mut plain) = ([0; MAX_DATAGRAM_LEN], [0; MAX_DATAGRAM_LEN]);
-        let len = self.seal.seal(self.session, what, &mut out).unwrap();
+        let len = self.seal.seal(link, self.session, what, &mut out).unwrap();
         let Ok(Datagram::Sealed { sequence, .. }) = Datagram::parse(&out[..len]) else {
             panic!("{name}")
         };
@@ -193,10 +197,20 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     if with_invalid {
         invalid::messages().into_iter().for_each(|bad| sender.add_malformed(bad));
     }
+    let link = Message::Link { cookie: Cookie([3; 20]) };
+    sender.add_message_by(Link::Second, "LINK", &link);
+    let linked = Message::Linked { cookie: Cookie::NONE };
+    proxy.add_message_by(Link::Second, "LINKED", &linked);
     sender.seal.skip_to(u32::MAX);
-    sender.add_message("BYE with the last number that there is", &Message::Bye);
+    sender.add_message_by(Link::Second, "RELAY with the last number that there is", &relay());
+    sender.seal.skip_to((1 << 31) - 1);
+    sender.add_message("BYE with the last number of the first link", &Message::Bye);
     assert!(sender.seal.is_exhausted());
     [sender.sealed, proxy.sealed].concat()
+}
+
+fn relay() -> Message<'static> {
+    Message::Relay(Relay { number: 1, part: Part::Whole, class: 0, datagram: &[0x40; 30] })
 }
 
 pub(super) fn all() -> Vec<Value> {

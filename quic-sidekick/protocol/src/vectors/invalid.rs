@@ -8,7 +8,7 @@ use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, ParseError, Part,
-    Pattern, Poll, Protect, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList,
+    Pattern, Poll, Protect, Range, Ranges, Refusal, Relay, Repeat, Request, Schedule, SentList,
     SentSymbol, Timing, Words, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
@@ -371,7 +371,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 16", Put(0, &[16]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 19", Put(0, &[19]), "type"), long()],
         ),
         of(
             "KEEP",
@@ -466,6 +466,26 @@ pub(super) fn messages() -> Vec<Bad> {
                 ("part 3", Put(8, &[3]), "field part"),
                 ("without its part", Cut(8), "truncated"),
                 ("a whole one of 5 bytes", Cut(14), "truncated"),
+                long(),
+            ],
+        ),
+        of(
+            "LINK",
+            Message::Link { cookie: Cookie([7; Cookie::LEN]) },
+            &[("one byte short", Cut(20), "truncated"), long()],
+        ),
+        of(
+            "LINKED",
+            Message::Linked { cookie: Cookie([7; Cookie::LEN]) },
+            &[("one byte short", Cut(20), "truncated"), long()],
+        ),
+        of(
+            "RELAY",
+            Message::Relay(Relay { number: 3, part: Part::Whole, class: 0, datagram: &[1; 1024] }),
+            &[
+                ("part 3", Put(3, &[3]), "field part"),
+                ("without a datagram", Cut(5), "truncated"),
+                ("without its class", Cut(4), "truncated"),
                 long(),
             ],
         ),

@@ -5,7 +5,7 @@ use crate::clock::micros;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Part, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Repeat, Request, Schedule, SentList, SentSymbol,
+    Protect, Quack, Range, Ranges, Refusal, Relay, Repeat, Request, Schedule, SentList, SentSymbol,
     SessionNumber, ShortQuack, Timing, Words, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
@@ -233,6 +233,14 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("symbol", fields)
         }
+        Message::Link { cookie } => ("link", json!({ "cookie": hex(&cookie.0) })),
+        Message::Linked { cookie } => ("linked", json!({ "cookie": hex(&cookie.0) })),
+        Message::Relay(Relay { number, part, class, datagram }) => {
+            let fields = json!({
+                "number": number, "part": part.number(), "class": class, "datagram": hex(datagram)
+            });
+            ("relay", fields)
+        }
     }
 }
 
@@ -441,6 +449,8 @@ pub(super) fn messages() -> Vec<Value> {
     let symbol = |number, first, count, part, symbol| {
         Message::Symbol(SentSymbol { number, first, count, part, symbol })
     };
+    let relay =
+        |number, part, class, datagram| Message::Relay(Relay { number, part, class, datagram });
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
@@ -485,5 +495,12 @@ pub(super) fn messages() -> Vec<Value> {
         message("SYMBOL, the first part", &symbol(u16::MAX, 1, 64, Part::First, &[9; 1024])),
         message("SYMBOL, the second part", &symbol(u16::MAX, 1, 64, Part::Second, &[8])),
         message("SCHEDULE, the most", &schedule(u16::MAX, u32::MAX, u32::MAX)),
+        message("LINK without a cookie", &Message::Link { cookie: Cookie::NONE }),
+        message("LINK with a cookie", &Message::Link { cookie: Cookie(bytes(0xc0)) }),
+        message("LINKED with a cookie", &Message::Linked { cookie: Cookie(bytes(0xc0)) }),
+        message("LINKED, in force", &Message::Linked { cookie: Cookie::NONE }),
+        message("RELAY", &relay(7, Part::Whole, 0xb8, &bytes::<1024>(0x30))),
+        message("RELAY, the first part", &relay(u16::MAX, Part::First, 2, &[9; 700])),
+        message("RELAY, the second part", &relay(u16::MAX, Part::Second, 2, &[8])),
     ]
 }

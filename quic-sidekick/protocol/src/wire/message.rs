@@ -4,6 +4,7 @@ use super::cursor::{Reader, Writer};
 use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::fields::nonzero;
 use super::parity::{Protect, SentList, SentSymbol};
+use super::relay::Relay;
 use super::request::{Ranges, Request};
 use super::{BufferTooShort, Cookie, MAX_WORDS, ParseError, SEAL_LEN, Words};
 use crate::clock::micros;
@@ -24,6 +25,9 @@ const PROTECT: u8 = 12;
 const SCHEDULE: u8 = 13;
 const LIST: u8 = 14;
 const SYMBOL: u8 = 15;
+const LINK: u8 = 16;
+const LINKED: u8 = 17;
+const RELAY: u8 = 18;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -85,6 +89,20 @@ pub enum Message<'a> {
     List(SentList<'a>),
     /// The sender sends parity of datagrams of the flow.
     Symbol(SentSymbol<'a>),
+    /// The sender wants to use the link by which this arrives, too, or from the first link: no
+    /// other any longer.
+    Link {
+        /// The cookie of a [`Linked`](Self::Linked) that arrived by this link, or
+        /// [`Cookie::NONE`].
+        cookie: Cookie,
+    },
+    /// The proxy answers a [`Link`](Self::Link).
+    Linked {
+        /// A proof for the next one, or [`Cookie::NONE`] if this one had a proof.
+        cookie: Cookie,
+    },
+    /// The sender asks the proxy to put a datagram of the flow on its way.
+    Relay(Relay<'a>),
 }
 
 /// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
@@ -263,6 +281,9 @@ impl<'a> Message<'a> {
             }),
             LIST => Self::List(SentList::parse(&mut r)?),
             SYMBOL => Self::Symbol(SentSymbol::parse(&mut r)?),
+            LINK => Self::Link { cookie: Cookie(r.array()?) },
+            LINKED => Self::Linked { cookie: Cookie(r.array()?) },
+            RELAY => Self::Relay(Relay::parse(&mut r)?),
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -318,6 +339,12 @@ impl<'a> Message<'a> {
             Self::Symbol(symbol) => {
                 w.put(&[SYMBOL])?;
                 symbol.emit(&mut w)?;
+            }
+            Self::Link { cookie } => w.put_all(&[&[LINK], &cookie.0])?,
+            Self::Linked { cookie } => w.put_all(&[&[LINKED], &cookie.0])?,
+            Self::Relay(relay) => {
+                w.put(&[RELAY])?;
+                relay.emit(&mut w)?;
             }
             Self::Schedule(Schedule { epoch, token, timing }) => {
                 w.put_all(&[&[SCHEDULE], &epoch.to_be_bytes(), &token.to_be_bytes()])?;

@@ -317,7 +317,7 @@ fn the_layout_is_as_specified() {
 fn errors_name_the_invalid_field() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
-    assert_eq!(Message::parse(&[16]), Err(ParseError::Type(16)));
+    assert_eq!(Message::parse(&[19]), Err(ParseError::Type(19)));
     assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
     assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
     let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();

@@ -63,6 +63,9 @@ fn number_of(kind: &str) -> &'static str {
         "tail" => "11",
         "protect" => "12",
         "schedule" => "13",
+        "link" => "16",
+        "linked" => "17",
+        "relay" => "18",
         other => panic!("a vector of a new kind, {other}"),
     }
 }
@@ -146,6 +149,11 @@ fn sealed_messages_are_shown_with_the_key_log_alone() {
                 None => {
                     let message = &vector["message"];
                     add(&mut expected, map(&message["fields"]));
+                    if text(message, "kind") == "relay" {
+                        // That of a copy is half a byte.
+                        let part = expected.remove("part").unwrap();
+                        expected.insert("relay_part".to_owned(), part);
+                    }
                     expected.insert(
                         "message".to_owned(),
                         vec![number_of(text(message, "kind")).to_owned()],

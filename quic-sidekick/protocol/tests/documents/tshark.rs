@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) const PROXY_PORT: u16 = 5252;
 
 /// The dissector's names for the vectors' fields. Three name a kind, and one the error.
-const FIELDS: [&str; 54] = [
+const FIELDS: [&str; 56] = [
     "age_ms",
     "number",
     "after",
@@ -65,6 +65,8 @@ const FIELDS: [&str; 54] = [
     "sum",
     "wanted_sums",
     "error",
+    "class",
+    "relay_part",
 ];
 
 /// Fields that follow from others.

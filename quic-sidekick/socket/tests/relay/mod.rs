@@ -130,7 +130,7 @@ async fn relay(sockets: [UdpSocket; 2], port: UdpSocket, mut ends: [Option<Socke
         while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
             let socket = match transmit.route {
                 Route::Path { .. } => &sockets[NEAR],
-                Route::Session | Route::Stranger { .. } => &port,
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => &port,
             };
             if !loses(1) {
                 let _ = socket.send_to(&buffer[..transmit.size], transmit.destination).await;

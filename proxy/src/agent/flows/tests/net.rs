@@ -107,7 +107,7 @@ impl Net {
         let mut proxy = Observer::new(config, [7; 32]).unwrap();
         proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
         let mut seed = 0;
-        let agent = Agent::new(limits, 6000, move || {
+        let agent = Agent::new(limits, vec![6000], move || {
             seed += 1;
             Some([seed; 32])
         });
@@ -216,6 +216,7 @@ impl Net {
                     assert_eq!(buffer[..6], framed(number, flow, payload)[..6]);
                     self.leave(number, buffer.clone());
                 }
+                To::SecondUplink(proxy) => panic!("there is no second uplink to {proxy}"),
                 To::Queued(id) => {
                     let queued = self.queued.as_mut().unwrap();
                     let at = queued.iter().position(|(other, _)| *other == id).unwrap();
@@ -332,5 +333,6 @@ pub(super) fn limits() -> Limits {
         delivers: true,
         in_order: false,
         upload_parity: false,
+        second_uplink: None,
     }
 }

@@ -138,7 +138,8 @@ fn replayed_and_altered_datagrams_change_nothing() {
     b.open(1, Terms::default());
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let (session, seal) = b.seals.get_mut(&1).unwrap();
-    let len = seal.seal(*session, &Message::NewEpoch { epoch: 1 }, &mut buffer).unwrap();
+    let len =
+        seal.seal(Link::First, *session, &Message::NewEpoch { epoch: 1 }, &mut buffer).unwrap();
     for byte in 5..len {
         let mut forged = buffer;
         forged[byte] ^= 0x10;

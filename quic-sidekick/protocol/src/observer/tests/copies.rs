@@ -262,7 +262,7 @@ fn a_request_counts_once() {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let (session, seal) = b.seals.get_mut(&1).unwrap();
     let request = Request { number: 7, ranges: Ranges::new(&[ALL]) };
-    let len = seal.seal(*session, &Message::Request(request), &mut buffer).unwrap();
+    let len = seal.seal(Link::First, *session, &Message::Request(request), &mut buffer).unwrap();
     assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Ok(()));
     assert_eq!(b.drawn().0.len(), 10);
     for _ in 0..100 {

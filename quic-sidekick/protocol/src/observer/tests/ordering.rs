@@ -59,10 +59,10 @@ impl Bench {
         released
             .map(|release| match release {
                 Release::Held(name) => name,
-                Release::Rebuilt(flow, datagram) => {
+                Release::Made { flow, payload, .. } => {
                     assert_eq!(flow, self.flow);
-                    let identifier = sidekick_parity::identifier(&datagram).unwrap();
-                    assert_eq!(datagram, ended(identifier));
+                    let identifier = sidekick_parity::identifier(&payload).unwrap();
+                    assert_eq!(payload, ended(identifier));
                     identifier.into()
                 }
             })

@@ -35,7 +35,7 @@ fn answers_leave_from_the_address_that_the_sender_used() {
     let (session, seal) = b.seals.get_mut(&1).unwrap();
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
-    let len = seal.seal(*session, &poll, &mut buffer).unwrap();
+    let len = seal.seal(Link::First, *session, &poll, &mut buffer).unwrap();
     b.observer
         .handle_input(Peer { address: peer(), local_ip: own(253) }, &buffer[..len], b.now)
         .unwrap();

@@ -4,6 +4,7 @@
 use super::Established;
 use super::parity::ReceivedParity;
 use crate::clock::{Spacing, earlier, scale};
+use crate::keys::Link;
 use crate::sender::effects::Context;
 use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED, NotAsked};
 use crate::sender::status::{HandleError, SenderStats};
@@ -48,6 +49,10 @@ const CALM: Duration = Duration::from_millis(4);
 const PATIENCE: u32 = 2;
 /// For this time after congestion, the sender ignores TAILs, and drops what parity rebuilds.
 const CONGESTED: Duration = Duration::from_millis(100);
+/// With a second link, the proxy is to keep copies for as long as it may: it takes time to see that
+/// the first one is silent. A datagram that arrived longer ago may not be among them.
+pub(in crate::sender) const KEEP_LONG: Duration = Duration::from_secs(1);
+const KEPT_FOR: Duration = Duration::from_millis(700);
 /// The reverse flow is active if a datagram arrived within this time.
 const ACTIVE: Duration = Duration::from_millis(100);
 
@@ -74,7 +79,8 @@ pub(in crate::sender) struct Keeping {
     paused: bool,
     /// The KEEP that waits to be sent, and how many times.
     keep_waits: Option<(Keep, usize)>,
-    requests: VecDeque<Asked>,
+    /// Requests that wait to be sent, each by its link.
+    requests: VecDeque<(Link, Asked)>,
     /// When the newest datagram of the reverse flow arrived, and its identifier.
     latest: Option<(Instant, u32)>,
     /// For a frugal sender: when it last missed a datagram, for how long it then measures often,
@@ -162,18 +168,22 @@ impl Keeping {
         self.keep_waits.is_none() && !self.protection.waits() && self.requests.is_empty()
     }
 
-    /// The next message that waits to be sent. A REQUEST borrows from `asked`.
-    pub(super) fn next_message<'a>(&mut self, asked: &'a mut Option<Asked>) -> Option<Message<'a>> {
+    /// The next message that waits to be sent, and its link. A REQUEST borrows from `asked`.
+    pub(super) fn next_message<'a>(
+        &mut self,
+        asked: &'a mut Option<Asked>,
+    ) -> Option<(Link, Message<'a>)> {
         if let Some((keep, times)) = self.keep_waits.take() {
             self.keep_waits = times.checked_sub(2).map(|left| (keep, left + 1));
-            return Some(Message::Keep(keep));
+            return Some((Link::First, Message::Keep(keep)));
         }
         if let Some(protect) = self.protection.take_message() {
-            return Some(Message::Protect(protect));
+            return Some((Link::First, Message::Protect(protect)));
         }
-        let asked = asked.insert(self.requests.pop_front()?);
+        let (link, next) = self.requests.pop_front()?;
+        let asked = asked.insert(next);
         let ranges = Ranges::new(asked.ranges());
-        Some(Message::Request(Request { number: asked.number, ranges }))
+        Some((link, Message::Request(Request { number: asked.number, ranges })))
     }
 }
 
@@ -306,7 +316,7 @@ impl Established {
 
     /// Notes that a datagram is missing. A frugal sender begins to measure.
     fn note_missing(&mut self, context: &mut Context<'_>) {
-        if context.config.frugal.is_some() && self.keeping.note_missing(context.now) {
+        if context.config.is_frugal_after().is_some() && self.keeping.note_missing(context.now) {
             self.poll(context);
         }
     }
@@ -321,7 +331,8 @@ impl Established {
 
     /// Queues the requests that are due.
     fn request(&mut self, stats: &mut SenderStats, now: Instant) {
-        let retry = self.near_rtt.copy_timeout();
+        let link = self.link_of_repairs(now);
+        let retry = self.copy_timeout(link);
         while self.keeping.samples_left == 0
             && self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
@@ -329,7 +340,7 @@ impl Established {
             self.last_message_at = now;
             for message in [Some(asked), asked.again()].into_iter().flatten() {
                 stats.repeats_requested += u64::try_from(message.ranges().len()).unwrap_or(0);
-                self.keeping.requests.push_back(message);
+                self.keeping.requests.push_back((link, message));
             }
         }
     }
@@ -357,7 +368,7 @@ impl Established {
         copy: &Repeat<'_>,
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
-        let retry = self.near_rtt.copy_timeout();
+        let retry = self.copy_timeout(self.link_of_repairs(context.now));
         let joined = match copy.part {
             Part::Whole => None,
             Part::First | Part::Second => match self.keeping.fetcher.join(copy) {
@@ -405,14 +416,26 @@ impl Established {
         });
         // A frugal sender asks for nothing that came before its flow had a datagram.
         let is_congested = self.is_congested(context.now);
-        let has_begun = latest.is_some() || context.config.frugal.is_none();
-        let is_frugal = context.config.frugal.is_some() && !self.keeping.misses(context.now);
+        let has_begun = latest.is_some() || context.config.is_frugal_after().is_none();
+        let is_frugal =
+            context.config.is_frugal_after().is_some() && !self.keeping.misses(context.now);
         let is_news = self.keeping.named.replace(last) != Some(last);
         if is_frugal && is_news {
             return;
         }
         if self.fetches() && !is_congested && is_due && has_begun && latest != Some(last) {
             self.note_missing(context);
+            self.keeping.fetcher.want_tail(latest, context.now);
+            self.request(context.stats, context.now);
+        }
+    }
+
+    /// Requests what passed the proxy behind the newest datagram that arrived.
+    pub(super) fn fetch_tail(&mut self, context: &mut Context<'_>) {
+        // The proxy does not keep an older one any longer.
+        let latest = self.keeping.latest.filter(|(at, _)| context.now < *at + KEPT_FOR);
+        let latest = latest.map(|(_, identifier)| identifier);
+        if self.keeping.is_kept() {
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }
@@ -425,7 +448,7 @@ impl Established {
         message: &Message<'_>,
         out: &mut [u8],
     ) -> usize {
-        self.seal.seal(self.remote_number, message, out).unwrap_or(0)
+        self.seal.seal(Link::First, self.remote_number, message, out).unwrap_or(0)
     }
 
     /// Queues the KEEP and the requests that are due.

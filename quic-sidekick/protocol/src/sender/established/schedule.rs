@@ -161,7 +161,7 @@ impl Established {
 
     /// Whether a frugal sender lets packets pass without polls, because none was lost lately.
     pub(super) fn is_frugal(&self, config: &SenderConfig) -> bool {
-        config.frugal.is_some()
+        config.is_frugal_after().is_some()
             && self.scheduling.wanted != TERMS
             && self.scheduling.follows(self.scheduling.wanted)
     }
@@ -212,7 +212,7 @@ impl Established {
         let scheduling = &mut self.scheduling;
         let (since, from) = *scheduling.quiet.get_or_insert((now, count));
         let (time, packets) = (now.saturating_duration_since(since), count.wrapping_sub(from));
-        if let Some(first) = config.frugal {
+        if let Some(first) = config.is_frugal_after() {
             let every = scale(time, FRUGAL_SHARE, packets).min(FRUGAL_LONGEST);
             let is_frugal = scheduling.wanted != TERMS;
             let enough =

@@ -29,6 +29,7 @@ impl Established {
             self.schedule_at(config),
             self.keeping.next_timeout(),
             self.parity_at(),
+            self.second_link_at(),
         ]
         .into_iter()
         .flatten()
@@ -99,7 +100,9 @@ impl Established {
             .owed_since()
             .filter(|_| !config.poll && is_conclusive)
             .map(|(since, every)| since + patience.max(scale(every, 10, 1)));
-        earlier(asked.map(|at| at + patience), owed)
+        // While the second link shows that the proxy is there, only the first one is silent.
+        let silent = earlier(asked.map(|at| at + patience), owed)?;
+        Some(self.second.linked_until().map_or(silent, |until| silent.max(until + patience)))
     }
 
     /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
@@ -111,7 +114,7 @@ impl Established {
             return Some(polled? + self.near_rtt.probe_timeout());
         }
         let last = self.near_rtt.sampled().max(polled)?;
-        self.keeping.measure_at(last, config.frugal.is_some())
+        self.keeping.measure_at(last, config.is_frugal_after().is_some())
     }
 
     /// When to poll so that the proxy keeps the session.

@@ -163,7 +163,9 @@ impl Download {
             let bytes = buffer[..transmit.size].to_vec();
             self.cross(match transmit.route {
                 Route::Path { .. } => Event::Marker(bytes),
-                Route::Session | Route::Stranger { .. } => Event::ToProxy(bytes),
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
+                    Event::ToProxy(bytes)
+                }
             });
         }
         while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
@@ -178,7 +180,7 @@ impl Download {
                     assert_eq!(Answer::parse(&bytes).unwrap().handle, HANDLE);
                     Event::Answer(bytes)
                 }
-                Route::Session | Route::Stranger { .. } => {
+                Route::Session | Route::SecondLink | Route::Stranger { .. } => {
                     assert_eq!(transmit.destination, PEER.parse::<SocketAddr>().unwrap());
                     Event::ToSender(bytes)
                 }

@@ -1,0 +1,265 @@
+//! The second link of a session's sender (SPEC.md, section 6.11).
+
+use super::*;
+use crate::identify::{Filter, Identification};
+use crate::wire::{Part, Relay, SentList, Words};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Where the sender is on its second link.
+fn second() -> SocketAddr {
+    "203.0.113.9:6000".parse().unwrap()
+}
+
+fn all() -> Terms {
+    Terms {
+        identification: Identification { position: Position::End, filter: Filter::All },
+        ..Terms::default()
+    }
+}
+
+/// An observer that relays, with a session whose sender proved its path or its address alone.
+fn relaying(terms: Terms, is_proven: bool) -> Bench {
+    let config = ObserverConfig { orders: true, relays: true, ..Default::default() };
+    let mut bench = bench(config);
+    let accept =
+        if is_proven { bench.hello_along_path_for(1, terms) } else { bench.hello(1, terms) };
+    accept.unwrap();
+    bench.poll(1, 1, 1).unwrap();
+    while bench.next_sent().is_some() {}
+    bench
+}
+
+/// A datagram that ends with its identifier.
+fn datagram(identifier: u32) -> Vec<u8> {
+    let mut datagram = vec![0x40; 1200];
+    datagram.extend_from_slice(&identifier.to_be_bytes());
+    datagram
+}
+
+impl Bench {
+    fn by_second(&mut self, message: Message<'_>) -> Result<(), HandleError> {
+        self.by_second_from(second(), message)
+    }
+
+    fn by_second_from(
+        &mut self,
+        from: SocketAddr,
+        message: Message<'_>,
+    ) -> Result<(), HandleError> {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let (session, seal) = self.seals.get_mut(&1).unwrap();
+        let len = seal.seal(Link::Second, *session, &message, &mut buffer).unwrap();
+        self.observer.handle_input(from, &buffer[..len], self.now)
+    }
+
+    /// The cookie of the waiting LINKED, which goes to this address.
+    fn linked(&mut self, to: SocketAddr) -> Option<Cookie> {
+        let (transmit, bytes) = self.next_sent()?;
+        assert_eq!(transmit.destination, to);
+        let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&bytes).unwrap() else {
+            panic!("{bytes:?}")
+        };
+        assert_eq!(Link::of(sequence), Link::Second);
+        let mut plain = Plain::default();
+        let (_, seal) = self.seals.get_mut(&1).unwrap();
+        let Message::Linked { cookie } = seal.open(sequence, ciphertext, &mut plain).unwrap()
+        else {
+            panic!()
+        };
+        Some(cookie)
+    }
+
+    fn link(&mut self) {
+        let cookie = Cookie::NONE;
+        assert_eq!(self.by_second(Message::Link { cookie }), Err(HandleError::Unproven));
+        let cookie = self.linked(second()).unwrap();
+        self.by_second(Message::Link { cookie }).unwrap();
+        assert_eq!(self.linked(second()), Some(Cookie::NONE));
+    }
+
+    fn relay(&mut self, datagram: &[u8]) -> Result<(), HandleError> {
+        let (front, back) = datagram.split_at(datagram.len() / 2);
+        for (part, datagram) in [(Part::First, front), (Part::Second, back)] {
+            let relay = Relay { number: 1, part, class: 0xb8, datagram };
+            self.by_second(Message::Relay(relay))?;
+        }
+        Ok(())
+    }
+
+    /// What leaves now, all made by the observer.
+    fn made(&mut self) -> Vec<(u8, Vec<u8>)> {
+        let released = std::iter::from_fn(|| self.observer.poll_release());
+        released
+            .map(|release| match release {
+                Release::Made { flow, class, payload } => {
+                    assert_eq!(flow, self.flow);
+                    (class, payload)
+                }
+                Release::Held(name) => panic!("{name}"),
+            })
+            .collect()
+    }
+
+    /// Counts a datagram of the flow.
+    fn count(&mut self, identifier: u32) {
+        let datagram = datagram(identifier);
+        let seen = self.observer.observe(&self.flow, 0, Payload::whole(&datagram), self.now);
+        assert_eq!(seen, Observed::Counted);
+    }
+}
+
+#[test]
+fn a_second_link_needs_a_proof_of_its_address() {
+    let mut bench = relaying(all(), true);
+    assert_eq!(bench.relay(&datagram(7)), Err(HandleError::Unproven), "no LINK");
+    let cookie = Cookie::NONE;
+    assert_eq!(bench.by_second(Message::Link { cookie }), Err(HandleError::Unproven));
+    let cookie = bench.linked(second()).unwrap();
+    // A cookie of another address proves nothing.
+    let elsewhere: SocketAddr = "203.0.113.9:6001".parse().unwrap();
+    let outcome = bench.by_second_from(elsewhere, Message::Link { cookie });
+    assert_eq!(outcome, Err(HandleError::Unproven));
+    assert!(bench.linked(elsewhere).is_some_and(|other| other != cookie));
+    bench.by_second(Message::Link { cookie }).unwrap();
+    assert_eq!(bench.linked(second()), Some(Cookie::NONE));
+    bench.relay(&datagram(7)).unwrap();
+    assert_eq!(bench.made(), [(0xb8, datagram(7))]);
+    // It ends by itself, and by the sender's word.
+    bench.now += Duration::from_secs(10);
+    assert_eq!(bench.relay(&datagram(8)), Err(HandleError::Unproven));
+    bench.link();
+    bench.send(1, Message::Link { cookie }).unwrap();
+    assert_eq!(bench.relay(&datagram(8)), Err(HandleError::Unproven));
+    assert_eq!((bench.made(), bench.observer.stats().relays_refused), (vec![], 3));
+}
+
+#[test]
+fn without_a_proof_of_the_path_there_is_no_second_link() {
+    let mut bench = relaying(all(), false);
+    let cookie = Cookie::NONE;
+    assert_eq!(bench.by_second(Message::Link { cookie }), Err(HandleError::Unproven));
+    assert_eq!(bench.next_sent(), None);
+    assert_eq!(bench.relay(&datagram(7)), Err(HandleError::Unproven));
+    assert_eq!(bench.made(), []);
+}
+
+#[test]
+fn what_was_counted_or_does_not_count_is_not_relayed() {
+    let quic = Identification { position: Position::End, filter: Filter::QuicShortHeader };
+    let mut bench = relaying(Terms { identification: quic, ..all() }, true);
+    bench.link();
+    bench.count(7);
+    assert_eq!(bench.relay(&datagram(7)), Err(HandleError::NotRelayed), "it passed");
+    let long_header: Vec<u8> = [0xc0].into_iter().chain(datagram(8)).collect();
+    assert_eq!(bench.relay(&long_header), Err(HandleError::NotRelayed));
+    assert_eq!(bench.relay(&[0x40; 3]), Err(HandleError::NotRelayed), "no identifier");
+    assert_eq!(bench.relay(&[0x40; 1473]), Err(HandleError::NotRelayed));
+    assert_eq!(bench.made(), []);
+    bench.relay(&datagram(8)).unwrap();
+    assert_eq!(bench.made().len(), 1);
+    // It was not counted, and the original, if it is late, is.
+    bench.count(8);
+}
+
+#[test]
+fn a_relayed_datagram_takes_its_place_in_the_order() {
+    let mut bench = relaying(all(), true);
+    bench.link();
+    let list = |bench: &mut Bench, first, identifiers: &[u32]| {
+        let identifiers = Words::new(identifiers);
+        let list = SentList { first, gap_us: 40_000, wait_us: 16_000, identifiers };
+        bench.send(1, Message::List(list)).unwrap();
+    };
+    let hold = |bench: &mut Bench, identifier: u32| {
+        let flow = bench.flow;
+        bench.observer.hold(identifier.into(), &flow, &datagram(identifier), bench.now)
+    };
+    list(&mut bench, 0, &[]);
+    assert!(hold(&mut bench, 10));
+    list(&mut bench, 0, &[10]);
+    assert_eq!(bench.observer.poll_release(), Some(Release::Held(10)));
+    assert!(hold(&mut bench, 12));
+    list(&mut bench, 1, &[11, 12]);
+    assert_eq!(bench.observer.poll_release(), None);
+    bench.relay(&datagram(11)).unwrap();
+    let payload = datagram(11);
+    let made = Release::Made { flow: bench.flow, class: 0xb8, payload };
+    assert_eq!(bench.observer.poll_release(), Some(made));
+    assert_eq!(bench.observer.poll_release(), Some(Release::Held(12)));
+}
+
+#[test]
+fn relayed_datagrams_have_a_budget() {
+    let mut bench = relaying(all(), true);
+    bench.link();
+    let relayed = |bench: &mut Bench, from: u32| {
+        let taken = (from..from + 10_000).filter(|at| bench.relay(&datagram(*at)).is_ok()).count();
+        let made = bench.made();
+        assert_eq!(made.len(), taken);
+        made.iter().map(|(_, payload)| payload.len()).sum::<usize>()
+    };
+    let first = relayed(&mut bench, 0);
+    assert!((60_000..=64 << 10).contains(&first), "{first}");
+    (50_000..50_100).for_each(|identifier| bench.count(identifier));
+    let more = relayed(&mut bench, 60_000);
+    assert!((119_000..=122_000).contains(&more), "{more} of 120,400 counted");
+    // No more than 4 MiB are saved up.
+    (100_000..110_000).for_each(|identifier| bench.count(identifier));
+    bench.link();
+    let most = relayed(&mut bench, 200_000);
+    assert!((4_190_000..=4 << 20).contains(&most), "{most}");
+}
+
+/// Hosts at other addresses, with other keys, replays and altered messages, and a session that has
+/// proved its address alone.
+#[test]
+fn hostile_relays_put_nothing_on_the_path() {
+    let mut bench = relaying(all(), true);
+    bench.link();
+    let mut neighbour = relaying(all(), false);
+    let mut numbers = Numbers::new([9; 32]);
+    let mut sealed = [0; MAX_DATAGRAM_LEN];
+    let payload = datagram(7);
+    let message =
+        Message::Relay(Relay { number: 1, part: Part::Whole, class: 0, datagram: &payload[..900] });
+    let (session, seal) = bench.seals.get_mut(&1).unwrap();
+    let session = *session;
+    let len = seal.seal(Link::Second, session, &message, &mut sealed).unwrap();
+    let mut stranger = Seal::from_keys(&[3; 32], &[4; 32]);
+    for attempt in 0..200_000_u32 {
+        let mut forged = sealed;
+        let from = SocketAddr::from((numbers.next_u32().to_be_bytes(), 6000));
+        let len = match attempt % 4 {
+            // Altered.
+            0 => {
+                let at = usize::try_from(numbers.next_u32()).unwrap() % len;
+                forged[at] ^= 1 << (attempt / 4 % 8);
+                len
+            }
+            // Another's seal.
+            1 => stranger.seal(Link::Second, session, &message, &mut forged).unwrap(),
+            // Of a session that did not prove its path.
+            2 => {
+                let message = if attempt % 8 == 2 {
+                    Message::Link { cookie: Cookie(numbers.array()) }
+                } else {
+                    message
+                };
+                assert!(neighbour.by_second_from(from, message).is_err());
+                continue;
+            }
+            // Cut off.
+            _ => len - 1 - usize::try_from(attempt / 4).unwrap() % (len - 1),
+        };
+        let outcome = bench.observer.handle_input(from, &forged[..len], bench.now);
+        assert!(outcome.is_err(), "{attempt}: {outcome:?}");
+        while bench.next_sent().is_some() {}
+    }
+    assert_eq!((bench.made(), neighbour.made()), (vec![], vec![]));
+    // The message itself is good, once.
+    bench.observer.handle_input(second(), &sealed[..len], bench.now).unwrap();
+    assert_eq!(bench.made(), [(0, payload[..900].to_vec())]);
+    let again = bench.observer.handle_input(second(), &sealed[..len], bench.now + MS);
+    assert_eq!(again, Err(HandleError::Replay));
+}
