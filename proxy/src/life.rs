@@ -292,7 +292,7 @@ mod tests {
             }
         }
         check(&Config { key: Some("key".into()), ..Config::default() });
-        check(&AgentConfig::default());
+        check(&AgentConfig { second_uplink: Some("c".into()), ..AgentConfig::default() });
     }
 
     #[test]

@@ -132,14 +132,6 @@ impl Port {
         Some(SocketAddr::new(ip, self.address.port()))
     }
 
-    /// Sends and receives by this interface alone.
-    ///
-    /// # Errors
-    /// When there is no such interface, or the process lacks CAP_NET_RAW.
-    pub fn use_only(&self, interface: &str) -> io::Result<()> {
-        Ok(setsockopt(&self.socket, sockopt::BindToDevice, &interface.into())?)
-    }
-
     /// The receiving half.
     #[must_use]
     pub fn receiver(&self) -> Receiver<'_> {

@@ -111,6 +111,63 @@ fn a_silent_uplink_is_carried_by_the_second() {
     }
 }
 
+/// Calls of twenty seconds: who is behind the near segment, and the settings.
+const CALLS: [(&str, &str); 2] =
+    [("talking", "flow.kind=audio"), ("listening", "flow.kind=listen")];
+const CALL_SNAPSHOT: &str = include_str!("../snapshots/uplinks__calls.snap");
+
+fn call_rows() -> Vec<Row> {
+    let agent = &["sidekick.mode=agent"][..];
+    let mut rows = Vec::new();
+    for (way, kind) in CALLS {
+        for (has, help) in [
+            ("one, no help", OFF.to_vec()),
+            ("one, agent", agent.to_vec()),
+            ("two, repairs", [agent, &SECOND].concat()),
+            ("two, carrying", [agent, &SECOND, &[CARRY]].concat()),
+        ] {
+            let call = [kind, "flow.seconds=20", "near.loss_percent=1"];
+            rows.push(Row { name: format!("{way}, {has}"), settings: [&help[..], &call].concat() });
+        }
+    }
+    rows
+}
+
+fn call_table() -> Table {
+    let columns = ["p95", "p99", "longest"];
+    Table {
+        corner: "waits, ms",
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: call_rows().into_iter().map(|row| row.name).collect(),
+        name: 26,
+        width: 9,
+        slow: &[],
+    }
+}
+
+#[test]
+fn calls_with_an_outage() {
+    const SEEDS: u64 = 5;
+    let rows = call_rows();
+    let outage = ["faults.events=near-outage at 10000 for 2000"];
+    assert_snapshot!(
+        "uplinks__calls",
+        call_table().text(CALL_SNAPSHOT, |row, column| {
+            let records = runs("audio-paper", SEEDS, &[&rows[row].settings, &outage]);
+            let wait = median_of(&records, |record| {
+                let waits = record.audio.unwrap().dejitter_ms;
+                [waits.p95, waits.p99, waits.max][column]
+            });
+            format!("{wait:.1}")
+        })
+    );
+}
+
+#[test]
+fn the_document_shows_the_calls_as_they_are() {
+    call_table().assert_shown(CALL_SNAPSHOT, DOCUMENT, |_| true);
+}
+
 /// Two links of a train: short fades, and each ten seconds or so no service for up to one. A client
 /// fetches a video in chunks of 1 MB.
 const FADES: [&str; 16] = [

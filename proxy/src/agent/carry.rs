@@ -21,6 +21,17 @@ impl Carry {
         Self { rate: mbit * 1e6 / 8.0, left: budget, saved: 0.0, at: None }
     }
 
+    /// Charges the bytes of what arrived, which nobody can refuse.
+    pub(super) fn charge(&mut self, len: usize) {
+        self.left = self.left.saturating_sub(len as u64);
+        self.saved -= len as f64;
+    }
+
+    /// Whether more may be requested.
+    pub(super) fn is_open(&mut self, now: Instant) -> bool {
+        self.rate > 0.0 && self.spend(0, now) && self.left > 0
+    }
+
     /// Spends the bytes of a datagram, if there are so many.
     pub(super) fn spend(&mut self, len: usize, now: Instant) -> bool {
         let burst = self.rate * BURST.as_secs_f64();

@@ -108,8 +108,10 @@ pub struct AgentConfig {
     #[arg(long, value_name = "IF", value_parser = interface_name)]
     pub second_uplink: Option<String>,
 
-    /// Mbit/s of flows that the second uplink carries while the first is silent [default: none]
-    #[arg(long, value_name = "MBIT", default_value_t = Self::default().carry)]
+    /// Mbit/s of flows, each way, that the second uplink carries while the first is silent; 0 for
+    /// repairs alone
+    #[arg(long, value_name = "MBIT", default_value_t = Self::default().carry,
+          value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub carry: u32,
 
     /// The most that it carries so until the agent restarts

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::io::{self, ErrorKind, Read, Write};
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{DEFAULT_PORT, SenderConfig};
-use tracing::{error, warn};
+use sidekick_protocol::{DEFAULT_PORT, SenderConfig, is_network_error};
+use tracing::{error, info, warn};
 
 use super::captures::Captures;
 use super::carry::Carry;
@@ -46,8 +48,18 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Settings for AgentConfig {
     const WHAT: &'static str = "agent";
-    const AT_RESTART: &'static [&'static str] =
-        &["interfaces", "tun", "in-order", "queue", "capture", "buffer", "metrics"];
+    const AT_RESTART: &'static [&'static str] = &[
+        "interfaces",
+        "tun",
+        "in-order",
+        "second-uplink",
+        "carry",
+        "carry-budget",
+        "queue",
+        "capture",
+        "buffer",
+        "metrics",
+    ];
 
     fn memory_shortage(&self) -> Option<String> {
         self.memory_shortage()
@@ -153,12 +165,7 @@ fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result
     let captures = Captures::open(config)?;
     warn_of_layers(&config.interfaces);
     let port = open_port()?;
-    let second = config.second_uplink.as_ref().map(|uplink| {
-        let port = open_port()?;
-        port.use_only(uplink).with_context(|| format!("cannot use {uplink} as second uplink"))?;
-        Ok::<_, anyhow::Error>(port)
-    });
-    let second = second.transpose()?;
+    let second = config.second_uplink.as_deref().map(SecondUplink::open).transpose()?;
     let tun = Tun::of(config.tun.as_ref())?;
     let gateway = open_gateway(config, tun.is_some());
     let metrics = listener::open(config.metrics, AgentStatus::PROGRAM)?;
@@ -171,7 +178,7 @@ fn open<'a>(config: &'a AgentConfig, life: &mut Life<'_, AgentConfig>) -> Result
     life.watch(&gateway.capabilities(), move |order| on_signal.send(Command::Ordered(order)))?;
     let limits = limits(config, tun.is_some(), gateway.is_open());
     let host = Host::read(&config.interfaces);
-    let ports = [Some(&port), second.as_ref()].into_iter().flatten();
+    let ports = [Some(&port), second.as_ref().map(|it| &it.port)].into_iter().flatten();
     let ports = ports.map(|port| port.address().port()).collect();
     let mut agent = Agent::new(limits, ports, || key::random().ok());
     agent.set_local(&host.local, &host.hardware);
@@ -245,8 +252,7 @@ struct Loop<'a> {
     host: Host,
     captures: Captures,
     port: Port,
-    /// The port of the second uplink.
-    second: Option<Port>,
+    second: Option<SecondUplink<'a>>,
     /// The device that takes copies of packets that were lost on their way to this host.
     tun: Option<Tun>,
     gateway: Gateway,
@@ -356,7 +362,7 @@ impl Loop<'_> {
     /// The waker, the ports, the queue or the waker again, and the captures.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let queue = self.gateway.fd().unwrap_or(self.wakes.as_fd());
-        let second = self.second.as_ref().map_or(self.port.as_fd(), Port::as_fd);
+        let second = self.second.as_ref().map_or(self.port.as_fd(), |it| it.port.as_fd());
         let first = [self.wakes.as_fd(), self.port.as_fd(), second, queue];
         first.into_iter().chain(self.captures.descriptors())
     }
@@ -382,6 +388,7 @@ impl Loop<'_> {
         self.host = Host::read(&self.started.interfaces);
         self.agent.set_local(&self.host.local, &self.host.hardware);
         self.captures.check(self.started);
+        self.second.iter_mut().for_each(SecondUplink::check);
         if self.agent.is_passed_by() {
             let exempt = Exempt::From(DEFAULT_PORT);
             self.gateway.renew(&self.started.interfaces, exempt, self.checked);
@@ -412,7 +419,7 @@ impl Loop<'_> {
         self.take_messages(reader, count);
         if let Some(second) = &self.second {
             // Without the interface, the flows go on by the first uplink alone.
-            let count = reader.read(second).unwrap_or(0);
+            let count = reader.read(&second.port).unwrap_or(0);
             self.take_messages(reader, count);
         }
         Ok(())
@@ -436,8 +443,8 @@ impl Loop<'_> {
                     self.send_message(&buffer, proxy, interface, source)
                 }
                 To::SecondUplink(proxy) => match &self.second {
-                    Some(port) => port.send(&buffer, proxy, PacketInfo::default()),
-                    None => Err(ErrorKind::NotConnected.into()),
+                    Some(second) => second.send(&buffer, proxy),
+                    None => Ok(()),
                 },
                 To::Interface(number) => self.captures.send(number, &buffer),
                 To::Host => self.deliver(&buffer),
@@ -540,6 +547,44 @@ impl Loop<'_> {
     }
 }
 
+/// The port of the second uplink.
+struct SecondUplink<'a> {
+    port: Port,
+    name: &'a str,
+    /// The interface's index. It is another one if a modem dials again, and `None` without an
+    /// interface.
+    index: Option<u32>,
+}
+
+impl<'a> SecondUplink<'a> {
+    fn open(name: &'a str) -> Result<Self> {
+        let index = if_nametoindex(name).ok();
+        if index.is_none() {
+            warn!("{name}: there is no such interface; the second uplink waits for it");
+        }
+        Ok(Self { port: open_port()?, name, index })
+    }
+
+    /// Follows the interface.
+    fn check(&mut self) {
+        let index = if_nametoindex(self.name).ok();
+        let before = mem::replace(&mut self.index, index);
+        match index {
+            Some(_) if before.is_none() => info!("{}: the second uplink is there", self.name),
+            None if before.is_some() => warn!("{}: the second uplink is gone", self.name),
+            _ => {}
+        }
+    }
+
+    /// Sends a message. Without the interface it is lost, as on any link.
+    fn send(&self, message: &[u8], proxy: SocketAddr) -> io::Result<()> {
+        let Some(interface) = self.index else { return Ok(()) };
+        let sent =
+            self.port.send(message, proxy, PacketInfo { interface: Some(interface), source: None });
+        sent.or_else(|cause| if is_network_error(&cause) { Ok(()) } else { Err(cause) })
+    }
+}
+
 /// The port at which proxies answer. The kernel chooses its number. It serves IPv6 and IPv4 if the
 /// machine has both.
 fn open_port() -> Result<Port> {
@@ -553,6 +598,7 @@ fn limits(config: &AgentConfig, delivers: bool, in_order: bool) -> Limits {
         proxy: config.proxy,
         key: config.proxy_key,
         second_link: config.second_uplink.is_some(),
+        carries: config.carry > 0,
         ..SenderConfig::default()
     };
     Limits {

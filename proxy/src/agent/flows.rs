@@ -379,6 +379,9 @@ impl Agent {
             }
             if let Some(copy) = &copy {
                 let copy = copy.bytes(message);
+                if helped.resender.sender.first_link_is_silent() {
+                    self.common.charge(copy.len());
+                }
                 helped.on_copy(copy, &mut self.common.outbox, &mut self.common.totals, now);
             }
         }

@@ -49,7 +49,7 @@ counters! {
         relayed: "relayed", "sidekick_agent_packets_relayed_total",
             "Datagrams sent again by the second uplink.";
         second_uplink_bytes: hidden "", "sidekick_agent_second_uplink_bytes_total",
-            "Bytes of all messages by the second uplink.";
+            "Bytes of messages sent by the second uplink.";
         withheld_congested: "in a growing queue", "sidekick_agent_resends_withheld_congested_total",
             "Lost datagrams not sent again, because a queue grew before the proxy.";
         withheld_far: "too far", "sidekick_agent_resends_withheld_far_total",

@@ -63,6 +63,7 @@ impl HostAgent {
         let limits = Limits {
             sender: SenderConfig {
                 second_link: second_uplink.is_some(),
+                carries: second_uplink.is_some_and(|(mbit, _)| mbit > 0.0),
                 ..SenderConfig::default()
             },
             filter: Filter::default(),

@@ -78,6 +78,8 @@ pub struct InOrder<T> {
     state: InOrderState,
     planner: Planner,
     protection: Protection,
+    /// The receiver authenticates datagrams, and so drops what it has.
+    drops_duplicates: bool,
     /// Parity is wanted now.
     protected: bool,
     /// How long a gap waits before its copies are requested; `None` if they are not.
@@ -113,6 +115,7 @@ impl<T> InOrder<T> {
             gate: Gate::new(Hold::default()),
             state: InOrderState::Idle,
             planner: Planner::new(repair),
+            drops_duplicates: repair != ReceiveRepair::Requests,
             protection: Protection::default(),
             protected: false,
             request_after: None,
@@ -221,7 +224,7 @@ impl<T> InOrder<T> {
     ) -> Option<T> {
         let late = self.gate.counters().late;
         let mut unwanted = self.gate.on_copy(identifier, datagram, now);
-        if sender.first_link_is_silent() && !self.gate.has(identifier) {
+        if self.drops_duplicates && sender.first_link_is_silent() && !self.gate.has(identifier) {
             // No list arrives, so copies stand for what passed the proxy.
             if let Some(datagram) = unwanted.take() {
                 sender.on_progress(identifier, now);

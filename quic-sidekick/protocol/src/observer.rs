@@ -128,15 +128,17 @@ impl Observer {
 
     /// Replaces the limits for future sessions. Existing ones continue with their terms, even if
     /// there are more of them than the new limit, but under the new idle timeout. Addresses, key
-    /// and shard stay. The memory for copies changes at once, which drops the oldest copies beyond
-    /// it; if none is left, call [`Observer::poll_transmit`], which informs the senders.
+    /// and shard stay, and so does what the caller can do: `orders`, `relays` and
+    /// `longest_datagram`. The memory for copies changes at once, which drops the oldest copies
+    /// beyond it; if none is left, call [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.
     pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
         config.check()?;
-        self.config =
-            ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
+        let ObserverConfig { shard, orders, relays, longest_datagram, .. } = self.config;
+        let key = self.config.key.take();
+        self.config = ObserverConfig { key, shard, orders, relays, longest_datagram, ..config };
         self.table.make_room(self.config.max_sessions);
         let of_session = self.config.copies_of_session();
         for number in self.table.limit_copies(self.config.keep_bytes, of_session) {
@@ -249,6 +251,12 @@ impl Observer {
         }
         session.counter.budget.add(sealed.len);
         self.table.confirm(index);
+        let is_of_second =
+            matches!(message, Message::Link { .. } | Message::Relay(_) | Message::Request(_));
+        if link == Link::Second && !is_of_second {
+            self.stats.malformed += 1;
+            return Err(HandleError::NotForLink);
+        }
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),
             Message::NewEpoch { epoch } => self.on_new_epoch(number, epoch),

@@ -316,7 +316,7 @@ impl Policy {
             return;
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
-        if sender.has_second_link() {
+        if sender.has_second_link(now) {
             // The session must see that the first link falls silent.
             return;
         }

@@ -22,7 +22,8 @@ impl HelpedFlow {
         let watches = self.watch.is_some();
         let why = if watches { None } else { self.repair((outbox, trusts), totals, now) };
         if !watches {
-            self.resender.carry(now, |len| carry.spend(len, now));
+            let fetches = carry.is_open(now);
+            self.resender.carry(fetches, now, |len| carry.spend(len, now));
         }
         let relayed = self.resender.relayed();
         totals.relayed += relayed - self.noted_relayed;

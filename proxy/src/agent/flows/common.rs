@@ -53,6 +53,11 @@ impl Common {
         Self { carry, ..Self::default() }
     }
 
+    /// Charges the second uplink for a copy of this length that it carried.
+    pub(super) fn charge(&mut self, len: usize) {
+        self.carry.charge(len);
+    }
+
     /// Counts a leaving datagram of a program.
     pub(super) fn count(&mut self, payload: &[u8]) {
         self.totals.captured += 1;

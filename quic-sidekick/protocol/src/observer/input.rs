@@ -89,6 +89,9 @@ pub enum HandleError {
     /// The session keeps no copies.
     #[error("no copies are kept")]
     NotKept,
+    /// It is a message for the first link.
+    #[error("a message that only the first link carries")]
+    NotForLink,
     /// The datagram to relay is not one that may be missing, or exceeds what the flow's own
     /// datagrams allow.
     #[error("it may not be relayed")]

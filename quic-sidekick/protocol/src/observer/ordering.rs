@@ -141,16 +141,17 @@ impl Ordering {
         self.rebuilding.as_ref().is_some_and(|it| it.decoder.counts().symbols > 0)
     }
 
-    /// Passes what was rebuilt to the gate.
-    fn rebuild(&mut self, flow: &Flow, now: Instant) {
-        let Some(rebuilding) = &mut self.rebuilding else { return };
+    /// Passes what was rebuilt to the gate. Returns how many datagrams it lacked.
+    fn rebuild(&mut self, flow: &Flow, now: Instant) -> u64 {
+        let mut lacked = 0;
+        let Some(rebuilding) = &mut self.rebuilding else { return lacked };
         while let Some(rebuilt) = rebuilding.decoder.rebuilt() {
             if let Some(identifier) = identifier(rebuilt) {
                 let datagram = Release::Made { flow: *flow, class: 0, payload: rebuilt.to_vec() };
-                // Nothing lacks it any longer.
-                drop(self.gate.on_copy(identifier, datagram, now));
+                lacked += u64::from(self.gate.on_copy(identifier, datagram, now).is_none());
             }
         }
+        lacked
     }
 
     /// Moves what may leave to `released`. The repair of a gap comes by itself.
@@ -294,7 +295,10 @@ impl Observer {
     ) -> Option<Release> {
         let mut waits = Some(copy);
         self.settle_order(index, now, |ordering| {
-            let gate = &mut ordering.gate;
+            let Ordering { gate, rebuilding, .. } = ordering;
+            if let (Some(it), Some(Release::Made { payload, .. })) = (rebuilding, &waits) {
+                it.decoder.arrived(payload, Origin::Copy);
+            }
             waits = waits.take().and_then(|copy| gate.on_copy(identifier, copy, now));
             if waits.is_some() {
                 // A list that names it later must not take it for missing.
@@ -323,14 +327,12 @@ impl Observer {
     fn settle_order(&mut self, index: usize, now: Instant, input: impl FnOnce(&mut Ordering)) {
         let Some((flow, ordering, released)) = self.table.ordering_of(index) else { return };
         input(ordering);
-        ordering.rebuild(flow, now);
+        self.stats.rebuilt += ordering.rebuild(flow, now);
         ordering.release(now, released);
         let counters = ordering.gate.counters();
         let before = std::mem::replace(&mut ordering.counted, counters);
         self.stats.order_missing += counters.missing - before.missing;
         self.stats.order_given_up += counters.given_up - before.given_up;
-        let rebuilt = |it: GateCounters| it.in_order + it.late;
-        self.stats.rebuilt += rebuilt(counters) - rebuilt(before);
         self.table.reschedule_at(index);
     }
 }

@@ -37,6 +37,7 @@ pub(super) struct SecondLink {
     peer: Peer,
     until: Instant,
     half: Option<Half>,
+    /// What may be relayed. It lasts as long as the session, whatever LINKs come.
     allowance: Allowance,
     /// The counted bytes that the allowance has.
     earned: u64,
@@ -74,9 +75,8 @@ impl SecondLink {
 
 impl Session {
     /// Where the sender receives by its second link, if that is in force.
-    pub(super) fn second_peer(&mut self, now: Instant) -> Option<Peer> {
-        self.second.take_if(|it| it.until <= now);
-        self.second.as_ref().map(|it| it.peer)
+    pub(super) fn second_peer(&self, now: Instant) -> Option<Peer> {
+        self.second.as_ref().filter(|it| now < it.until).map(|it| it.peer)
     }
 }
 
@@ -92,7 +92,7 @@ impl Observer {
     ) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         if link == Link::First {
-            session.second = None;
+            session.second.iter_mut().for_each(|second| second.until = now);
             return Ok(());
         }
         if !self.config.relays || !session.speaks_for_source() {

@@ -11,7 +11,6 @@ use crate::sender::{Assistance, Sender};
 use crate::store::Store;
 use crate::terms::Terms;
 use std::mem;
-use std::ops::Range;
 use std::time::Instant;
 
 /// The first bits of a long header (RFC 9000, section 17.2).
@@ -70,8 +69,10 @@ pub struct Resender {
     found_received: Vec<u64>,
     /// The traffic class of the latest datagram.
     class: u8,
-    /// The tags of what was relayed while the first link was silent.
-    carried: Range<u64>,
+    /// The tags of what was relayed while the first link was silent, in ascending order, and the
+    /// next that may be.
+    carried: Vec<u64>,
+    carries_from: Option<u64>,
     relayed: u64,
 }
 
@@ -94,7 +95,8 @@ impl Resender {
             found_lost: Vec::new(),
             found_received: Vec::new(),
             class: 0,
-            carried: 0..0,
+            carried: Vec::new(),
+            carries_from: None,
             relayed: 0,
         }
     }
@@ -209,20 +211,18 @@ impl Resender {
                 settled.congested += 1;
                 continue;
             }
-            if self.carried.contains(&tag) {
+            if self.carried.binary_search(&tag).is_ok() {
                 continue;
             }
             let Self { store, sender, class, .. } = self;
-            let trust = trust.as_deref_mut();
-            if sender.repairs_by_second_link(now) {
-                let late = repair(store, tag, [tag], trust, now, &mut |_, payload| {
+            let mut trust = trust.as_deref_mut();
+            if sender.repairs_by_second_link(now)
+                && repair(store, tag, [tag], trust.as_deref_mut(), now, &mut |_, payload| {
                     sender.relay(*class, payload, now)
-                });
-                if late == 0 {
-                    self.relayed += 1;
-                    self.policy.on_repaired();
-                }
-                settled.late += late;
+                }) == 0
+            {
+                self.relayed += 1;
+                self.policy.on_repaired();
                 continue;
             }
             settled.late += repair(store, tag, names(tag, traits), trust, now, &mut resend);
@@ -232,22 +232,33 @@ impl Resender {
     }
 
     /// While the first link is silent, relays by the second what left and is not reported, if
-    /// `affords` says so of a datagram of this length. Call it after each input.
-    pub fn carry(&mut self, now: Instant, mut affords: impl FnMut(usize) -> bool) {
+    /// `affords` says so of a datagram of this length; with `fetches`, requests what arrives, too.
+    /// Call it after each input.
+    pub fn carry(&mut self, fetches: bool, now: Instant, mut affords: impl FnMut(usize) -> bool) {
         if !self.sender.first_link_is_silent() {
+            self.carries_from = None;
             return;
         }
-        let first = self.sender.unreported().next().unwrap_or(self.next_tag);
-        if !self.carried.contains(&first) && first != self.carried.end {
-            self.carried = first..first;
+        if fetches {
+            self.sender.fetch_by_second_link(now);
         }
-        for tag in self.carried.end..self.next_tag {
-            let Some(payload) = self.store.get(tag, now) else { continue };
+        let next = self.next_tag;
+        let tags: Vec<u64> = match self.carries_from.replace(next) {
+            Some(from) => (from..next).collect(),
+            None => {
+                let first = self.sender.unreported().next().unwrap_or(next);
+                self.carried.retain(|tag| *tag >= first);
+                self.sender.unreported().collect()
+            }
+        };
+        for tag in tags {
+            let is_new = self.carried.last().is_none_or(|last| *last < tag);
+            let Some(payload) = self.store.get(tag, now).filter(|_| is_new) else { continue };
             if affords(payload.len()) && self.sender.relay(self.class, payload, now) {
                 self.relayed += 1;
+                self.carried.push(tag);
             }
         }
-        self.carried.end = self.next_tag;
     }
 
     /// Completes an input of the sender in place of [`Resender::settle`], for a caller that only

@@ -48,6 +48,10 @@ pub struct SenderConfig {
     ///
     /// [`Sender::set_second_link`]: super::Sender::set_second_link
     pub second_link: bool,
+    /// What leaves and arrives may go by the second link while the first is silent. To see that
+    /// early, the sender asks for as many quACKs as the terms have, and for copies that are kept
+    /// for a second.
+    pub carries: bool,
     /// The most packets that the sender remembers before the proxy accepts, 1 to 8192. The default
     /// is 8192. Beyond it, the sender forgets the oldest packets, so an epoch cannot begin with
     /// these, and their loss is not detected.
@@ -55,10 +59,10 @@ pub struct SenderConfig {
 }
 
 impl SenderConfig {
-    /// [`SenderConfig::frugal`], unless there is a second link: few reports would show late that
-    /// the first one is silent.
+    /// [`SenderConfig::frugal`], unless the second link carries flows: few reports would show late
+    /// that the first one is silent.
     pub(super) fn is_frugal_after(&self) -> Option<u32> {
-        self.frugal.filter(|_| !self.second_link)
+        self.frugal.filter(|_| !self.carries)
     }
 
     /// Bytes of memory for the packets that the sender remembers before the proxy accepts.
@@ -95,6 +99,7 @@ impl Default for SenderConfig {
             frugal: None,
             keep: None,
             second_link: false,
+            carries: false,
             unanswered: MAX_PENDING,
         }
     }

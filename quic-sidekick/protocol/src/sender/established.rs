@@ -278,7 +278,8 @@ impl Established {
         len: usize,
         context: &mut Context<'_>,
     ) -> Result<(), HandleError> {
-        self.doubt = None;
+        // What comes by the second link does not show that the first one leads to this session.
+        self.doubt.take_if(|_| Link::of(sequence) == Link::First);
         match message {
             Message::Quack(quack) => self.on_quack(&quack, sequence, len, context),
             Message::ShortQuack(short) => {

@@ -2,7 +2,7 @@
 
 use super::Sender;
 use super::established::Established;
-use super::session::ProxySession;
+use super::session::{ProxySession, State};
 use crate::keys::Link;
 use std::time::Instant;
 
@@ -16,43 +16,60 @@ impl Sender {
         self.sessions.iter_mut().for_each(|session| session.set_second_link(is_there, now));
     }
 
-    /// Whether [`Sender::set_second_link`] said that there is one.
-    #[must_use]
-    pub fn has_second_link(&self) -> bool {
-        self.config.second_link
+    /// The session whose second link is used: the leading one.
+    fn linked_session(&self) -> Option<&Established> {
+        self.leading().and_then(ProxySession::established)
     }
 
-    fn relaying(&mut self) -> Option<&mut Established> {
-        let leading = self.sessions.iter_mut().filter(|session| session.is_live());
-        leading.max_by_key(|it| it.smoothed_rtt()).and_then(ProxySession::established_mut)
+    fn linked_session_mut(&mut self) -> Option<&mut ProxySession> {
+        let number = self.linked_session()?.number().0;
+        self.sessions.iter_mut().find(|session| session.number() == Some(number))
+    }
+
+    /// Whether the proxy has the second link at present.
+    #[must_use]
+    pub fn has_second_link(&self, now: Instant) -> bool {
+        self.linked_session().is_some_and(|it| it.second.is_linked(now))
     }
 
     /// Whether repairs go by the second link: the proxy has it, and it is not much slower than the
     /// first, or the first is silent.
     #[must_use]
     pub fn repairs_by_second_link(&self, now: Instant) -> bool {
-        let mut sessions = self.sessions.iter().filter_map(ProxySession::established);
-        sessions.any(|session| session.link_of_repairs(now) == Link::Second)
+        self.linked_session().is_some_and(|it| it.link_of_repairs(now) == Link::Second)
     }
 
     /// Sends a datagram of the flow by the second link, from where the proxy puts it on its way.
     /// `class` is the traffic class with which it leaves there. Returns false if there is no such
     /// link, or too much waits for it.
     pub fn relay(&mut self, class: u8, datagram: &[u8], now: Instant) -> bool {
-        self.relaying().is_some_and(|session| session.relay(class, datagram, now))
+        let session = self.linked_session_mut().and_then(ProxySession::established_mut);
+        session.is_some_and(|session| session.relay(class, datagram, now))
     }
 
     /// Whether the proxy has been silent on the first link for long, but not on the second. Then
     /// what leaves by the first is probably lost, and may be relayed at once.
     #[must_use]
     pub fn first_link_is_silent(&self) -> bool {
-        let mut sessions = self.sessions.iter().filter_map(ProxySession::established);
-        sessions.any(Established::carries)
+        self.linked_session().is_some_and(Established::carries)
+    }
+
+    /// Requests by the second link what passed the proxy behind the newest datagram that arrived,
+    /// if the first is silent and that is due. Call it after each input.
+    pub fn fetch_by_second_link(&mut self, now: Instant) {
+        let Self { sessions, effects, .. } = self;
+        for session in sessions {
+            let (state, mut context) = session.split(effects, now);
+            if let State::Established(established) = state
+                && established.takes_tail()
+            {
+                established.fetch_tail(&mut context);
+            }
+        }
     }
 
     /// The tags of packets that left and that no quACK has reported, the oldest first.
     pub fn unreported(&self) -> impl Iterator<Item = u64> + '_ {
-        let sessions = self.sessions.iter().filter_map(ProxySession::established);
-        sessions.take(1).flat_map(|session| session.history.pending.iter().map(|it| it.tag))
+        self.linked_session().into_iter().flat_map(|it| it.history.pending.iter().map(|of| of.tag))
     }
 }

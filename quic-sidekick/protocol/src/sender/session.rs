@@ -314,7 +314,7 @@ impl ProxySession {
     /// Asks the proxy to keep copies of the reverse flow, if they are wanted.
     fn ask_to_keep(&mut self, now: Instant) {
         if let (Some(age), State::Established(established)) = (self.config.keep, &mut self.state) {
-            let age = if self.config.second_link { KEEP_LONG } else { age };
+            let age = if self.config.carries { KEEP_LONG } else { age };
             established.ask_to_keep(age, self.handle, self.numbers.array(), now);
         }
     }
@@ -343,8 +343,9 @@ impl ProxySession {
     /// Sets [`SenderConfig::second_link`].
     pub(super) fn set_second_link(&mut self, is_there: bool, now: Instant) {
         self.config.second_link = is_there;
+        let carries = self.config.carries;
         if let Some(established) = self.established_mut() {
-            established.second.set_wanted(is_there, now);
+            established.second.set_wanted(is_there, carries, now);
         }
     }
 

@@ -135,6 +135,28 @@ fn a_second_link_needs_a_proof_of_its_address() {
 }
 
 #[test]
+fn new_limits_keep_second_links() {
+    let mut bench = relaying(all(), true);
+    let limits = ObserverConfig { max_sessions: 7, ..Default::default() };
+    bench.observer.reconfigure(limits).unwrap();
+    bench.link();
+    bench.relay(&datagram(7)).unwrap();
+    assert_eq!(bench.made().len(), 1);
+}
+
+#[test]
+fn a_second_link_has_no_other_messages() {
+    let mut bench = relaying(all(), true);
+    bench.link();
+    for message in
+        [Message::Poll(Poll { epoch: 1, token: 9, sums: 0 }), Message::NewEpoch { epoch: 1 }]
+    {
+        assert_eq!(bench.by_second(message), Err(HandleError::NotForLink));
+    }
+    assert_eq!(bench.next_sent(), None);
+}
+
+#[test]
 fn without_a_proof_of_the_path_there_is_no_second_link() {
     let mut bench = relaying(all(), false);
     let cookie = Cookie::NONE;
@@ -209,6 +231,10 @@ fn relayed_datagrams_have_a_budget() {
     bench.link();
     let most = relayed(&mut bench, 200_000);
     assert!((4_190_000..=4 << 20).contains(&most), "{most}");
+    // Nor does another LINK begin a new one.
+    bench.send(1, Message::Link { cookie: Cookie::NONE }).unwrap();
+    bench.link();
+    assert_eq!(relayed(&mut bench, 300_000), 0);
 }
 
 /// Hosts at other addresses, with other keys, replays and altered messages, and a session that has

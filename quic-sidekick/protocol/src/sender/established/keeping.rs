@@ -341,6 +341,7 @@ impl Established {
             for message in [Some(asked), asked.again()].into_iter().flatten() {
                 stats.repeats_requested += u64::try_from(message.ranges().len()).unwrap_or(0);
                 self.keeping.requests.push_back((link, message));
+                self.second.note_use(link);
             }
         }
     }
@@ -431,11 +432,11 @@ impl Established {
     }
 
     /// Requests what passed the proxy behind the newest datagram that arrived.
-    pub(super) fn fetch_tail(&mut self, context: &mut Context<'_>) {
+    pub(in crate::sender) fn fetch_tail(&mut self, context: &mut Context<'_>) {
         // The proxy does not keep an older one any longer.
         let latest = self.keeping.latest.filter(|(at, _)| context.now < *at + KEPT_FOR);
         let latest = latest.map(|(_, identifier)| identifier);
-        if self.keeping.is_kept() {
+        if self.keeping.is_kept() && !self.is_congested(context.now) {
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }

@@ -7,11 +7,16 @@ use crate::keys::Link;
 use crate::sender::effects::Context;
 use crate::wire::{Cookie, Message, Part, Relay};
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Duration, Instant};
 
 /// The interval of LINKs while the flow sends, and how long one without an answer holds.
 const EVERY: Duration = Duration::from_secs(1);
 const LINKED: Duration = Duration::from_secs(3);
+/// The interval while repairs go by it, which shows soon that it is lost, slow or full.
+const IN_USE: Duration = Duration::from_millis(100);
+/// A LINK is lost if its answer takes longer than two round trips and this.
+const LOST_MORE: Duration = Duration::from_millis(20);
 /// The intervals between LINKs until the first answer.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
@@ -39,37 +44,43 @@ struct Waiting {
 /// The state of a session's second link.
 #[derive(Debug, Default)]
 pub(in crate::sender) struct SecondLink {
-    /// There is one.
+    /// There is one, and it may carry the flow.
     is_wanted: bool,
+    may_carry: bool,
     /// The latest proof.
     cookie: Option<Cookie>,
     /// A LINK waits to be sent by this link.
     asks: Option<Link>,
     /// The next LINK does not wait for the flow.
     presses: bool,
-    /// When the latest LINK left, and the next one is due.
+    /// When the first LINK left that has no answer, and the latest one, and when the next is due.
     asked: Option<Instant>,
+    left: Option<Instant>,
     again: Option<Instant>,
     interval: Duration,
     /// The proxy takes it for the session's second link until then.
     linked: Option<Instant>,
-    /// The shortest time from a LINK to its answer, of late.
+    /// The time from a LINK to its answer, smoothed.
     rtt: Option<Duration>,
+    /// A repair went by it since the latest answer.
+    was_used: bool,
     /// The first link is silent.
     pub(in crate::sender) carries: bool,
     tail_at: Option<Instant>,
+    /// What passed the proxy lately is to be requested, if the caller wants that.
+    tail_due: bool,
     relays: VecDeque<Waiting>,
     next: u16,
 }
 
 impl SecondLink {
     /// Sets whether there is a second link.
-    pub(in crate::sender) fn set_wanted(&mut self, is_wanted: bool, now: Instant) {
+    pub(in crate::sender) fn set_wanted(&mut self, is_wanted: bool, may_carry: bool, now: Instant) {
         if is_wanted == self.is_wanted {
             return;
         }
         let was_linked = self.linked.is_some();
-        *self = Self { is_wanted, next: self.next, ..Self::default() };
+        *self = Self { is_wanted, may_carry, next: self.next, ..Self::default() };
         if is_wanted {
             (self.interval, self.again, self.presses) = (FIRST, Some(now), true);
         } else if was_linked {
@@ -82,7 +93,7 @@ impl SecondLink {
         self.linked
     }
 
-    fn is_linked(&self, now: Instant) -> bool {
+    pub(in crate::sender) fn is_linked(&self, now: Instant) -> bool {
         self.linked.is_some_and(|until| now < until)
     }
 
@@ -93,13 +104,16 @@ impl SecondLink {
         }
         if let Some(asked) = self.asked.take() {
             let sample = now.saturating_duration_since(asked);
-            self.rtt = Some(self.rtt.map_or(sample, |rtt| sample.min((rtt * 9 + sample) / 10)));
+            self.rtt = Some(self.rtt.map_or(sample, |rtt| (rtt + sample) / 2));
         }
         if cookie == Cookie::NONE {
             self.linked = Some(now + LINKED);
-            (self.interval, self.again) = (EVERY, Some(now + EVERY));
+            let interval = if mem::take(&mut self.was_used) { IN_USE } else { EVERY };
+            (self.interval, self.again) = (interval, Some(now + interval));
         } else {
-            (self.cookie, self.again, self.presses) = (Some(cookie), Some(now), true);
+            // A proof may be for another mapping of a NAT than the next LINK will have.
+            let next = self.left.map_or(now, |left| now.max(left + FIRST));
+            (self.cookie, self.again, self.presses) = (Some(cookie), Some(next), true);
         }
     }
 
@@ -107,11 +121,26 @@ impl SecondLink {
     fn relay(&mut self, class: u8, datagram: &[u8]) -> bool {
         let has_room = self.relays.len() < MAX_RELAYS && datagram.len() <= 2 * Relay::MAX_LEN;
         if has_room {
+            self.note_use(Link::Second);
             let (number, is_begun) = (self.next, false);
             self.next = self.next.wrapping_add(1);
             self.relays.push_back(Waiting { number, class, is_begun, datagram: datagram.to_vec() });
         }
         has_room
+    }
+
+    /// Notes that a request leaves by this link.
+    pub(super) fn note_use(&mut self, link: Link) {
+        if link == Link::Second && !mem::replace(&mut self.was_used, true) {
+            self.measure_soon();
+        }
+    }
+
+    /// Sends the next LINK soon, because it is used.
+    fn measure_soon(&mut self) {
+        let soon = self.left.map(|left| left + IN_USE);
+        self.again = self.again.zip(soon).map(|(again, soon)| again.min(soon)).or(self.again);
+        self.interval = self.interval.min(IN_USE);
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -148,7 +177,10 @@ impl Established {
     pub(in crate::sender) fn link_of_repairs(&self, now: Instant) -> Link {
         let second = &self.second;
         let near = self.near_rtt.smoothed().unwrap_or_default();
-        let is_near = second.rtt.is_some_and(|rtt| rtt <= TIMES_NEAR * near + MORE);
+        let is_near = second.rtt.is_some_and(|rtt| {
+            let is_answered = second.asked.is_none_or(|asked| now < asked + 2 * rtt + LOST_MORE);
+            is_answered && rtt <= TIMES_NEAR * near + MORE
+        });
         if second.is_linked(now) && (is_near || second.carries) {
             Link::Second
         } else {
@@ -171,7 +203,8 @@ impl Established {
     /// When the first link will have been silent for long.
     fn carries_at(&self) -> Option<Instant> {
         let second = &self.second;
-        let since = self.epoch.probe.silent_since.filter(|_| !second.carries)?;
+        let may_begin = second.may_carry && !second.carries;
+        let since = self.epoch.probe.silent_since.filter(|_| may_begin)?;
         let patience = (UNANSWERED * self.near_rtt.probe_timeout()).max(LEAST_SILENCE);
         second.linked.filter(|until| since + patience < *until).map(|_| since + patience)
     }
@@ -179,23 +212,25 @@ impl Established {
     /// When [`Self::on_second_link_timeout`] is due.
     pub(super) fn second_link_at(&self) -> Option<Instant> {
         let second = &self.second;
-        [second.again, self.carries_at(), second.tail_at].into_iter().flatten().min()
+        let due = [second.again, second.linked, self.carries_at(), second.tail_at];
+        due.into_iter().flatten().min()
     }
 
     /// Sends the LINK that is due, and notes whether the first link is silent.
     pub(super) fn on_second_link_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
+        self.second.linked.take_if(|until| *until <= now);
         if self.second.again.is_some_and(|at| at <= now) {
             let second = &mut self.second;
             let since = now.checked_sub(second.interval);
             let is_active = self.history.last_sent().zip(since).is_some_and(|(at, from)| at > from);
-            if std::mem::take(&mut second.presses) || is_active {
+            if mem::take(&mut second.presses) || is_active {
                 second.asks = Some(Link::Second);
-                second.asked = Some(now);
+                second.left = Some(now);
+                second.asked.get_or_insert(now);
             }
             second.again = Some(now + second.interval);
-            if second.linked.is_none_or(|until| until <= now) {
-                second.linked = None;
+            if second.linked.is_none() {
                 second.interval = (2 * second.interval).min(LONGEST);
             }
         }
@@ -206,12 +241,16 @@ impl Established {
         let ends = !self.second.is_linked(now) || self.epoch.probe.silent_since.is_none();
         if self.second.carries && ends {
             self.second.carries = false;
-            self.second.tail_at = None;
+            (self.second.tail_at, self.second.tail_due) = (None, false);
         }
         if self.second.tail_at.is_some_and(|at| at <= now) {
-            self.second.tail_at = Some(now + TAILS);
-            self.fetch_tail(context);
+            (self.second.tail_at, self.second.tail_due) = (Some(now + TAILS), true);
         }
+    }
+
+    /// Whether what passed the proxy lately is due to be requested. It is, once.
+    pub(in crate::sender) fn takes_tail(&mut self) -> bool {
+        mem::take(&mut self.second.tail_due) && self.carries()
     }
 
     /// Whether the first link is silent, so that what leaves by it is lost.

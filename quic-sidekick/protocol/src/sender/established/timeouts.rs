@@ -10,6 +10,8 @@ use crate::sender::config::SenderConfig;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
+/// A session on a silent first link ends after this time, whatever the second one shows.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// The longest silence of the sender. The proxy ends a session after a minute of silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// If the proxy's own timer for a quACK is at most this long, the sender waits for that quACK. It
@@ -102,7 +104,8 @@ impl Established {
             .map(|(since, every)| since + patience.max(scale(every, 10, 1)));
         // While the second link shows that the proxy is there, only the first one is silent.
         let silent = earlier(asked.map(|at| at + patience), owed)?;
-        Some(self.second.linked_until().map_or(silent, |until| silent.max(until + patience)))
+        let until = self.second.linked_until().map_or(silent, |until| until + patience);
+        Some(silent.max(until).min(silent + LONGEST_SILENCE))
     }
 
     /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
