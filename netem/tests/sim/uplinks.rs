@@ -21,13 +21,17 @@ const DOCUMENT: &str = include_str!("../../../docs/results.md");
 /// The second uplink of a cell tower's user.
 const SECOND: [&str; 3] = ["second.delay_ms=10", "second.rate_mbit=50", "second.queue_bytes=65000"];
 const LOSSY: [&str; 3] = ["flow.bytes=10000000", "near.loss_percent=1", "second.loss_percent=1"];
-/// What a user has: a name, and the settings.
-fn uplinks() -> [(&'static str, Vec<&'static str>); 4] {
+/// What a user has, with these settings of an agent and of a second uplink: a name, and all
+/// settings.
+fn uplinks(
+    agent: &'static [&'static str],
+    second: &'static [&'static str],
+) -> [(&'static str, Vec<&'static str>); 4] {
     [
         ("one, no help", OFF.to_vec()),
-        ("one, agent", AGENT.to_vec()),
-        ("two, repairs", [AGENT, &SECOND].concat()),
-        ("two, carrying", [AGENT, &SECOND, &[CARRY]].concat()),
+        ("one, agent", agent.to_vec()),
+        ("two, repairs", [agent, second].concat()),
+        ("two, carrying", [agent, second, &[CARRY]].concat()),
     ]
 }
 
@@ -48,7 +52,7 @@ fn outage_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (way, kind) in [("upload", "flow.kind=upload"), ("download", "flow.kind=download")] {
         for (server, controller) in CONTROLLERS {
-            for (has, settings) in uplinks() {
+            for (has, settings) in uplinks(AGENT, &SECOND) {
                 let name = format!("{way}, {server}, {has}");
                 // A second uplink that a sender lacks loses nothing.
                 let lossy = if has.starts_with("two") { &LOSSY[..] } else { &LOSSY[..2] };
@@ -98,7 +102,7 @@ fn the_document_shows_the_outages_as_they_are() {
 #[test]
 fn a_silent_uplink_is_carried_by_the_second() {
     let seeds = few_or_all(2, 6);
-    let [_, one, _, two] = uplinks();
+    let [_, one, _, two] = uplinks(AGENT, &SECOND);
     for kind in ["flow.kind=upload", "flow.kind=download"] {
         let time = |settings: &[&str], outage: &[&str]| {
             let flow = [kind, BBR2];
@@ -117,15 +121,9 @@ const CALLS: [(&str, &str); 2] =
 const CALL_SNAPSHOT: &str = include_str!("../snapshots/uplinks__calls.snap");
 
 fn call_rows() -> Vec<Row> {
-    let agent = &["sidekick.mode=agent"][..];
     let mut rows = Vec::new();
     for (way, kind) in CALLS {
-        for (has, help) in [
-            ("one, no help", OFF.to_vec()),
-            ("one, agent", agent.to_vec()),
-            ("two, repairs", [agent, &SECOND].concat()),
-            ("two, carrying", [agent, &SECOND, &[CARRY]].concat()),
-        ] {
+        for (has, help) in uplinks(&["sidekick.mode=agent"], &SECOND) {
             let call = [kind, "flow.seconds=20", "near.loss_percent=1"];
             rows.push(Row { name: format!("{way}, {has}"), settings: [&help[..], &call].concat() });
         }
@@ -204,12 +202,7 @@ const CHUNK_SNAPSHOT: &str = include_str!("../snapshots/uplinks__chunks.snap");
 fn chunk_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (server, controller) in CONTROLLERS {
-        for (has, help) in [
-            ("one, no help", OFF.to_vec()),
-            ("one, agent", AGENT.to_vec()),
-            ("two, repairs", [AGENT, &BESIDE].concat()),
-            ("two, carrying", [AGENT, &BESIDE, &[CARRY]].concat()),
-        ] {
+        for (has, help) in uplinks(AGENT, &BESIDE) {
             let name = format!("{server}, {has}");
             rows.push(Row { name, settings: [&FADES[..], &help, &[controller]].concat() });
         }

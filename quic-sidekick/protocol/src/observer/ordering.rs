@@ -81,12 +81,8 @@ impl Rebuilding {
             self.half = Some(Half { number, first, count, part, bytes: symbol.to_vec() });
             return;
         };
-        let (front, back) = match part {
-            Part::Second => (half.bytes.as_slice(), symbol),
-            _ => (symbol, half.bytes.as_slice()),
-        };
         // One of a length that none has is an error, and changes nothing.
-        let _ = self.decoder.repair(number, first, count, &[front, back].concat());
+        let _ = self.decoder.repair(number, first, count, &part.join(symbol, &half.bytes));
     }
 }
 

@@ -66,10 +66,7 @@ impl SecondLink {
             self.half = Some(Half { number, part, bytes: datagram.to_vec() });
             return None;
         };
-        Some(match part {
-            Part::Second => [half.bytes.as_slice(), datagram].concat(),
-            _ => [datagram, half.bytes.as_slice()].concat(),
-        })
+        Some(part.join(datagram, &half.bytes))
     }
 }
 

@@ -51,7 +51,7 @@ impl Sender {
     /// what leaves by the first is probably lost, and may be relayed at once.
     #[must_use]
     pub fn first_link_is_silent(&self) -> bool {
-        self.linked_session().is_some_and(Established::carries)
+        self.config.carries && self.linked_session().is_some_and(Established::carries)
     }
 
     /// Requests by the second link what passed the proxy behind the newest datagram that arrived,

@@ -154,12 +154,7 @@ impl Symbols {
     pub(super) fn take<R>(&mut self, write: impl FnOnce(SentSymbol<'_>) -> R) -> Option<R> {
         let due = self.due.front_mut()?;
         let Due { number, first, count, .. } = *due;
-        let (half, is_long) = (due.symbol.len() / 2, due.symbol.len() > SentSymbol::MAX_LEN);
-        let (part, range) = match (is_long, due.is_begun) {
-            (false, _) => (Part::Whole, 0..due.symbol.len()),
-            (true, false) => (Part::First, 0..half),
-            (true, true) => (Part::Second, half..due.symbol.len()),
-        };
+        let (part, range) = Part::next_of(due.symbol.len(), SentSymbol::MAX_LEN, due.is_begun);
         let symbol = due.symbol.get(range).unwrap_or_default();
         let written = write(SentSymbol { number, first, count, part, symbol });
         due.is_begun = true;

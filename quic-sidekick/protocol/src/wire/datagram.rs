@@ -8,6 +8,7 @@ use super::{BufferTooShort, Cookie, KEY_LEN, ParseError, SessionNumber, TAG_LEN,
 use crate::identify::Flow;
 use crate::terms::Terms;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 const HELLO: u8 = 1;
 const RETRY: u8 = 2;
@@ -157,6 +158,21 @@ impl Part {
 
     pub(crate) fn number(self) -> u8 {
         self as u8
+    }
+
+    /// The part of `len` bytes that is sent next, and its place in them: all, unless they are more
+    /// than `most`. `is_begun` says that the first part was sent.
+    pub(crate) fn next_of(len: usize, most: usize, is_begun: bool) -> (Self, Range<usize>) {
+        match (len > most, is_begun) {
+            (false, _) => (Self::Whole, 0..len),
+            (true, false) => (Self::First, 0..len / 2),
+            (true, true) => (Self::Second, len / 2..len),
+        }
+    }
+
+    /// The whole of this part and the other one.
+    pub(crate) fn join(self, part: &[u8], other: &[u8]) -> Vec<u8> {
+        if self == Self::Second { [other, part].concat() } else { [part, other].concat() }
     }
 }
 

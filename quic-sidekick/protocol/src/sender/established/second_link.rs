@@ -155,12 +155,7 @@ impl SecondLink {
         }
         let relay = self.relays.front_mut()?;
         let Waiting { number, class, .. } = *relay;
-        let (half, is_long) = (relay.datagram.len() / 2, relay.datagram.len() > Relay::MAX_LEN);
-        let (part, range) = match (is_long, relay.is_begun) {
-            (false, _) => (Part::Whole, 0..relay.datagram.len()),
-            (true, false) => (Part::First, 0..half),
-            (true, true) => (Part::Second, half..relay.datagram.len()),
-        };
+        let (part, range) = Part::next_of(relay.datagram.len(), Relay::MAX_LEN, relay.is_begun);
         let datagram = relay.datagram.get(range).unwrap_or_default();
         let written = write(Link::Second, &Message::Relay(Relay { number, part, class, datagram }));
         relay.is_begun = true;
