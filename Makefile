@@ -104,7 +104,7 @@ figures: lab
 # `make test` computes some figures of each table. This computes all, and accepts those that
 # changed. The next test names the first row that docs/results.md lacks. SIDEKICK_ROWS=auto,parity
 # computes only the rows whose names have one of these words.
-TABLES = tables:: downloads:: parity:: calls:: tune:: satellites:: packrat::
+TABLES = tables:: downloads:: parity:: calls:: tune:: satellites:: packrat:: uplinks::
 tables: build-deps
 	SIDEKICK_SEEDS=all INSTA_UPDATE=always $(CARGO) test $(FIRST) --test sim --no-fail-fast -- $(TABLES); \
 		status=$$?; sed -i '/^assertion_line/d' netem/tests/snapshots/*.snap; exit $$status
@@ -194,8 +194,9 @@ check: format clippy
 format: build-deps
 	$(CARGO) fmt --all --check
 
+# `--all-targets` leaves out the tests that `cargo test` does not run by itself.
 clippy: build-deps
-	$(CARGO) clippy $(FIRST) --all-targets -- -D warnings
+	$(CARGO) clippy $(FIRST) --all-targets --test '*' -- -D warnings
 
 # The examples have the dependencies of the tests. So cargo selects the features that `clippy`
 # selects, and compiles almost no package again.

@@ -68,7 +68,7 @@ fn answers_to_absent_hosts_delay_no_quack() {
         for round in 1..=20 {
             // Few enough for the neighbour table, so that each entry keeps its waiting datagram.
             for host in (3..250_u8).cycle().take(1000) {
-                forge.send(&hello, ([10, 9, 0, host], 5000).into(), port, None).unwrap();
+                forge.send(&hello, 0, (([10, 9, 0, host], 5000).into(), port), None).unwrap();
             }
             send(&flow, destination, (u32::from(round) - 1) * 10..u32::from(round) * 10);
             assert_eq!(peer.count(), round * 10);

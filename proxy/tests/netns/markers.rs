@@ -59,7 +59,7 @@ impl Host {
 
     fn mark(&mut self, from: SocketAddr, to: SocketAddr, reply: Reply) {
         self.markers += 1;
-        self.forge.send(&marker(self.markers, reply), from, to, None).unwrap();
+        self.forge.send(&marker(self.markers, reply), 0, (from, to), None).unwrap();
     }
 
     /// Sends markers of its own until the proxy answers one. The proxy has then read all before it.
