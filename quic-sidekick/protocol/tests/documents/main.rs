@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod dissector;
+mod interop;
 mod pages;
 mod spec;
 mod tshark;
