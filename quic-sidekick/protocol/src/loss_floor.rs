@@ -112,6 +112,11 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// and a controller that ignores no loss must not hear of a random one.
 const CHANCE: f32 = 3.0;
 const RARE_CHANCE: f32 = 4.0;
+/// Shorter queues tell what is random if they had shown so many independent losses, had they lost
+/// as much as the present one.
+const TELLING: f32 = 8.0;
+/// How long they tell so after the latest loss.
+const TOLD: Duration = Duration::from_secs(5);
 /// Packets that show a loss too small to matter.
 const SMALL: f32 = 300.0;
 
@@ -149,6 +154,8 @@ pub(crate) struct LossFloor {
     /// What the controller is still to hear, below one packet.
     unheard: f32,
     latest: NearLoss,
+    /// When shorter queues last showed enough to tell a loss from congestion.
+    told: Option<Instant>,
     /// The least floor of late. Overload that lasts raises the loss at all loads.
     least: Least<f32>,
     /// The latest tag of a packet that is no repetition.
@@ -175,6 +182,7 @@ impl LossFloor {
             tolerated,
             unheard: 0.0,
             latest: NearLoss::default(),
+            told: None,
             least: Least::default(),
             newest: None,
             repeated: 0,
@@ -197,6 +205,12 @@ impl LossFloor {
     /// The state at the latest loss.
     pub(crate) fn latest(&self) -> NearLoss {
         self.latest
+    }
+
+    /// Whether shorter queues have shown enough to tell random losses from what a queue drops, at
+    /// the latest loss, and not long ago.
+    pub(crate) fn tells(&self, now: Instant) -> bool {
+        self.told.is_some_and(|told| now < told + TOLD)
     }
 
     /// Notes that a packet was sent. The bytes of a repetition count in the next interval: it
@@ -277,6 +291,7 @@ impl LossFloor {
 
     /// Counts and judges losses, in the order of sending.
     pub(crate) fn judge(&mut self, lost: &mut [Lost], now: Instant) {
+        self.fade(now);
         for run in lost.chunk_by_mut(|one, next| one.number.wrapping_add(1) == next.number) {
             if self.note_outage(run) {
                 continue;
@@ -300,6 +315,7 @@ impl LossFloor {
         let is_outage = self.is_outage(run);
         if is_outage {
             self.outages += 1.0;
+            self.told = None;
             run.iter().for_each(|lost| self.uncount(lost.sent));
         }
         is_outage
@@ -373,6 +389,8 @@ impl LossFloor {
         ];
         let known = verdicts.iter().filter(|verdict| verdict.below > SMALL);
         let floor = known.map(|verdict| verdict.floor).reduce(f32::min);
+        let [_, by_queue] = &verdicts;
+        self.told = (by_queue.expected >= TELLING).then_some(now);
         self.least.note(floor, now);
         let congestion = self.proven_share(&verdicts);
         let rate = verdicts[0].rate.min(1.0);
@@ -415,10 +433,8 @@ impl LossFloor {
     fn ignored_share(&self, verdicts: &[Verdict; 2]) -> f32 {
         let [load, _] = verdicts;
         let is_even = self.outages <= RECENT && load.run < EVEN;
-        let is_small = |most: f32| is_even && load.packets > SMALL && load.rate < most;
-        let is_known = verdicts.iter().any(|verdict| verdict.informs);
-        let heard = is_small(self.tolerated) || !is_known && is_small(2.0 * self.tolerated);
-        f32::from(u8::from(heard))
+        let is_small = is_even && load.packets > SMALL && load.rate < self.tolerated;
+        f32::from(u8::from(is_small))
     }
 
     /// How much of a floor is hidden. The controller may as well hear what it ignores.

@@ -316,8 +316,10 @@ impl Policy {
             return;
         }
         self.congested_until = Some(now + CONGESTION_PAUSE);
-        if sender.has_second_link(now) {
-            // The session must see that the first link falls silent.
+        // The session must see that the first link falls silent. And where losses are told apart, a
+        // queue is no reason to stop.
+        if sender.has_second_link(now) || sender.tells_congestion(now) {
+            self.full_since = None;
             return;
         }
         if self.rests_until.is_none() && *self.full_since.get_or_insert(now) + FULL <= now {
@@ -382,13 +384,18 @@ impl Policy {
         Some(trust)
     }
 
-    /// Why nothing is sent again and nothing is requested now, or `None` if losses are repaired.
+    /// Whether a queue grows or grew a short time ago. No copy is requested meanwhile.
+    fn queue_grew(&self, now: Instant) -> bool {
+        self.congested_until.is_some_and(|until| now < until)
+    }
+
+    /// Why nothing is sent again now, or `None` if losses are repaired.
     #[must_use]
     pub fn withheld(&self, traits: Traits, sender: &Sender, now: Instant) -> Option<Withheld> {
         if self.is_unbelieved {
             return Some(Withheld::Unbelieved);
         }
-        if self.congested_until.is_some_and(|until| now < until) {
+        if self.queue_grew(now) && !sender.tells_congestion(now) {
             return Some(Withheld::Congested);
         }
         let Some(near) = near(sender) else { return Some(Withheld::Unmeasured) };
@@ -412,7 +419,8 @@ impl Policy {
         let is_calm = !matches!(withheld, Some(Withheld::Congested | Withheld::Unbelieved));
         let distance = self.distance(traits, sender).filter(|_| is_calm);
         let is_far = distance.is_some_and(|(near, most)| near > most);
-        let protects = distance.is_some_and(|(near, _)| {
+        // Parity would grow with what a queue drops.
+        let protects = distance.filter(|_| !self.queue_grew(now)).is_some_and(|(near, _)| {
             self.leaves.may_protect(near, is_far, withheld == Some(Withheld::Protected))
         });
         if withheld.is_none() || protects {

@@ -4,8 +4,6 @@
 const DEVIATIONS: f32 = 2.5;
 /// The runs that are assumed before any is seen: so many losses, two in a row each.
 const ASSUMED: f32 = 2.0;
-/// Evidence informs if it had shown so many independent losses, had they been random.
-const INFORMING: f32 = 4.0;
 
 /// Packets, and losses among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -87,11 +85,19 @@ impl std::ops::AddAssign for Count {
     }
 }
 
+impl std::ops::SubAssign for Count {
+    fn sub_assign(&mut self, other: Self) {
+        self.packets = (self.packets - other.packets).max(0.0);
+        self.lost = (self.lost - other.lost).max(0.0);
+        self.squares = (self.squares - other.squares).max(0.0);
+    }
+}
+
 /// What the evidence says about losses of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// The packets of this class, those that equal it, and those above, and the share of them that
-    /// is lost.
+    /// The packets of this class, those that equal it, and those above that say something about it,
+    /// and the share of them that is lost.
     pub(super) packets: f32,
     pub(super) rate: f32,
     /// The mean length of the run of such a loss.
@@ -102,8 +108,8 @@ pub(super) struct Verdict {
     pub(super) below: f32,
     /// Chance does not explain why the classes below lose less.
     pub(super) exceeds: bool,
-    /// There is enough evidence below.
-    pub(super) informs: bool,
+    /// How many independent losses the classes below had shown, had they lost as many.
+    pub(super) expected: f32,
 }
 
 /// Packets by classes of a quantity.
@@ -114,18 +120,22 @@ pub(super) struct Evidence {
     /// A class belongs to those below if it is at least so far below. Nearer ones are equal as far
     /// as the measurement goes.
     distance: usize,
+    /// Half an octave.
+    reach: usize,
     classes: Box<[Count]>,
 }
 
 impl Evidence {
     /// By bytes a second, from 1 kB/s to 1 GB/s.
     pub(super) fn by_load() -> Self {
-        Self { lowest: 1e3, per_octave: 8.0, distance: 2, classes: [Count::default(); 160].into() }
+        let classes = [Count::default(); 160].into();
+        Self { lowest: 1e3, per_octave: 8.0, distance: 2, reach: 4, classes }
     }
 
     /// By seconds in a queue, from 0.5 ms to 2 s.
     pub(super) fn by_queue() -> Self {
-        Self { lowest: 5e-4, per_octave: 2.0, distance: 1, classes: [Count::default(); 24].into() }
+        let classes = [Count::default(); 24].into();
+        Self { lowest: 5e-4, per_octave: 2.0, distance: 1, reach: 1, classes }
     }
 
     /// The class of this value.
@@ -166,30 +176,47 @@ impl Evidence {
         let exceeds = |count: Count| deviations(floor, count, spread) > chance;
         let mut above = more;
         let mut is_proven = exceeds(above);
-        for count in self.classes.get(class..).unwrap_or_default().iter().rev() {
-            if count.packets == 0.0 {
-                continue;
-            }
-            above += *count;
+        for count in self.between(class, self.top(class, more, run, chance)).rev() {
+            above += count;
             is_proven |= exceeds(above);
         }
         // Losses do not become fewer with more load, so classes between the two count as well.
         let mut with_lower = above;
-        let between = end.saturating_add(self.distance - 1)..class;
-        for count in self.classes.get(between).unwrap_or_default().iter().rev() {
-            with_lower += *count;
-            is_proven |= count.packets > 0.0 && exceeds(with_lower);
+        for count in self.between(end.saturating_add(self.distance - 1), class).rev() {
+            with_lower += count;
+            is_proven |= exceeds(with_lower);
         }
-        for near in 1..self.distance {
-            if let Some(count) = class.checked_sub(near).and_then(|near| self.classes.get(near)) {
-                above += *count;
-            }
-        }
+        let equals = class.saturating_sub(self.distance - 1)..class;
+        self.between(equals.start, equals.end).for_each(|count| above += count);
         let rate = above.rate();
-        let below = floor.packets;
-        let informs = rate * below / spread >= INFORMING;
+        let (below, expected) = (floor.packets, rate * floor.packets / spread);
         let (packets, floor, run) = (above.packets, floor.rate(), above.run());
-        Verdict { packets, rate, run, floor, below, exceeds: is_proven, informs }
+        Verdict { packets, rate, run, floor, below, exceeds: is_proven, expected }
+    }
+
+    /// The class before which those above this one say something about it: those of up to half an
+    /// octave, as a controller varies its load and a span does not show it exactly, and the further
+    /// ones until all above lose more. After a slow start has overrun a queue, these are about it.
+    fn top(&self, class: usize, more: Count, run: f32, chance: f32) -> usize {
+        let mut top = (class + self.reach + 1).min(self.classes.len());
+        let (mut equal, mut higher) = (more, Count::default());
+        self.between(class, top).for_each(|count| equal += count);
+        self.between(top, usize::MAX).for_each(|count| higher += count);
+        while let Some(count) = self.classes.get(top) {
+            if higher.packets < 1.0 || deviations(equal, higher, equal.run().max(run)) > chance {
+                break;
+            }
+            equal += *count;
+            higher -= *count;
+            top += 1;
+        }
+        top
+    }
+
+    /// The counts of the classes from `first` until before `end` that have any.
+    fn between(&self, first: usize, end: usize) -> impl DoubleEndedIterator<Item = Count> {
+        let classes = self.classes.get(first..end.min(self.classes.len())).unwrap_or_default();
+        classes.iter().copied().filter(|count| count.packets > 0.0)
     }
 
     /// The classes below this one that prove the least loss: from the lowest up to one of them.

@@ -28,7 +28,18 @@ impl Heard {
 
 /// Sends for this many seconds over a link. What is lost is sent again, by its own tag or by one
 /// out of the others' range.
-fn send(mut link: Link, tolerated: f32, seconds: f64, seed: u64) -> Heard {
+fn send(link: Link, tolerated: f32, seconds: f64, seed: u64) -> Heard {
+    send_at(load, link, tolerated, seconds, seed)
+}
+
+/// The same at this load, as a part of the usual one.
+fn send_at(
+    load: impl Fn(f64) -> f64,
+    mut link: Link,
+    tolerated: f32,
+    seconds: f64,
+    seed: u64,
+) -> Heard {
     let mut random = ChaCha20Rng::seed_from_u64(seed);
     let repetition = if seed.is_multiple_of(2) { 0 } else { 1 << 63 };
     let (begun, mut floor) = (start(), LossFloor::new(tolerated));
@@ -112,6 +123,64 @@ fn of_a_mixture_the_excess_is_congestion() {
         let heard_of_it = f64::from(heard.congestion) / excess;
         assert!((0.4..3.0).contains(&heard_of_it), "seed {seed}: {heard:?}, {excess} in excess");
     }
+}
+
+/// A slow start fills the queue, and the controller then sends little. Before, a loss at this load
+/// was congestion because those at higher loads had been.
+#[test]
+fn after_an_overload_random_losses_are_random() {
+    let overload = |then: f64| {
+        move |at: f64| match at {
+            at if at < 0.7 => (2.0_f64).powf(at * 10.0 - 5.0),
+            at if at < 1.2 => 4.0,
+            _ => then * load(at),
+        }
+    };
+    for seed in 0..5 {
+        for tolerated in [0.0, 0.008] {
+            let send =
+                |then| send_at(overload(then), limited(USUAL, 20.0, 0.04), tolerated, 8.0, seed);
+            let (low, high) = (send(0.1), send(1.3));
+            assert!(low.lost > 10 && low.share() < 0.2, "{tolerated}, seed {seed}: {low:?}");
+            assert!(high.share() > 0.5, "{tolerated}, seed {seed}: {high:?}");
+        }
+    }
+}
+
+/// A policer slightly below the usual load.
+#[test]
+fn a_small_excess_is_congestion() {
+    for seed in 0..5 {
+        let heard = send(limited(0.97 * USUAL, 5.0, 0.0), 0.0, 20.0, seed);
+        assert!(heard.lost > 50 && heard.share() > 0.5, "seed {seed}: {heard:?}");
+    }
+}
+
+#[test]
+fn shorter_queues_tell_for_a_while_what_is_random() {
+    let (now, mut floor) = (start(), LossFloor::new(0.0));
+    let mut pass = |range: std::ops::Range<u32>, queue, is_lost: &dyn Fn(u32) -> bool| {
+        for number in range {
+            let now = now + number * MS;
+            floor.on_sent(number.into(), BYTES, now);
+            if is_lost(number) {
+                floor.judge(&mut [Lost::new(number.into(), now, number)], now + 2 * MS);
+            }
+            floor.on_reported(now, queue, 2 * MS, now + 2 * MS);
+        }
+        let last = now + 4000 * MS;
+        (floor.tells(last), floor.tells(last + TOLD + TOLD))
+    };
+    let every_25th = |number: u32| number % 25 == 0;
+    assert_eq!(pass(0..2000, Duration::ZERO, &every_25th), (false, false), "no shorter queue");
+    assert_eq!(pass(2000..4000, 20 * MS, &every_25th), (true, false));
+    let outage: Vec<Lost> =
+        (4000..4010).map(|number| Lost::new(number.into(), now + number * MS, number)).collect();
+    outage.iter().for_each(|lost| {
+        floor.on_sent(lost.tag, BYTES, lost.sent);
+    });
+    floor.judge(&mut outage.clone(), now + 4012 * MS);
+    assert!(!floor.tells(now + 4012 * MS), "a queue may have dropped these");
 }
 
 #[test]

@@ -198,7 +198,8 @@ impl Resender {
         }
         let mut trust = self.policy.report(&mut self.sender, trusts, settled.lost, now);
         settled.withheld = self.policy.withheld(traits, &self.sender, now);
-        self.sender.set_fetching(fetches && may_fetch(settled.withheld, order));
+        let may_fetch = may_fetch(settled.withheld, order) && !self.policy.queue_grew(now);
+        self.sender.set_fetching(fetches && may_fetch);
         let repairs = settled.withheld.is_none();
         if traits.minds_order {
             let fates = (self.found_received.len(), lost.as_slice());

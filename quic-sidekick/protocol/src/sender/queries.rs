@@ -13,7 +13,7 @@ use crate::terms::Terms;
 use crate::wire::VERSION;
 use crate::wire::discovery::Answer;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Sender {
     /// Whether a proxy assists the flow, and if not, why.
@@ -109,6 +109,13 @@ impl Sender {
     #[must_use]
     pub fn near_loss(&self) -> NearLoss {
         self.floor.latest()
+    }
+
+    /// Whether random losses are told from what a queue drops by what shorter queues lost (SPEC.md,
+    /// appendix A.8). If not, all losses while a queue grows count as congestion.
+    #[must_use]
+    pub fn tells_congestion(&self, now: Instant) -> bool {
+        self.floor.tells(now)
     }
 
     /// The numbers of the sessions with proxies, as [`Sender::session_number`] reads them from
