@@ -30,9 +30,10 @@ use std::time::{Duration, Instant};
 const LOG_CAPACITY: usize = 8192;
 
 const BBR2: &str = "bbr2_gcongestion";
-/// BBR2 ignores up to 2 % of losses in a round trip. Chance gathers losses, so this is the share
-/// that it mostly ignores.
-const TOLERATED: f32 = 0.008;
+/// BBR2 ignores up to 2 % of losses in a round trip. Chance gathers losses, so of this share it
+/// sometimes hears too much, which costs 1 % of its goodput. A plain flow beside it gains more
+/// (docs/results.md).
+const TOLERATED: f32 = 0.014;
 
 /// Whether a connection is assisted, and its counters.
 ///

@@ -57,7 +57,7 @@ fn goodput_against_near_loss() {
 fn loss_before_the_proxy_costs_no_goodput() {
     const SEEDS: u64 = 9;
     let senders = [
-        (&["sidekick.mode=auto"][..], [9.1, 9.05, 9.1, 9.1, 9.05, 9.0, 8.6]),
+        (&["sidekick.mode=auto"][..], [9.1, 9.0, 9.1, 9.1, 9.05, 9.0, 8.6]),
         (&["sidekick.mode=pacubic"], [8.9, 8.9, 8.9, 8.8, 7.5, 6.3, 1.2]),
         (&["sidekick.mode=reinject", "flow.cc=cubic"], [8.8, 8.8, 8.8, 8.8, 7.9, 7.4, 6.2]),
     ];
