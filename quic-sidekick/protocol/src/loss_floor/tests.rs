@@ -171,7 +171,7 @@ fn shorter_queues_tell_for_a_while_what_is_random() {
         let last = now + 4000 * MS;
         (floor.tells(last), floor.tells(last + TOLD + TOLD))
     };
-    let every_25th = |number: u32| number % 25 == 0;
+    let every_25th = |number: u32| number.is_multiple_of(25);
     assert_eq!(pass(0..2000, Duration::ZERO, &every_25th), (false, false), "no shorter queue");
     assert_eq!(pass(2000..4000, 20 * MS, &every_25th), (true, false));
     let outage: Vec<Lost> =
