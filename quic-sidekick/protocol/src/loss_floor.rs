@@ -189,6 +189,15 @@ impl LossFloor {
         }
     }
 
+    /// Judges losses that only the receiver of the packets sees. It knows what arrived, not what
+    /// was sent, so it cannot tell a load from one far above.
+    pub(crate) fn of_arrivals() -> Self {
+        // The peer's controller is unknown, so each loss may matter to it.
+        let all = Self::new(0.0);
+        let (by_load, by_queue) = (all.by_load.of_any_reach(), all.by_queue.of_any_reach());
+        Self { by_load, by_queue, ..all }
+    }
+
     pub(crate) fn set_tolerated(&mut self, share: f32) {
         self.tolerated = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     }

@@ -120,7 +120,7 @@ pub(super) struct Evidence {
     /// A class belongs to those below if it is at least so far below. Nearer ones are equal as far
     /// as the measurement goes.
     distance: usize,
-    /// Half an octave.
+    /// Classes so far above always say something about one.
     reach: usize,
     classes: Box<[Count]>,
 }
@@ -128,14 +128,27 @@ pub(super) struct Evidence {
 impl Evidence {
     /// By bytes a second, from 1 kB/s to 1 GB/s.
     pub(super) fn by_load() -> Self {
-        let classes = [Count::default(); 160].into();
-        Self { lowest: 1e3, per_octave: 8.0, distance: 2, reach: 4, classes }
+        Self::new(1e3, 8, 160)
     }
 
     /// By seconds in a queue, from 0.5 ms to 2 s.
     pub(super) fn by_queue() -> Self {
-        let classes = [Count::default(); 24].into();
-        Self { lowest: 5e-4, per_octave: 2.0, distance: 1, reach: 1, classes }
+        Self::new(5e-4, 2, 24)
+    }
+
+    /// A quarter of an octave is as far as the measurement goes, and a controller varies its load
+    /// by half an octave.
+    fn new(lowest: f32, per_octave: u8, classes: usize) -> Self {
+        let octave = usize::from(per_octave);
+        let (distance, reach) = ((octave / 4).max(1), octave / 2);
+        let classes = vec![Count::default(); classes].into();
+        Self { lowest, per_octave: per_octave.into(), distance, reach, classes }
+    }
+
+    /// The same, where all classes above say something about one: those whom the measurement does
+    /// not tell apart.
+    pub(super) fn of_any_reach(self) -> Self {
+        Self { reach: self.classes.len(), ..self }
     }
 
     /// The class of this value.

@@ -87,8 +87,7 @@ pub(in crate::sender) struct Arrivals {
 impl Default for Arrivals {
     fn default() -> Self {
         Self {
-            // The peer's controller is unknown, so each loss may matter to it.
-            floor: LossFloor::new(0.0),
+            floor: LossFloor::of_arrivals(),
             place: 0,
             bytes: 0,
             lengths: Lengths::default(),
