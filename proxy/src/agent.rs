@@ -20,7 +20,6 @@
 mod arriving;
 mod candidate;
 mod captures;
-mod carry;
 pub(crate) mod cli;
 pub(crate) mod config;
 pub(crate) mod daemon;

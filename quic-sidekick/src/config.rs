@@ -1,6 +1,7 @@
 //! The application's choices: the mode, the proxy, and the terms.
 
 use crate::receive::ReceiveRepair;
+use sidekick_protocol::policy::Carry;
 use sidekick_protocol::{PublicKey, SenderConfig, Terms};
 use std::fmt;
 use std::net::SocketAddr;
@@ -177,6 +178,11 @@ pub struct Config {
     pub repeat_handshake: bool,
     /// How a proxy repairs what the connection receives, in the modes that help it.
     pub receive_repair: ReceiveRepair,
+    /// What a second uplink ([`Driver::attach_second`](crate::Driver::attach_second)) carries while
+    /// the first is silent, in the modes `auto` and `receive`; by default nothing. The
+    /// bytes are those of one connection. To notice the silence, the sender asks for more quACKs,
+    /// so leave it out without a second uplink.
+    pub carry: Carry,
 }
 
 impl Config {
@@ -203,6 +209,7 @@ impl Config {
             sparse: true,
             repeat_handshake: false,
             receive_repair: ReceiveRepair::Auto,
+            carry: Carry::default(),
         }
     }
 
@@ -219,6 +226,11 @@ impl Config {
     /// Whether what the connection receives is helped.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.mode, Mode::Receive | Mode::Auto)
+    }
+
+    /// Whether a second uplink may carry the connection.
+    pub(crate) fn carries(&self) -> bool {
+        self.receives() && self.carry.is_any()
     }
 
     /// The longest interval between two quACKs while nothing is lost, on a path with this round
@@ -251,6 +263,7 @@ impl Config {
             // Until the round trip is measured.
             sparse: None,
             keep: self.receives().then_some(KEEP),
+            carries: self.carries(),
             ..SenderConfig::default()
         }
     }

@@ -1,6 +1,6 @@
 //! The plugin with its adjacent socket, which every event loop needs.
 
-use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status, Transmit};
+use crate::{Config, MAX_DATAGRAM_LEN, Route, Sidekick, Status, Transmit};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::is_network_error;
 use std::cell::Cell;
@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// The most datagrams that one call of [`Driver::receive`] reads. So a flood at the adjacent socket
-/// does not delay the connection. The next call is due at once, and reads the rest.
+/// The most datagrams that one call of [`Driver::receive`] reads of a socket. So a flood at the
+/// adjacent socket does not delay the connection. The next call is due at once, and reads the rest.
 const MAX_RECEIVED: usize = 32;
 
 /// A UDP socket that never blocks, for the messages to and from a proxy.
@@ -57,6 +57,10 @@ impl AdjacentSocket for UdpSocket {
 /// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
 ///
+/// A client with a second uplink to the same proxy, such as LTE beside Wi-Fi, gives the driver a
+/// socket there ([`attach_second`](Self::attach_second)). What the first uplink loses then goes by
+/// the second, and [`Config::carry`] lets it carry the connection while the first is silent.
+///
 /// Keep a driver as long as its connection, and call [`stop`](Self::stop) once, before
 /// `Connection::close`. A driver that is dropped tells the proxy nothing: the proxy forgets the
 /// session after a minute.
@@ -68,6 +72,7 @@ pub struct Driver<S = UdpSocket> {
     sidekick: Timed,
     proxy: Option<SocketAddr>,
     socket: Option<S>,
+    second: Option<S>,
     socket_errors: u64,
     /// When the latest call of [`Driver::receive`] was, if it left datagrams unread.
     unread: Option<Instant>,
@@ -117,7 +122,8 @@ impl<S: AdjacentSocket> Driver<S> {
     fn of(sidekick: Sidekick, proxy: Option<SocketAddr>) -> Self {
         let buffer = Box::new([0; MAX_DATAGRAM_LEN + 1]);
         let sidekick = Timed { sidekick, timeout: Cell::default() };
-        Self { sidekick, proxy, socket: None, socket_errors: 0, unread: None, buffer }
+        let (socket, second) = (None, None);
+        Self { sidekick, proxy, socket, second, socket_errors: 0, unread: None, buffer }
     }
 
     /// Attaches the connection with a given adjacent socket. The proxy looks for the connection's
@@ -128,15 +134,36 @@ impl<S: AdjacentSocket> Driver<S> {
         self.socket = Some(socket);
     }
 
-    /// Reads the adjacent socket and serves timers. Call it in each round, before
-    /// `Connection::send`. If it leaves datagrams unread, because many wait, `poll_timeout` is due
-    /// at once, so a loop that waits for edges misses none. Streams may be readable after it,
-    /// because a proxy's copies fill gaps in what the connection received. Returns whether
-    /// `Connection::send` has something to send because of it, such as the frames of lost packets.
+    /// Adds a second uplink to the same proxy, with a non-blocking socket that sends by it: one
+    /// that is bound to its interface (on Linux by `SO_BINDTODEVICE`, on Android by
+    /// `Network.bindSocket`), because by its address alone the kernel may choose another. Its
+    /// packets need a route to the proxy. It serves the modes `auto` and `receive`. Call it at any
+    /// time, and wait for [`second_socket`](Self::second_socket), too.
+    pub fn attach_second(&mut self, socket: S, now: Instant) {
+        // Another one than before has to prove itself.
+        self.sidekick.set_second_uplink(false, now);
+        self.sidekick.set_second_uplink(true, now);
+        self.second = Some(socket);
+    }
+
+    /// Takes the second uplink away, such as one whose interface is gone. The connection goes on by
+    /// the first.
+    pub fn detach_second(&mut self, now: Instant) {
+        self.sidekick.set_second_uplink(false, now);
+        self.second = None;
+    }
+
+    /// Reads the adjacent socket, and that of a second uplink, and serves timers. Call it in each
+    /// round, before `Connection::send`. If it leaves datagrams unread, because many wait,
+    /// `poll_timeout` is due at once, so a loop that waits for edges misses none. Streams may be
+    /// readable after it, because a proxy's copies fill gaps in what the connection received.
+    /// Returns whether `Connection::send` has something to send because of it, such as the frames
+    /// of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let is_due = |sidekick: &Timed| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);
-        let mut again = self.read(conn, now);
+        self.unread = None;
+        let mut again = self.read(conn, now) | self.read_second(conn, now);
         // A datagram may have stopped the timer that was due. A timer that it started waits for the
         // next round, because the connection first sends what the datagram made lost.
         if due && is_due(&self.sidekick) {
@@ -146,27 +173,55 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     fn read<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        let Some(socket) = self.socket.take() else { return false };
+        let (again, read) = self.read_from(&socket, conn, now);
+        match read {
+            Ok(()) => self.socket = Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
+                self.abandon();
+            }
+        }
+        again
+    }
+
+    fn read_second<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        let Some(socket) = self.second.take() else { return false };
+        let (again, read) = self.read_from(&socket, conn, now);
+        match read {
+            Ok(()) => self.second = Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "the socket of the second uplink failed: one uplink");
+                self.detach_second(now);
+            }
+        }
+        again
+    }
+
+    /// Reads what waits at a socket. Returns whether the connection has something to send, and the
+    /// system's error, which ends the socket's use.
+    fn read_from<F: BufFactory>(
+        &mut self,
+        socket: &S,
+        conn: &mut Connection<F>,
+        now: Instant,
+    ) -> (bool, io::Result<()>) {
         let mut again = false;
-        self.unread = None;
         for _ in 0..MAX_RECEIVED {
-            let Some(socket) = &self.socket else { return again };
             match socket.recv_from(self.buffer.as_mut_slice()) {
                 Ok((len, source)) => {
                     let datagram = self.buffer.get(..len).unwrap_or_default();
                     again |= self.sidekick.handle_input(datagram, source, conn, now);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (again, Ok(())),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Anyone can forge ICMP messages, so they do not end the help.
                 Err(error) if is_network_error(&error) => self.socket_errors += 1,
-                Err(error) => {
-                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
-                    self.abandon();
-                }
+                Err(error) => return (again, Err(error)),
             }
         }
         self.unread = Some(now);
-        again
+        (again, Ok(()))
     }
 
     /// Records the packets that the connection has sent, and sends messages to the proxy. Call it
@@ -191,9 +246,13 @@ impl<S: AdjacentSocket> Driver<S> {
     /// does not send as from one that the network loses.
     #[cold]
     fn transmit(&mut self) {
-        let Some(socket) = &self.socket else { return };
+        if self.socket.is_none() {
+            return;
+        }
         while let Some(transmit) = self.sidekick.poll_transmit(self.buffer.as_mut_slice()) {
-            let Transmit { destination, size, .. } = transmit;
+            let Transmit { destination, size, route, .. } = transmit;
+            let socket = if route == Route::SecondLink { &self.second } else { &self.socket };
+            let Some(socket) = socket else { continue };
             let message = self.buffer.get(..size).unwrap_or_default();
             if let Err(error) = socket.send_to(message, destination) {
                 self.socket_errors += u64::from(is_network_error(&error));
@@ -217,7 +276,13 @@ impl<S: AdjacentSocket> Driver<S> {
         self.socket.as_ref()
     }
 
-    /// The number of errors that the network reported at the adjacent socket. They do not end the
+    /// The socket of the second uplink, to wait for; `None` without one.
+    #[must_use]
+    pub fn second_socket(&self) -> Option<&S> {
+        self.second.as_ref()
+    }
+
+    /// The number of errors that the network reported at these sockets. They do not end the
     /// help, because anyone can forge them.
     #[must_use]
     pub fn socket_errors(&self) -> u64 {
@@ -243,7 +308,7 @@ impl<S: AdjacentSocket> Driver<S> {
     /// Continues without a proxy, because the adjacent socket failed or the system refused it.
     pub fn abandon(&mut self) {
         self.sidekick.abandon();
-        self.socket = None;
+        (self.socket, self.second) = (None, None);
     }
 }
 
@@ -321,6 +386,46 @@ mod tests {
         assert_ne!(driver.sidekick.poll_timeout(), None);
         driver.stop();
         assert_eq!(driver.sidekick.poll_timeout(), None);
+    }
+
+    /// A socket that fails, or has nothing.
+    struct Broken(bool);
+
+    impl AdjacentSocket for Broken {
+        fn local_addr(&self) -> io::Result<SocketAddr> {
+            Ok(SocketAddr::from(([127, 0, 0, 1], 9)))
+        }
+
+        fn send_to(&self, datagram: &[u8], _: SocketAddr) -> io::Result<usize> {
+            Ok(datagram.len())
+        }
+
+        fn recv_from(&self, _: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+            let is_broken = self.0;
+            Err(if is_broken { io::ErrorKind::InvalidInput } else { io::ErrorKind::WouldBlock }
+                .into())
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+    fn a_second_uplink_that_fails_leaves_the_first() {
+        let (mut config, now) =
+            (quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap(), Instant::now());
+        let id = quiche::ConnectionId::from_vec(vec![1; 16]);
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut conn = quiche::connect(None, &id, local, local, &mut config).unwrap();
+        let mut driver = Driver::new(Config::discover(Mode::Auto));
+        driver.attach_with(&mut conn, Broken(false));
+        for is_broken in [false, true] {
+            driver.attach_second(Broken(is_broken), now);
+            driver.receive(&mut conn, now);
+            assert_eq!(driver.second_socket().is_none(), is_broken);
+            assert!(driver.socket().is_some());
+        }
+        driver.attach_second(Broken(false), now);
+        driver.detach_second(now);
+        assert!(driver.second_socket().is_none() && driver.socket().is_some());
     }
 
     /// A second socket would replace the one that the application polls.

@@ -91,6 +91,7 @@ pub use driver::{AdjacentSocket, Driver};
 pub use quiche;
 pub use receive::{ParseRepairError, ReceiveRepair, ReceiveState, Received};
 pub use sidekick::{Sidekick, Status};
+pub use sidekick_protocol::policy::Carry;
 pub use sidekick_protocol::{
     Assistance, DEFAULT_PORT, Handling, MAX_DATAGRAM_LEN, NearLoss, ParseKeyError, PublicKey,
     Reason, Route, Selection, SenderStats, Transmit,

@@ -15,8 +15,9 @@ use ack_reduction::AckReduction;
 use path::{AssistedPath, Followed, Path};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use reinjection::Reinjection;
+use reinjection::{Reinjection, UNMARKED};
 use repair::{Repair, RepairPolicy};
+use sidekick_protocol::policy::{Carry, Carrying};
 use sidekick_protocol::{
     Assistance, HANDLE_LEN, Handling, Lost, MARKER_LEN, NearLoss, Payload, PublicKey, Selection,
     Sender, SenderStats, Transmit,
@@ -44,7 +45,8 @@ pub struct Status {
     /// Whether it is assisted now. `Display` writes a sentence for a user.
     pub assistance: Assistance,
     /// Counters since the connection began. `early_lost` counts each time that the connection
-    /// declared a packet lost early or re-injected it. quiche's own `lost` does not include it.
+    /// declared a packet lost early or re-injected it, by either uplink. quiche's own `lost` does
+    /// not include it.
     pub stats: SenderStats,
     /// The proxy that reports, and its public key.
     pub proxy: Option<(SocketAddr, PublicKey)>,
@@ -59,6 +61,9 @@ pub struct Status {
     pub near_loss: NearLoss,
     /// The help for received datagrams.
     pub received: Received,
+    /// Datagrams that went by the second uplink, as repairs, which are in `early_lost`, too, or
+    /// because the first was silent.
+    pub relayed: u64,
     /// The connection's congestion controller, if [`Mode::suits`] is false of it. The mode then
     /// helps less than documented, or not at all.
     pub other_controller: Option<&'static str>,
@@ -85,6 +90,13 @@ pub(crate) enum Direction {
 /// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). Each of the three
 /// returns whether the connection has more to read or to send. After each, call
 /// [`poll_transmit`](Self::poll_transmit) until it returns `None`.
+///
+/// # A second uplink
+/// A client with another interface to the same proxy gives it a socket of its own, and calls
+/// [`set_second_uplink`](Self::set_second_uplink). What has [`Route::SecondLink`] leaves there, and
+/// what arrives there goes to [`handle_input`](Self::handle_input), too.
+///
+/// [`Route::SecondLink`]: crate::Route::SecondLink
 #[derive(Debug)]
 pub struct Sidekick {
     config: Config,
@@ -94,6 +106,9 @@ pub struct Sidekick {
     reinjection: Reinjection,
     ack_reduction: AckReduction,
     receiver: Receiver,
+    carrying: Carrying,
+    carry: Carry,
+    carried: u64,
     early_lost: u64,
     /// The connection's counts of refuted and of undecided reports, as the sender knows them.
     known_refuted: u64,
@@ -130,6 +145,9 @@ impl Sidekick {
             path: AssistedPath::default(),
             receiver: Receiver::new(config.receives(), config.receive_repair),
             policy: RepairPolicy::new(config.mode),
+            carrying: Carrying::default(),
+            carry: config.carry,
+            carried: 0,
             config,
             reinjection: Reinjection::default(),
             ack_reduction: AckReduction::default(),
@@ -158,7 +176,7 @@ impl Sidekick {
         conn.sidekick_log(LOG_CAPACITY);
         self.logs = true;
         if self.config.reinjects() {
-            Reinjection::attach(conn);
+            Reinjection::attach(conn, self.config.carries());
         }
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
         if !self.receiver.attach(conn) {
@@ -169,6 +187,13 @@ impl Sidekick {
     /// Sets the adjacent socket's port, so that a discovered proxy can answer there.
     pub fn set_adjacent_port(&mut self, port: u16) {
         self.sender.set_adjacent_port(port);
+    }
+
+    /// Sets whether there is a second uplink, in the modes `auto` and `receive`: copies show a
+    /// proxy that this sender is on the flow's path, and may have packets relayed.
+    pub fn set_second_uplink(&mut self, is_there: bool, now: Instant) {
+        self.sender.set_second_link(is_there && self.config.receives(), now);
+        self.receiver.on_sender_changed();
     }
 
     /// Records the packets that the connection has sent since the last call, and handles proxies'
@@ -188,6 +213,7 @@ impl Sidekick {
         for datagram in conn.sidekick_drain_side_channel() {
             self.handle_on_path(&datagram, now);
         }
+        self.carry(conn, now);
         let path_id = self.path.current().map(|path| path.id);
         let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
         // Without a proxy's reports the sender depends on frequent acknowledgements.
@@ -202,6 +228,21 @@ impl Sidekick {
             conn.sidekick_ignore_gaps(now);
         }
         again
+    }
+
+    /// While the first uplink is silent, lets the second one carry what the connection sends, and
+    /// request what it receives.
+    #[inline]
+    fn carry<F: BufFactory>(&mut self, conn: &Connection<F>, now: Instant) {
+        if self.config.carries()
+            && let Some(path) = self.path.current()
+        {
+            let Self { carrying, carry, sender, reinjection, .. } = self;
+            let leaving = (reinjection.next(), UNMARKED);
+            self.carried += carrying.carry(sender, carry, leaving, now, |packet_number| {
+                conn.sidekick_kept(path.id, packet_number).map(|(datagram, _)| datagram)
+            });
+        }
     }
 
     /// Requests assistance for the connection's path.
@@ -233,6 +274,7 @@ impl Sidekick {
             Followed::Migrated => {
                 self.receiver.on_migrated();
                 self.ack_reduction.on_migrated();
+                self.carrying = Carrying::default();
             }
         }
         let payload = Payload::cut(&packet.head, packet.size);
@@ -272,7 +314,11 @@ impl Sidekick {
         match self.sender.handle_input(from, datagram, now) {
             Ok(None) => {}
             Ok(Some(copy)) => {
-                again |= self.receiver.on_copy(copy.bytes(datagram), conn);
+                let copy = copy.bytes(datagram);
+                if self.sender.first_link_is_silent() {
+                    self.carry.charge(copy.len());
+                }
+                again |= self.receiver.on_copy(copy, conn);
             }
             Err(error) => {
                 tracing::debug!(%error, %from, "dropped a datagram at the adjacent socket");
@@ -325,6 +371,7 @@ impl Sidekick {
         }
         let mut lost = std::mem::take(&mut self.scratch_lost);
         self.sender.drain_lost(&mut lost);
+        lost.retain(|lost| lost.congestion || !self.carrying.has(lost.tag));
         let ignored = self.config.mode == Mode::ACK_REDUCTION && !self.ack_reduction.is_fit();
         let path = self.path.current().filter(|_| !ignored && !lost.is_empty());
         if let Some(path) = path {
@@ -333,6 +380,7 @@ impl Sidekick {
         }
         lost.clear();
         self.scratch_lost = lost;
+        self.carry(conn, now);
         let path_id = self.path.current().map(|path| path.id);
         let released = self.receiver.update(conn, &mut self.sender, path_id, now);
         self.log_changes(conn, now);
@@ -389,7 +437,8 @@ impl Sidekick {
     ) -> usize {
         let (resent, packets, reaction) = match repair {
             Repair::Reinject => {
-                let resent = self.reinjection.resend(conn, path_id, lost, now);
+                let Self { reinjection, sender, .. } = self;
+                let resent = reinjection.resend(conn, sender, path_id, lost, now);
                 let (packets, declared) = (resent.again, resent.again.len());
                 self.qlog.early_loss(
                     conn,
@@ -486,6 +535,7 @@ impl Sidekick {
             chosen: self.policy.chosen(),
             near_loss: self.sender.near_loss(),
             received: self.receiver.status(&self.sender),
+            relayed: self.carried + self.reinjection.relayed(),
             other_controller: self.other_controller,
         }
     }

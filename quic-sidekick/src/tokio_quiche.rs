@@ -75,7 +75,7 @@ pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, H
             socket_errors: AtomicU64::new(0),
         }),
     };
-    (Assisted { app, driver, proxy, handle: handle.clone(), copies: 0 }, handle)
+    (Assisted { app, driver, proxy, second: None, handle: handle.clone(), copies: 0 }, handle)
 }
 
 /// Reports an assisted connection's status, while it runs and after.
@@ -147,9 +147,19 @@ pub struct Assisted<A> {
     app: A,
     driver: Driver<UdpSocket>,
     proxy: Option<SocketAddr>,
+    /// The socket of a second uplink, until the connection is attached.
+    second: Option<UdpSocket>,
     handle: Handle,
     /// The copies that the connection has taken from a proxy.
     copies: u64,
+}
+
+impl<A> Assisted<A> {
+    /// Adds a second uplink, as [`Driver::attach_second`] does.
+    #[must_use]
+    pub fn with_second_uplink(self, socket: UdpSocket) -> Self {
+        Self { second: Some(socket), ..self }
+    }
 }
 
 /// A connection of the hooked quiche. Requiring it of tokio-quiche's connections gives a clear
@@ -175,15 +185,13 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-/// Resolves when the adjacent socket is readable, or at the deadline. Cancel safe: it reads
+/// Resolves when a socket for proxies is readable, or at the deadline. Cancel safe: it reads
 /// nothing.
-async fn wake(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
-    let readable = async {
-        match adjacent {
-            // The next read reports an error of the socket, too.
-            Some(socket) => drop(socket.readable().await),
-            None => std::future::pending().await,
-        }
+async fn wake([first, second]: [Option<&UdpSocket>; 2], deadline: Option<Instant>) {
+    let readable = async |socket: Option<&UdpSocket>| match socket {
+        // The next read reports an error of the socket, too.
+        Some(socket) => drop(socket.readable().await),
+        None => std::future::pending().await,
     };
     let due = async {
         match deadline {
@@ -192,7 +200,8 @@ async fn wake(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
         }
     };
     tokio::select! {
-        () = readable => {}
+        () = readable(first) => {}
+        () = readable(second) => {}
         () = due => {}
     }
 }
@@ -204,10 +213,16 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         info: &HandshakeInfo,
     ) -> QuicResult<()> {
         match bind(self.proxy, conn).and_then(UdpSocket::from_std) {
-            Ok(socket) => self.driver.attach_with(conn, socket),
+            Ok(socket) => {
+                self.driver.attach_with(conn, socket);
+                if let Some(second) = self.second.take() {
+                    self.driver.attach_second(second, clock());
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, proxy = ?self.proxy, "no adjacent socket: unassisted");
                 self.driver.abandon();
+                self.second = None;
             }
         }
         self.handle.publish(&self.driver);
@@ -227,10 +242,11 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
             if again || conn.timeout_instant() != timeout {
                 return Ok(());
             }
-            let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
+            let sockets = [self.driver.socket(), self.driver.second_socket()];
+            let deadline = self.driver.poll_timeout();
             tokio::select! {
                 result = self.app.wait_for_data(conn) => return result,
-                () = wake(socket, deadline) => {}
+                () = wake(sockets, deadline) => {}
             }
             // Each round of the worker delays a paced packet. Most messages of a proxy need none.
             // A flood of them needs one: the worker serves the connection in between.

@@ -13,9 +13,9 @@ use super::{
 use crate::progress::Progress;
 use crate::record::{Packets, QUINN_CC, Quacks, Repeats, RunRecord};
 use crate::report::outcome;
-use crate::scenario::Scenario;
+use crate::scenario::{Mode, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
-use crate::topology::{RECEIVER, SERVER_PORT};
+use crate::topology::{RECEIVER, SECOND, SERVER_PORT};
 use crate::words;
 
 pub(crate) const UPLOAD_PROGRAMS: [&str; 3] = [SERVER, "h3-upload", PROXY];
@@ -231,6 +231,11 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     };
     arguments.extend(tune_arguments(&scenario.flow));
     arguments.extend(sidekick_arguments(&scenario.sidekick));
+    let Sidekick { mode, carry_mbit, .. } = &scenario.sidekick;
+    if scenario.second.is_some() && matches!(mode, Mode::Auto | Mode::Receive) {
+        let carry = carry_mbit.to_string();
+        arguments.extend(words(&["--second-uplink", SECOND, "--carry", &carry]));
+    }
     arguments
 }
 

@@ -100,7 +100,7 @@ section! {
         "the proxy's cap on parity, by bytes; the listener of a call asks for up to the cap";
     upload_parity: bool = false, SWITCH,
         "whether the agent sends parity of uploads to a far proxy (mode agent-in-order)";
-    carry_mbit: u32 = 0, numbers!(u32, "Mbit/s", 0..=10_000), "what the agent's second uplink carries while the first is silent";
+    carry_mbit: u32 = 0, numbers!(u32, "Mbit/s", 0..=10_000), "what the sender's second uplink carries while the first is silent";
     proxy: ProxyFate = ProxyFate::OnPath, ProxyFate::VALUES,
         "whether the proxy is configured, must be discovered, is absent, is configured with a \
          wrong address, or is killed halfway";

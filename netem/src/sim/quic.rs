@@ -99,6 +99,12 @@ pub(super) struct Adjacent {
     sent: RefCell<Vec<Packet>>,
 }
 
+impl Adjacent {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, received: RefCell::default(), sent: RefCell::default() }
+    }
+}
+
 impl AdjacentSocket for Adjacent {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
@@ -197,10 +203,17 @@ impl<A: App> Quic<A> {
         self
     }
 
-    /// Adds help from the path, with an adjacent socket at `address`.
-    pub(super) fn assist(mut self, mut help: Help, address: SocketAddr) -> Self {
-        let socket = Adjacent { address, received: RefCell::default(), sent: RefCell::default() };
-        help.attach_with(&mut self.conn, socket);
+    /// Adds help from the path, with an adjacent socket at `address`, and one of a second uplink.
+    pub(super) fn assist(
+        mut self,
+        mut help: Help,
+        address: SocketAddr,
+        second: Option<SocketAddr>,
+    ) -> Self {
+        help.attach_with(&mut self.conn, Adjacent::new(address));
+        if let Some(address) = second {
+            help.attach_second(Adjacent::new(address), self.begin);
+        }
         self.help = Some(help);
         self
     }
@@ -218,8 +231,10 @@ impl<A: App> Quic<A> {
         self.help.as_ref().map(Driver::status)
     }
 
-    fn adjacent(&self) -> Option<&Adjacent> {
-        self.help.as_ref().and_then(Driver::socket)
+    /// The sockets for proxies, of the first uplink and of the second.
+    fn adjacent(&self) -> impl Iterator<Item = &Adjacent> {
+        let help = self.help.iter();
+        help.flat_map(|help| help.socket().into_iter().chain(help.second_socket()))
     }
 
     pub(super) fn failure(&self) -> Option<&str> {
@@ -312,9 +327,7 @@ impl<A: App> Quic<A> {
     /// Sends the help's messages to a proxy. Returns whether the connection has something to send.
     fn help_sends(&mut self, now: Instant, out: &mut Vec<Packet>) -> bool {
         let again = self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now));
-        if let Some(adjacent) = self.adjacent() {
-            out.append(&mut adjacent.sent.borrow_mut());
-        }
+        self.adjacent().for_each(|adjacent| out.append(&mut adjacent.sent.borrow_mut()));
         again
     }
 
@@ -338,14 +351,14 @@ impl<A: App> Endpoint for Quic<A> {
     fn owns(&self, destination: SocketAddr) -> bool {
         destination == self.local
             || self.migration.as_ref().is_some_and(|migration| migration.owns(destination))
-            || self.adjacent().is_some_and(|adjacent| adjacent.address == destination)
+            || self.adjacent().any(|adjacent| adjacent.address == destination)
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        if let Some(adjacent) =
-            self.adjacent().filter(|adjacent| adjacent.address == packet.destination)
-        {
-            adjacent.received.borrow_mut().push_back(packet);
+        let is_of = |adjacent: &&Adjacent| adjacent.address == packet.destination;
+        let queue = self.adjacent().find(is_of).map(|adjacent| &adjacent.received);
+        if let Some(queue) = queue {
+            queue.borrow_mut().push_back(packet);
             if !self.help_receives(now) && !self.help_sends(now, out) {
                 return;
             }

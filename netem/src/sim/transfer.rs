@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::Connection;
 use quic_sidekick::{
-    Assistance, Config as SidekickConfig, Driver, Mode as PluginMode, ReceiveState,
+    Assistance, Carry, Config as SidekickConfig, Driver, Mode as PluginMode, ReceiveState,
 };
 
 use super::chain::Side;
@@ -20,7 +20,7 @@ use super::tls::{self, Role};
 use super::{Path, Run, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, HeldMs, Quacks, Repeats, RunRecord, WindowSample};
 use crate::scenario::{CongestionControl, Fault, Flow, FlowKind, Mode, ProxyFate, Scenario, Split};
-use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
+use crate::topology::{RECEIVER, SENDER, SENDER_SECOND, SERVER_PORT};
 use crate::units::mbit_s;
 
 const CLIENT_PORT: u16 = 40_000;
@@ -69,7 +69,8 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         if number == 0
             && let Some(help) = help(scenario, seed).map_err(SimError::SetUp)?
         {
-            client = client.assist(help, (SENDER, ADJACENT_PORT).into());
+            let second = scenario.second.as_ref().map(|_| (SENDER_SECOND, ADJACENT_PORT).into());
+            client = client.assist(help, (SENDER, ADJACENT_PORT).into(), second);
         }
         clients.push(client);
         servers.push(server);
@@ -219,6 +220,7 @@ fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
     config.repeat_handshake = sidekick.repeat_handshake;
+    config.carry = Carry::new(sidekick.carry_mbit.into(), u64::MAX);
     let repair = sidekick.repair.name();
     config.receive_repair =
         repair.parse().map_err(|error| format!("the plugin has no repair {repair}: {error}"))?;

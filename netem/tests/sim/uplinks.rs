@@ -12,6 +12,7 @@ use crate::support::table::Table;
 
 const OFF: &[&str] = &["sidekick.mode=off"];
 const AGENT: &[&str] = &["sidekick.mode=agent-in-order"];
+const PLUGIN: &[&str] = &["sidekick.mode=auto"];
 const CARRY: &str = "sidekick.carry_mbit=20";
 const CUBIC: &str = "flow.cc=cubic";
 const BBR2: &str = "flow.cc=bbr2";
@@ -59,6 +60,18 @@ fn outage_rows() -> Vec<Row> {
                 let settings = [&settings[..], lossy, &[kind, controller]].concat();
                 rows.push(Row { name, settings });
             }
+            if way == "upload" && controller != BBR2 {
+                // The plugin has a controller of its own.
+                continue;
+            }
+            let [_, one, _, two] = uplinks(PLUGIN, &SECOND);
+            for (has, settings, lossy) in
+                [("one", one.1, &LOSSY[..2]), ("two, carrying", two.1, &LOSSY)]
+            {
+                let name = format!("{way}, {server}, plugin, {has}");
+                let settings = [&settings[..], lossy, &[kind, controller]].concat();
+                rows.push(Row { name, settings });
+            }
         }
     }
     rows
@@ -69,7 +82,7 @@ fn outage_table() -> Table {
         corner: "seconds by outage",
         columns: OUTAGES.map(|(name, _)| name.to_owned()).to_vec(),
         rows: outage_rows().into_iter().map(|row| row.name).collect(),
-        name: 30,
+        name: 38,
         width: 8,
         slow: &["no help"],
     }
@@ -97,21 +110,27 @@ fn the_document_shows_the_outages_as_they_are() {
     outage_table().assert_shown(OUTAGE_SNAPSHOT, DOCUMENT, |_| true);
 }
 
-/// An outage of two seconds costs less than one, and half of what it would, if the second uplink
-/// carries the flow.
+/// An outage of two seconds costs about one at most, and half of what it would, if the second
+/// uplink carries the flow.
 #[test]
 fn a_silent_uplink_is_carried_by_the_second() {
     let seeds = few_or_all(2, 6);
-    let [_, one, _, two] = uplinks(AGENT, &SECOND);
-    for kind in ["flow.kind=upload", "flow.kind=download"] {
+    for (help, kind, most) in [
+        (AGENT, "flow.kind=upload", 1.0),
+        (AGENT, "flow.kind=download", 1.0),
+        (PLUGIN, "flow.kind=upload", 1.2),
+        (PLUGIN, "flow.kind=download", 1.0),
+    ] {
+        let [_, one, _, two] = uplinks(help, &SECOND);
         let time = |settings: &[&str], outage: &[&str]| {
             let flow = [kind, BBR2];
             seconds(&runs("packrat-cellular", seeds, &[settings, &LOSSY[..2], &flow, outage]))
         };
         let cost = |settings: &[&str]| time(settings, OUTAGES[2].1) - time(settings, OUTAGES[0].1);
         let (alone, carried) = (cost(&one.1), cost(&two.1));
-        assert!(alone > 1.5, "{kind}: {alone:.2} s by one uplink");
-        assert!(carried < 1.0 && carried < alone / 2.0, "{kind}: {carried:.2} s by two");
+        assert!(alone > 1.5, "{help:?}, {kind}: {alone:.2} s by one uplink");
+        let is_little = carried < most && carried < alone / 2.0;
+        assert!(is_little, "{help:?}, {kind}: {carried:.2} s by two");
     }
 }
 

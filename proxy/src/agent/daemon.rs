@@ -16,11 +16,11 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
+use sidekick_protocol::policy::Carry;
 use sidekick_protocol::{DEFAULT_PORT, SenderConfig, is_network_error};
 use tracing::{error, info, warn};
 
 use super::captures::Captures;
-use super::carry::Carry;
 use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};

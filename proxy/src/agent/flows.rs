@@ -16,13 +16,12 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::policy::Named;
+use sidekick_protocol::policy::{Carry, Named};
 use sidekick_protocol::repair::ReceiveRepair;
 use sidekick_protocol::{Flow, Sender, SenderConfig};
 use tracing::{debug, warn};
 
 use super::candidate::Candidate;
-use super::carry::Carry;
 use super::filter::Filter;
 use super::flow::{Begin, HelpedFlow};
 use super::frame::{Passing, Template};

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use pnet_packet::ip::IpNextHeaderProtocols;
 use pnet_packet::ipv4::{Ipv4Flags, MutableIpv4Packet};
 use pnet_packet::udp::MutableUdpPacket;
+use sidekick_protocol::policy::Carry;
 use sidekick_protocol::{Flow, SenderConfig};
 
-use super::carry::Carry;
 use super::config::AgentConfig;
 use super::filter::Filter;
 use super::flows::{Agent, Limits};

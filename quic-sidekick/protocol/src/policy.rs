@@ -8,6 +8,7 @@
 //! [`Policy::config`] has what such a sender asks of a proxy, and a [`Resender`] does the rest: it
 //! keeps what leaves, and hands its caller what to send again.
 
+mod carry;
 mod named;
 mod resender;
 mod round_trip;
@@ -19,6 +20,7 @@ use crate::loss_floor::Lost;
 use crate::repair::NEAR_PART;
 use crate::sender::{Assistance, Sender, SenderConfig};
 use crate::terms::Terms;
+pub use carry::{Carry, Carrying};
 pub use named::Named;
 pub use resender::{Leaving, Resender, Settled};
 pub use round_trip::{RoundTrip, is_initial};

@@ -1,8 +1,8 @@
-//! Sends lost datagrams again, unchanged.
+//! Sends lost datagrams again, unchanged: by the connection, or by the second uplink.
 
 use quiche::sidekick::SentPacket;
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::Allowance;
+use sidekick_protocol::{Allowance, Sender};
 use std::time::{Duration, Instant};
 
 /// The most bytes that the budget saves up.
@@ -13,12 +13,20 @@ const MAX_AGE: Duration = Duration::from_secs(2);
 /// others, drop a packet as a duplicate if it arrives behind 128 later ones.
 const REORDERING_WINDOW: u16 = 100;
 
+/// Datagrams that a second uplink may have to carry when the first falls silent: those of 200 ms at
+/// 25 Mbit/s.
+const KEPT_TO_CARRY: usize = 512;
+/// The traffic class of what is relayed. The plugin does not know that of the application's socket.
+pub(super) const UNMARKED: u8 = 0;
+
 /// A budget for re-injection of the datagrams that the connection keeps.
 #[derive(Debug)]
 pub(super) struct Reinjection {
     allowance: Allowance,
     /// The highest packet number sent.
     latest: u64,
+    /// Datagrams that the second uplink took in place of the connection.
+    relayed: u64,
     /// Scratch of [`Reinjection::resend`], kept to avoid allocation.
     scratch_again: Vec<u64>,
     /// Scratch of [`Reinjection::resend`], kept to avoid allocation.
@@ -28,7 +36,7 @@ pub(super) struct Reinjection {
 /// The outcome of [`Reinjection::resend`] for lost packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resent<'a> {
-    /// The connection re-injects these.
+    /// The connection re-injects these, or the second uplink has taken them.
     pub(super) again: &'a [u64],
     /// These are too far behind, are no longer kept, or exceed the budget.
     pub(super) late: &'a [u64],
@@ -39,6 +47,7 @@ impl Default for Reinjection {
         Self {
             allowance: Allowance::new(MAX_ALLOWANCE),
             latest: 0,
+            relayed: 0,
             scratch_again: Vec::new(),
             scratch_late: Vec::new(),
         }
@@ -46,9 +55,10 @@ impl Default for Reinjection {
 }
 
 impl Reinjection {
-    /// Lets the connection keep the datagrams that may be re-injected.
-    pub(super) fn attach<F: BufFactory>(conn: &mut Connection<F>) {
-        conn.sidekick_keep_datagrams(1 + usize::from(REORDERING_WINDOW));
+    /// Lets the connection keep the datagrams that may be re-injected, or carried.
+    pub(super) fn attach<F: BufFactory>(conn: &mut Connection<F>, carries: bool) {
+        let kept = 1 + usize::from(REORDERING_WINDOW);
+        conn.sidekick_keep_datagrams(if carries { KEPT_TO_CARRY } else { kept });
     }
 
     /// Notes a packet of the connection's log.
@@ -59,10 +69,22 @@ impl Reinjection {
         }
     }
 
-    /// Passes lost packets to the connection, to re-inject them.
+    /// The packet number after the latest.
+    pub(super) fn next(&self) -> u64 {
+        self.latest + 1
+    }
+
+    /// Datagrams that the second uplink repaired.
+    pub(super) fn relayed(&self) -> u64 {
+        self.relayed
+    }
+
+    /// Passes lost packets to the second uplink if that is of use, and otherwise to the connection,
+    /// to re-inject them.
     pub(super) fn resend<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
+        sender: &mut Sender,
         path_id: usize,
         lost: &[u64],
         now: Instant,
@@ -74,11 +96,18 @@ impl Reinjection {
             let kept = conn
                 .sidekick_kept(path_id, packet_number)
                 .filter(|(_, sent)| !behind && now.saturating_duration_since(*sent) <= MAX_AGE);
-            let Some((len, _)) = kept.filter(|(len, _)| self.allowance.spend(*len)) else {
+            let kept = kept.filter(|(datagram, _)| self.allowance.spend(datagram.len()));
+            let Some(len) = kept.map(|(datagram, _)| datagram.len()) else {
                 self.scratch_late.push(packet_number);
                 continue;
             };
-            if conn.sidekick_resend(path_id, packet_number, now) {
+            let is_relayed = sender.repairs_by_second_link(now)
+                && conn.sidekick_sends_elsewhere(path_id, packet_number, now)
+                && conn
+                    .sidekick_kept(path_id, packet_number)
+                    .is_some_and(|(datagram, _)| sender.relay(UNMARKED, datagram, now));
+            self.relayed += u64::from(is_relayed);
+            if is_relayed || conn.sidekick_resend(path_id, packet_number, now) {
                 self.scratch_again.push(packet_number);
             } else {
                 self.allowance.refund(len);

@@ -278,6 +278,25 @@ async fn dial(
     Ok((conn, udp))
 }
 
+/// A socket that sends by an interface, in the server's IP version.
+async fn bound_to(interface: &str, server: SocketAddr) -> anyhow::Result<std::net::UdpSocket> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let bound = async {
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.bind_device(Some(interface.as_bytes()))?;
+        socket.into_std()
+    };
+    bound.await.with_context(|| {
+        format!(
+            "cannot send by {interface}: name an interface of this host with --second-uplink, or \
+             leave it out"
+        )
+    })
+}
+
 fn unreachable(server: SocketAddr) -> String {
     format!("cannot send to {server}: check the address and the network")
 }
@@ -303,7 +322,11 @@ async fn attempt<A: Application, C>(
     // Sidekick needs no more than this, and the four calls of the event loop.
     let (help, udp) = match plan.assistance.as_ref().map(|assistance| &assistance.by) {
         Some(By::Plugin(config)) => {
-            (Some(Driver::new(Config { proxy, ..config.clone() })), Udp::Plain(udp))
+            let mut driver = Driver::new(Config { proxy, ..config.clone() });
+            if let Some(interface) = &plan.second_uplink {
+                driver.attach_second(bound_to(interface, server).await?, now());
+            }
+            (Some(driver), Udp::Plain(udp))
         }
         Some(By::Socket(config)) => {
             let config = sidekick_socket::Config { proxy, ..*config };

@@ -126,13 +126,33 @@ impl Seen {
     }
 }
 
-/// The plugin, and the readiness of its socket.
+/// The plugin, and the readiness of its sockets.
 struct Help {
     driver: Driver,
     adjacent: Option<UdpSocket>,
+    second: Option<UdpSocket>,
 }
 
-/// Waits for a message of a proxy. Cancel safe: the plugin reads it.
+impl Help {
+    fn new(driver: Driver) -> Self {
+        // A second descriptor, because the plugin owns its socket.
+        let watch =
+            |socket: &std::net::UdpSocket| UdpSocket::from_std(socket.try_clone().ok()?).ok();
+        let (adjacent, second) = (driver.socket(), driver.second_socket());
+        Self { adjacent: adjacent.and_then(watch), second: second.and_then(watch), driver }
+    }
+
+    /// The sockets that the plugin still has.
+    fn sockets(&self) -> [Option<&UdpSocket>; 2] {
+        let Self { driver, adjacent, second } = self;
+        [
+            adjacent.as_ref().filter(|_| driver.socket().is_some()),
+            second.as_ref().filter(|_| driver.second_socket().is_some()),
+        ]
+    }
+}
+
+/// Waits for a message of a proxy at this socket. Cancel safe: the plugin reads it.
 async fn heard(adjacent: Option<&UdpSocket>) {
     if let Some(adjacent) = adjacent
         && adjacent.readable().await.is_ok()
@@ -240,11 +260,7 @@ impl<A: Application> EventLoop<A> {
             if let Err(error) = driver.attach(&mut conn) {
                 tracing::warn!(%error, "no socket for the proxy: unassisted");
             }
-            // A second descriptor, because the plugin owns its socket.
-            let adjacent = driver
-                .socket()
-                .and_then(|socket| UdpSocket::from_std(socket.try_clone().ok()?).ok());
-            Help { driver, adjacent }
+            Help::new(driver)
         });
         let seen = Arc::<Seen>::default();
         let (established, begun) = oneshot::channel();
@@ -362,11 +378,11 @@ impl<A: Application> EventLoop<A> {
                 None => std::future::pending().await,
             }
         };
-        let help = help.as_ref().filter(|help| help.driver.socket().is_some());
-        let adjacent = help.and_then(|help| help.adjacent.as_ref());
+        let [adjacent, second] = help.as_ref().map(Help::sockets).unwrap_or_default();
         tokio::select! {
             _ = udp.readable() => {}
             () = heard(adjacent) => {}
+            () = heard(second) => {}
             () = due => {}
             () = app.wait(), if begun => {}
         }

@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use quic_sidekick::tune::{Help, Network, Tune};
-use quic_sidekick::{Config, Mode, Paper, PublicKey, ReceiveRepair};
+use quic_sidekick::{Carry, Config, Mode, Paper, PublicKey, ReceiveRepair};
 use url::Host;
 
 use crate::target::Target;
 
 /// `--sidekick` for help by the socket.
 const SOCKET: &str = "socket";
+/// The most bytes that the second uplink carries, as of the agent.
+const MOST_CARRIED: u64 = 1 << 30;
 /// The port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;
 
@@ -72,6 +74,13 @@ pub struct Options {
     /// auto]
     #[arg(long, value_name = "REPAIR")]
     repair: Option<ReceiveRepair>,
+    /// Interface of a second uplink to the same proxy. What the first loses goes by it, and copies
+    /// come by it, in the modes auto and receive. It needs a route to the proxy
+    #[arg(long, value_name = "IF")]
+    second_uplink: Option<String>,
+    /// Mbit/s, each way, that the second uplink carries while the first is silent, up to 1 GiB
+    #[arg(long, value_name = "MBIT", default_value_t = 0, requires = "second_uplink")]
+    carry: u32,
 
     /// Do not check the server's certificate (for tests only)
     #[arg(long)]
@@ -237,6 +246,8 @@ pub struct Plan {
     pub tune: Option<Tune>,
     /// The plugin's configuration; `None` without a mode.
     pub assistance: Option<Assistance>,
+    /// The interface of the plugin's second uplink.
+    pub second_uplink: Option<String>,
     /// Which certificates to accept.
     pub trust: Trust,
     /// The longest wait for the connection.
@@ -272,6 +283,11 @@ impl Options {
             "--resolver has no effect, because the URL has an address: leave it out, or use a host \
              name in the URL"
         );
+        ensure!(
+            self.second_uplink.is_none()
+                || matches!(self.sidekick, Sidekick::On(Mode::Auto | Mode::Receive)),
+            "--second-uplink has no effect with this --sidekick: choose auto or receive"
+        );
         let tuned = self.tune == OnOff::On;
         ensure!(
             tuned || self.network == Network::Unknown,
@@ -297,6 +313,7 @@ impl Options {
             cc,
             tune: tuned.then_some(tune),
             assistance,
+            second_uplink: self.second_uplink,
             trust,
             timeout: self.timeout,
             stall_timeout: self.stall_timeout,
@@ -352,6 +369,7 @@ impl Options {
                     threshold: self.threshold,
                     poll: self.poll == OnOff::On,
                     receive_repair: self.repair.unwrap_or_default(),
+                    carry: Carry::new(self.carry.into(), MOST_CARRIED),
                     ..Config::discover(mode)
                 };
                 let by = By::Plugin(config);

@@ -147,6 +147,7 @@ impl Serialize for Common {
             "lost_end_to_end": quic.lost,
             "lost_early": stats.early_lost,
             "spurious": stats.spurious,
+            "relayed": status.relayed,
         });
         add("packets", packets)?;
         let quacks = json!({
@@ -215,6 +216,7 @@ pub(crate) fn without_proxy() -> Status {
             near_loss: NearLoss::default(),
             held: [Duration::ZERO; 3],
         },
+        relayed: 0,
         other_controller: None,
     }
 }
@@ -290,6 +292,10 @@ impl Common {
                 status.stats.undecodable,
             );
             text += &self.repairs();
+            if status.relayed > 0 {
+                let _ =
+                    write!(text, "\n  {} packets sent again by the second uplink", status.relayed);
+            }
         }
         text += &format!("\n  round trip {}", readable(self.quic.rtt));
         // Not a share: both are measured, at different times, and the near one can be the longer.

@@ -126,6 +126,9 @@ fn command_lines_that_make_no_sense() {
     for (url, args, code, words) in [
         (url, &["--proxy-key", &key][..], 1, "--sidekick"),
         (url, &["--sidekick", "pacubic", "--cc", "reno"], 1, "cubic-rfc9438"),
+        (url, &["--second-uplink", "lo"], 1, "choose auto or receive"),
+        (url, &["--carry", "5"], 2, "--second-uplink"),
+        (url, &["--sidekick", "auto", "--second-uplink", "none"], 1, "an interface of this host"),
         (url, &["--threshold", "0"], 2, "threshold"),
         (url, &["--faster"], 2, "--faster"),
         ("http://127.0.0.1:1/y", &[], 2, "needs https"),

@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use sidekick_protocol::policy::{MAX_AGE, Resender, Trusts, Withheld};
+use sidekick_protocol::policy::{Carry, MAX_AGE, Resender, Trusts, Withheld};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Route};
 
-use super::super::carry::Carry;
 use super::super::outbox::Outbox;
 use super::super::report::Totals;
 use super::HelpedFlow;
@@ -22,8 +21,7 @@ impl HelpedFlow {
         let watches = self.watch.is_some();
         let why = if watches { None } else { self.repair((outbox, trusts), totals, now) };
         if !watches {
-            let fetches = carry.is_open(now);
-            self.resender.carry(fetches, now, |len| carry.spend(len, now));
+            self.resender.carry(carry, now);
         }
         let relayed = self.resender.relayed();
         totals.relayed += relayed - self.noted_relayed;

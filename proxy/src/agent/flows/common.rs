@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use sidekick_protocol::Flow;
-use sidekick_protocol::policy::Trusts;
+use sidekick_protocol::policy::{Carry, Trusts};
 
-use super::super::carry::Carry;
 use super::super::flow::{HelpedFlow, Sighting};
 use super::super::frame::Passing;
 use super::super::outbox::Outbox;

@@ -1,13 +1,15 @@
-//! What the second uplink may carry while the first one is silent.
+//! What the second link carries while the first one is silent (SPEC.md, section 7.15).
 
+use crate::sender::Sender;
 use std::time::{Duration, Instant};
 
 /// So much of the rate may be saved up.
 const BURST: Duration = Duration::from_millis(100);
 
-/// The bytes that the second uplink may carry for all flows together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Carry {
+/// What the second link may carry, of one flow or of several: a rate, and the bytes of all time.
+/// The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Carry {
     /// Bytes a second.
     rate: f64,
     /// The bytes that are left of all.
@@ -17,23 +19,31 @@ pub(super) struct Carry {
 }
 
 impl Carry {
-    pub(super) fn new(mbit: f64, budget: u64) -> Self {
+    /// As many Mbit/s each way, and `budget` bytes in total.
+    #[must_use]
+    pub fn new(mbit: f64, budget: u64) -> Self {
         Self { rate: mbit * 1e6 / 8.0, left: budget, saved: 0.0, at: None }
     }
 
+    /// Whether it may carry anything.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.rate > 0.0
+    }
+
     /// Charges the bytes of what arrived, which nobody can refuse.
-    pub(super) fn charge(&mut self, len: usize) {
+    pub fn charge(&mut self, len: usize) {
         self.left = self.left.saturating_sub(len as u64);
         self.saved -= len as f64;
     }
 
     /// Whether more may be requested.
-    pub(super) fn is_open(&mut self, now: Instant) -> bool {
-        self.rate > 0.0 && self.spend(0, now) && self.left > 0
+    fn is_open(&mut self, now: Instant) -> bool {
+        self.is_any() && self.spend(0, now) && self.left > 0
     }
 
     /// Spends the bytes of a datagram, if there are so many.
-    pub(super) fn spend(&mut self, len: usize, now: Instant) -> bool {
+    fn spend(&mut self, len: usize, now: Instant) -> bool {
         let burst = self.rate * BURST.as_secs_f64();
         let earned =
             self.at.map_or(burst, |at| self.rate * now.saturating_duration_since(at).as_secs_f64());
@@ -46,6 +56,65 @@ impl Carry {
             self.saved -= cost;
         }
         affords
+    }
+}
+
+/// Which datagrams of a flow the second link carries, while the first is silent.
+#[derive(Clone, Debug, Default)]
+pub struct Carrying {
+    /// The tags of those that it carried, in ascending order.
+    carried: Vec<u64>,
+    /// The next that it may carry, while the first link is silent.
+    from: Option<u64>,
+}
+
+impl Carrying {
+    /// Whether the second link carried the datagram with this tag. The proxy does not count it, so
+    /// it is found lost later, and needs no repair then.
+    #[must_use]
+    pub fn has(&self, tag: u64) -> bool {
+        self.carried.binary_search(&tag).is_ok()
+    }
+
+    /// While the first link is silent, relays what left and is not reported, each datagram once,
+    /// and requests what arrives, as far as `may` allows. `datagram` returns the one with a tag, if
+    /// it is kept, and `next` is the tag of what leaves next; `class` is the traffic class of what
+    /// is relayed. Returns how many were relayed. Call it after each input of the sender.
+    pub fn carry<'a>(
+        &mut self,
+        sender: &mut Sender,
+        may: &mut Carry,
+        (next, class): (u64, u8),
+        now: Instant,
+        mut datagram: impl FnMut(u64) -> Option<&'a [u8]>,
+    ) -> u64 {
+        if !sender.first_link_is_silent() {
+            self.from = None;
+            return 0;
+        }
+        if may.is_open(now) {
+            sender.fetch_by_second_link(now);
+        }
+        let tags: Vec<u64> = match self.from.replace(next) {
+            Some(from) => (from..next).collect(),
+            None => {
+                // What was sent again has its old tag.
+                let mut tags: Vec<u64> = sender.unreported().collect();
+                tags.sort_unstable();
+                let first = tags.first().copied().unwrap_or(next);
+                self.carried.retain(|tag| *tag >= first);
+                tags
+            }
+        };
+        let before = self.carried.len();
+        for tag in tags {
+            let is_new = self.carried.last().is_none_or(|last| *last < tag);
+            let Some(payload) = datagram(tag).filter(|_| is_new) else { continue };
+            if may.spend(payload.len(), now) && sender.relay(class, payload, now) {
+                self.carried.push(tag);
+            }
+        }
+        (self.carried.len() - before) as u64
     }
 }
 

@@ -1,8 +1,8 @@
 //! A flow's sender, its copies and its policy, which together repair what leaves.
 
 use super::{
-    MAX_AGE, Policy, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld, is_last, last_name,
-    may_fetch, names,
+    Carry, Carrying, MAX_AGE, Policy, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld, is_last,
+    last_name, may_fetch, names,
 };
 use crate::identify::{Flow, Payload};
 use crate::in_order::InOrderState;
@@ -69,10 +69,7 @@ pub struct Resender {
     found_received: Vec<u64>,
     /// The traffic class of the latest datagram.
     class: u8,
-    /// The tags of what was relayed while the first link was silent, in ascending order, and the
-    /// next that may be.
-    carried: Vec<u64>,
-    carries_from: Option<u64>,
+    carrying: Carrying,
     relayed: u64,
 }
 
@@ -95,8 +92,7 @@ impl Resender {
             found_lost: Vec::new(),
             found_received: Vec::new(),
             class: 0,
-            carried: Vec::new(),
-            carries_from: None,
+            carrying: Carrying::default(),
             relayed: 0,
         }
     }
@@ -212,7 +208,7 @@ impl Resender {
                 settled.congested += 1;
                 continue;
             }
-            if self.carried.binary_search(&tag).is_ok() {
+            if self.carrying.has(tag) {
                 continue;
             }
             let Self { store, sender, class, .. } = self;
@@ -232,34 +228,12 @@ impl Resender {
         settled
     }
 
-    /// While the first link is silent, relays by the second what left and is not reported, if
-    /// `affords` says so of a datagram of this length; with `fetches`, requests what arrives, too.
-    /// Call it after each input.
-    pub fn carry(&mut self, fetches: bool, now: Instant, mut affords: impl FnMut(usize) -> bool) {
-        if !self.sender.first_link_is_silent() {
-            self.carries_from = None;
-            return;
-        }
-        if fetches {
-            self.sender.fetch_by_second_link(now);
-        }
-        let next = self.next_tag;
-        let tags: Vec<u64> = match self.carries_from.replace(next) {
-            Some(from) => (from..next).collect(),
-            None => {
-                let first = self.sender.unreported().next().unwrap_or(next);
-                self.carried.retain(|tag| *tag >= first);
-                self.sender.unreported().collect()
-            }
-        };
-        for tag in tags {
-            let is_new = self.carried.last().is_none_or(|last| *last < tag);
-            let Some(payload) = self.store.get(tag, now).filter(|_| is_new) else { continue };
-            if affords(payload.len()) && self.sender.relay(self.class, payload, now) {
-                self.relayed += 1;
-                self.carried.push(tag);
-            }
-        }
+    /// While the first link is silent, relays by the second what left and is not reported, and
+    /// requests what arrives, as far as `may` allows. Call it after each input.
+    pub fn carry(&mut self, may: &mut Carry, now: Instant) {
+        let Self { carrying, sender, store, class, next_tag, .. } = self;
+        let leaving = (*next_tag, *class);
+        self.relayed += carrying.carry(sender, may, leaving, now, |tag| store.get(tag, now));
     }
 
     /// Completes an input of the sender in place of [`Resender::settle`], for a caller that only

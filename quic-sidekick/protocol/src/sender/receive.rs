@@ -13,6 +13,7 @@ pub use super::fetcher::Fate;
 use super::rtt::NearRtt;
 use super::session::{ProxySession, State};
 use crate::gate::ListedGap;
+use crate::keys::Link;
 use crate::loss_floor::NearLoss;
 use crate::wire::{Protect, Range};
 pub(super) use arrivals::Arrivals;
@@ -104,7 +105,13 @@ impl Sender {
     /// `gap` is the caller's number for them. Returns whether one of them is lost by congestion. If
     /// so, a repair must not hide that from the peer: do not request copies, and do not delay
     /// acknowledgements (SPEC.md, section 7.12).
+    ///
+    /// While the first link is silent, what arrives comes by the second, and a gap shows nothing
+    /// about the near segment.
     pub fn on_missing(&mut self, gap: u64, packets: u64, now: Instant) -> bool {
+        if self.first_link_is_silent() {
+            return false;
+        }
         let near = near_segment(&self.sessions, now);
         let congestion = self.arrivals.on_missing(gap, packets, near, now);
         if congestion {
@@ -143,12 +150,13 @@ impl Sender {
             if let Some(queue) = session.take_queue().filter(|_| session.keeps()) {
                 self.arrivals.on_queue(queue, now);
             }
+            let by_second = session.link_of_repairs(now) == Link::Second;
             let fetcher = &mut session.keeping.fetcher;
             for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
             }
             let mut congestion = false;
-            for (lost, arrived) in fetcher.copies.drain(..) {
+            for (lost, arrived) in fetcher.copies.drain(..).filter(|_| !by_second) {
                 congestion |= self.arrivals.on_copies(lost, arrived);
             }
             if congestion {

@@ -154,23 +154,41 @@ impl<F: BufFactory> Connection<F> {
     /// because the packet fills a gap. It stays in flight.
     pub fn sidekick_resend(&mut self, path_id: usize, packet_number: u64, now: Instant) -> bool {
         self.sidekick_forget_left_paths();
-        let Some(datagram) = self.sidekick_copy(path_id, packet_number) else { return false };
+        let Some((datagram, _)) = self.sidekick_kept(path_id, packet_number) else { return false };
+        let datagram = datagram.to_vec();
         let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
-        let Ok(path) = self.paths.get_mut(path_id) else { return false };
+        let Ok(path) = self.paths.get(path_id) else { return false };
         // RFC 9000, section 8.1 limits the bytes that a server sends before it knows the client's
         // address.
         if full || !path.active() || (self.is_server && !path.verified_peer_address) {
             return false;
         }
-        let held = match &mut path.recovery {
-            Recovery::Legacy(recovery) => recovery.sidekick_hold(packet_number, now),
-            Recovery::GCongestion(recovery) => recovery.sidekick_hold(packet_number, now),
-        };
+        let held = self.sidekick_hold_loss(path_id, packet_number, false, now);
         if held {
             let waiting = Waiting { path_id, datagram, packet_number: Some(packet_number) };
             self.sidekick.again.waiting.push_back(waiting);
         }
         held
+    }
+
+    /// As [`sidekick_resend`](Self::sidekick_resend), for a datagram that goes again by another
+    /// link to the same receiver, and not by `send`. It may overtake what was sent before.
+    pub fn sidekick_sends_elsewhere(&mut self, path_id: usize, packet_number: u64, now: Instant) -> bool {
+        self.sidekick_hold_loss(path_id, packet_number, true, now)
+    }
+
+    fn sidekick_hold_loss(
+        &mut self,
+        path_id: usize,
+        packet_number: u64,
+        elsewhere: bool,
+        now: Instant,
+    ) -> bool {
+        let Ok(path) = self.paths.get_mut(path_id) else { return false };
+        match &mut path.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_hold(packet_number, elsewhere, now),
+            Recovery::GCongestion(recovery) => recovery.sidekick_hold(packet_number, elsewhere, now),
+        }
     }
 
     /// The number of packets on the connection's present paths that were sent again needlessly.

@@ -146,15 +146,10 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.log.kept = Kept { places: vec![Place::default(); packets], longest };
     }
 
-    /// The length of a packet's datagram, and when it was first sent; `None` if it is not kept.
-    pub fn sidekick_kept(&self, path_id: usize, packet_number: u64) -> Option<(usize, Instant)> {
+    /// A packet's datagram, and when it was first sent; `None` if it is not kept.
+    pub fn sidekick_kept(&self, path_id: usize, packet_number: u64) -> Option<(&[u8], Instant)> {
         let place = self.sidekick.log.kept.get(path_id, packet_number)?;
-        Some((place.datagram.len(), place.time_sent?))
-    }
-
-    /// A copy of a packet's datagram, if it is kept.
-    pub(super) fn sidekick_copy(&self, path_id: usize, packet_number: u64) -> Option<Vec<u8>> {
-        Some(self.sidekick.log.kept.get(path_id, packet_number)?.datagram.clone())
+        Some((&place.datagram, place.time_sent?))
     }
 
     /// The packets in the log, in order of sending. Read them in place: moving a packet costs more

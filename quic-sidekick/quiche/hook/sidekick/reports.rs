@@ -48,6 +48,8 @@ struct Held {
     /// The time until which only the latest attempt counts.
     until: Instant,
     attempts: u64,
+    /// An attempt took another link, so it may overtake packets sent before.
+    elsewhere: bool,
 }
 
 /// The early losses of one packet number space on one path, until their end-to-end fate is known.
@@ -130,11 +132,12 @@ impl EarlyLosses {
     }
 
     /// Records that a packet is sent again, after `last`. Loss detection ignores it until `until`.
-    pub(crate) fn hold(&mut self, packet_number: u64, last: u64, now: Instant, until: Instant) {
-        let first = Held { resent: now, last, until, attempts: 0 };
+    pub(crate) fn hold(&mut self, packet_number: u64, last: u64, elsewhere: bool, now: Instant, until: Instant) {
+        let first = Held { resent: now, last, until, attempts: 0, elsewhere };
         let held = self.held.entry(packet_number).or_insert(first);
         held.until = until;
         held.attempts += 1;
+        held.elsewhere |= elsewhere;
     }
 
     /// Whether a packet's second attempt is in flight. If so, sets `look_again` to its end. BBR2's
@@ -155,6 +158,8 @@ impl EarlyLosses {
     /// Both attempts at a packet look the same, but they arrive in order. If the first was lost,
     /// the receiver acknowledges packets sent between the attempts before it has the second. If
     /// not, it acknowledges the packet before them. A proxy cannot disguise one case as the other.
+    /// An attempt by another link may arrive sooner, and before others. But at least what follows
+    /// the link takes as long as ever, and the way back: half of a round trip.
     pub(crate) fn release(
         &mut self,
         ranges: &RangeSet,
@@ -165,16 +170,19 @@ impl EarlyLosses {
         let Some(largest) = ranges.last() else { return };
         for range in ranges.iter() {
             while let Some((&packet_number, _)) = self.held.range(range.clone()).next() {
-                let Some(Held { resent, last, attempts, .. }) = self.held.remove(&packet_number) else { break };
+                let Some(held) = self.held.remove(&packet_number) else { break };
+                let Held { resent, last, attempts, elsewhere, .. } = held;
                 let passed = known.is_some_and(|known| known > packet_number);
-                let too_soon = min_rtt.is_some_and(|rtt| now < resent + rtt);
+                let least = min_rtt.map(|rtt| if elsewhere { rtt / 2 } else { rtt });
+                let too_soon = least.is_some_and(|least| now < resent + least);
                 // Use the packet in the middle between both: packets near either may be reordered
                 // with it.
                 let middle = packet_number + last.saturating_sub(packet_number).div_ceil(2);
                 if passed && !too_soon {
                     continue;
                 }
-                if !passed && (too_soon || largest < middle) {
+                let in_turn = largest < middle && !elsewhere;
+                if !passed && (too_soon || in_turn) {
                     self.needless += attempts;
                     self.refuted += attempts;
                 } else {

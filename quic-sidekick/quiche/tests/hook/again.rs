@@ -152,7 +152,7 @@ fn only_outstanding_packets_are_sent_again() {
             let Some(packet) = last else { return };
             let number = packet.packet_number;
             assert!(!packet.again, "no call requested it");
-            let kept = |number| client.sidekick_kept(0, number).map(|(len, _)| len);
+            let kept = |number| client.sidekick_kept(0, number).map(|(datagram, _)| datagram.len());
             assert_eq!(kept(number), Some(datagram.len()));
             // After a second, less than the kept packets are in flight. quiche skips some numbers.
             let acknowledged = (now > 1000 * MILLISECOND).then(|| number - KEPT as u64 + 1);

@@ -431,12 +431,13 @@ impl Established {
         }
     }
 
-    /// Requests what passed the proxy behind the newest datagram that arrived.
+    /// Requests what passed the proxy behind the newest datagram that arrived, by the second link.
+    /// Congestion of the first does not matter.
     pub(in crate::sender) fn fetch_tail(&mut self, context: &mut Context<'_>) {
         // The proxy does not keep an older one any longer.
         let latest = self.keeping.latest.filter(|(at, _)| context.now < *at + KEPT_FOR);
         let latest = latest.map(|(_, identifier)| identifier);
-        if self.keeping.is_kept() && !self.is_congested(context.now) {
+        if self.keeping.is_kept() {
             self.keeping.fetcher.want_tail(latest, context.now);
             self.request(context.stats, context.now);
         }

@@ -116,7 +116,7 @@ impl LegacyRecovery {
 
     /// Suspends the loss detection of a packet of the Application space that is sent again; see
     /// `Connection::sidekick_resend`. Returns false if it is not outstanding, or too many are held.
-    pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
+    pub(crate) fn sidekick_hold(&mut self, number: u64, elsewhere: bool, now: Instant) -> bool {
         let rtt = &self.rtt_stats;
         let delay = rtt.latest_rtt.max(rtt.rtt()).mul_f64(self.time_thresh) + rtt.max_ack_delay;
         let epoch = &mut self.epochs[Epoch::Application];
@@ -127,7 +127,7 @@ impl LegacyRecovery {
         let held = outstanding && epoch.sidekick.may_hold(number);
         if held {
             let last = epoch.sent_packets.back().map_or(number, |last| last.pkt_num);
-            epoch.sidekick.hold(number, last, now, now + delay.max(GRANULARITY));
+            epoch.sidekick.hold(number, last, elsewhere, now, now + delay.max(GRANULARITY));
         }
         held
     }

@@ -68,10 +68,10 @@ impl GRecovery {
         declared
     }
 
-    /// Suspends the loss detection of a packet of the Application space that is sent again, and
-    /// releases it at once; see `Connection::sidekick_resend`. Returns false if it is not
-    /// outstanding, or too many are held.
-    pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
+    /// Suspends the loss detection of a packet of the Application space that is sent again, and,
+    /// unless it goes `elsewhere`, releases it at once; see `Connection::sidekick_resend`. Returns
+    /// false if it is not outstanding, or too many are held.
+    pub(crate) fn sidekick_hold(&mut self, number: u64, elsewhere: bool, now: Instant) -> bool {
         let delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()) + self.rtt_stats.max_ack_delay;
         let epoch = &mut self.epochs[Epoch::Application];
         let sent = epoch.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
@@ -81,8 +81,10 @@ impl GRecovery {
         let held = outstanding && epoch.sidekick.may_hold(number);
         if held {
             let last = epoch.sent_packets.back().map_or(number, |last| last.pkt_num);
-            epoch.sidekick.hold(number, last, now, now + delay);
-            self.pacer.sidekick_make_up(1);
+            epoch.sidekick.hold(number, last, elsewhere, now, now + delay);
+            if !elsewhere {
+                self.pacer.sidekick_make_up(1);
+            }
         }
         held
     }
