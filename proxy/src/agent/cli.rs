@@ -135,6 +135,7 @@ pub(super) fn read(
 pub(super) fn read_file(path: &Path) -> Result<(AgentConfig, Vec<String>), FileError> {
     let config = options_of::<Options>(path)?.into_config();
     let mut remarks: Vec<_> = absent_interfaces(&config.interfaces).collect();
+    remarks.extend(absent_interfaces(config.second_uplink.as_slice()));
     remarks.extend(foreign_addresses(&config));
     remarks.extend(config.memory_shortage());
     remarks.extend(config.contradiction());

@@ -25,7 +25,7 @@ use super::config::{AgentConfig, TunName};
 use super::flows::{Agent, Limits};
 use super::host::{self, Host};
 use super::outbox::To;
-use super::report::{OrderReport, Report, Totals};
+use super::report::{OrderReport, Report, SecondUplinkReport, Totals};
 use super::status::{AgentStatus, AgentStatusReader};
 use super::tun::Tun;
 use crate::config::MAX_INTERFACES;
@@ -535,6 +535,11 @@ impl Loop<'_> {
             tun: self.tun.as_ref().map(|tun| tun.name.clone()),
             tun_off: self.started.tun == Some(TunName::Off),
             order: self.started.in_order.then(|| self.order()),
+            second_uplink: self.second.as_ref().map(|second| {
+                let (flows, carried, carry_left) = self.agent.second_uplink(clock());
+                let (interface, is_there) = (second.name.to_owned(), second.index.is_some());
+                SecondUplinkReport { interface, is_there, flows, carried, carry_left }
+            }),
             totals,
             flows_max,
             memory_max: memory as u64,

@@ -546,6 +546,15 @@ impl Agent {
         (self.helped, self.helped().filter(assisted).count(), memory)
     }
 
+    /// Flows whose proxy can be reached by the second uplink, flows that it carries, and the bytes
+    /// that it may still carry.
+    pub(super) fn second_uplink(&self, now: Instant) -> (usize, usize, u64) {
+        let senders = || self.helped().map(|helped| &helped.resender.sender);
+        let reached = senders().filter(|sender| sender.has_second_link(now)).count();
+        let carried = senders().filter(|sender| sender.first_link_is_silent()).count();
+        (reached, carried, self.common.carry_left())
+    }
+
     /// The busiest of the helped flows, at most `most`, in any order, because packets wait
     /// meanwhile. `name` returns the name of an interface.
     pub(super) fn flows(

@@ -183,6 +183,21 @@ pub struct OrderReport {
     pub held_s: f64,
 }
 
+/// The second uplink, if the operator names one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondUplinkReport {
+    /// Its interface.
+    pub interface: String,
+    /// Whether there is such an interface.
+    pub is_there: bool,
+    /// Flows whose proxy can be reached by it now.
+    pub flows: usize,
+    /// Of these, flows that it carries, because the first uplink is silent.
+    pub carried: usize,
+    /// Bytes of flows that it may still carry.
+    pub carry_left: u64,
+}
+
 /// An agent's report at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -193,6 +208,8 @@ pub struct Report {
     pub tun_off: bool,
     /// What arrives in order, if the operator wants that.
     pub order: Option<OrderReport>,
+    /// The second uplink, if there is to be one.
+    pub second_uplink: Option<SecondUplinkReport>,
     /// Totals since the start.
     pub totals: Totals,
     /// Most flows that are helped at once.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::config::DEFAULT_METRICS;
-use super::report::{FlowReport, OrderReport, Report, Totals};
+use super::report::{FlowReport, OrderReport, Report, SecondUplinkReport, Totals};
 use crate::monitor::exposition::{InterfaceCounter, Page};
 use crate::monitor::subject::{
     AGENT, InterfaceReport, Origin, Program, ProgramStatus, Start, StatusSource,
@@ -80,6 +80,23 @@ impl ProgramStatus for AgentStatus {
             "Most bytes of these copies.",
             report.memory_max,
         );
+        if let Some(second) = &report.second_uplink {
+            page.gauge(
+                "sidekick_agent_flows_with_second_uplink",
+                "Flows whose proxy can be reached by the second uplink.",
+                second.flows,
+            );
+            page.gauge(
+                "sidekick_agent_flows_carried",
+                "Flows that the second uplink carries, because the first is silent.",
+                second.carried,
+            );
+            page.gauge(
+                "sidekick_agent_carry_left_bytes",
+                "Bytes of flows that the second uplink may still carry.",
+                second.carry_left,
+            );
+        }
         if let Some(order) = &report.order {
             page.gauge(
                 "sidekick_agent_arrivals_waiting",
@@ -131,6 +148,8 @@ impl ProgramStatus for AgentStatus {
         };
         sheet.say("arrivals", arrivals);
         report.order.iter().for_each(|order| sheet.say("order", in_order(order, &report.totals)));
+        let second = report.second_uplink.iter();
+        second.for_each(|second| sheet.say("uplink 2", by_second(second, &report.totals)));
         sheet.interfaces(report.interfaces.iter());
         // Each once. The table of flows has no room for their keys.
         let known = |flow: &FlowReport| Some((flow.proxy?, flow.proxy_key.clone()?));
@@ -158,6 +177,20 @@ fn in_order(order: &OrderReport, totals: &Totals) -> String {
     format!(
         "{waiting} wait now; of {arrived} that arrived, {held} waited{times}; copies in order \
          {in_order}, given up {given_up}"
+    )
+}
+
+/// The second uplink, for people.
+fn by_second(second: &SecondUplinkReport, totals: &Totals) -> String {
+    let SecondUplinkReport { interface, is_there, flows, carried, carry_left } = second;
+    if !is_there {
+        return format!("there is no interface {interface} now");
+    }
+    let (relayed, sent) = (totals.relayed, Size::bytes(totals.second_uplink_bytes & !1023));
+    let left = Size::bytes(carry_left & !1023);
+    format!(
+        "{interface}, to the proxies of {flows} flows, carries {carried} of them now; \
+         {relayed} packets relayed, {sent} sent, {left} left to carry"
     )
 }
 
@@ -316,6 +349,8 @@ pub(crate) mod tests {
             withheld_far: 2,
             in_order: 25,
             given_up: 1,
+            relayed: 7,
+            second_uplink_bytes: 9000,
             ..Totals::default()
         };
         let wlan0 = InterfaceReport {
@@ -345,6 +380,13 @@ pub(crate) mod tests {
                     held_p50_ms: Some(0.5),
                     held_p99_ms: Some(5.25),
                     held_s: 0.75,
+                }),
+                second_uplink: Some(SecondUplinkReport {
+                    interface: "wwan0".to_owned(),
+                    is_there: true,
+                    flows: 2,
+                    carried: 1,
+                    carry_left: (1 << 30) - 1,
                 }),
                 totals,
                 flows_max: 256,
@@ -424,7 +466,10 @@ pub(crate) mod tests {
         let captured = "sidekick_agent_interface_packets_captured_total";
         let up = "sidekick_agent_interface_up";
         let held = "sidekick_agent_hold_seconds";
-        let samples: [(_, &[(&str, &str)], _); 18] = [
+        let samples: [(_, &[(&str, &str)], _); 21] = [
+            ("sidekick_agent_flows_with_second_uplink", &[], 2.0),
+            ("sidekick_agent_flows_carried", &[], 1.0),
+            ("sidekick_agent_carry_left_bytes", &[], 1_073_741_823.0),
             ("sidekick_agent_arrivals_waiting", &[], 3.0),
             (held, &[("quantile", "0.5")], 0.0005),
             (held, &[("quantile", "0.99")], 0.00525),
@@ -476,17 +521,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_second_uplink_that_is_gone_is_named() {
+        let mut status = example();
+        let second = status.report.second_uplink.as_mut().unwrap();
+        second.is_there = false;
+        assert!(status.show().contains("uplink 2    there is no interface wwan0 now\n"));
+        status.report.second_uplink = None;
+        assert!(!status.show().contains("uplink 2"));
+    }
+
+    #[test]
     fn columns_are_aligned() {
         let mut status = example();
         status.report.flows[1].state = "far\x1b[2J".to_owned();
         let expected = "\
 sidekick-agent 1.2.3, up 1 h 1 min
 health      ok
-totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, too far 2, in order 25, given up 1
+totals      captured 900, flows 3, assisted 2, sent 700, lost 30, resent 28, relayed 7, too far 2, in order 25, given up 1
 flows       3 open, 2 with a proxy, 256 at most
 copies      64K, 32M at most
 arrivals    copies by way of sidekick0, of flows that the last column names
 order       3 wait now; of 1200 that arrived, 900 waited, half of them at most 0.5 ms and 99 of 100 at most 5.2 ms; copies in order 25, given up 1
+uplink 2    wwan0, to the proxies of 2 flows, carries 1 of them now; 7 packets relayed, 8K sent, 1048575K left to carry
 
 interface  backend  state  captured  dropped
 wlan0      ring     up          900        0

@@ -52,6 +52,11 @@ impl Common {
         Self { carry, ..Self::default() }
     }
 
+    /// The bytes that the second uplink may still carry.
+    pub(super) fn carry_left(&self) -> u64 {
+        self.carry.left()
+    }
+
     /// Charges the second uplink for a copy of this length that it carried.
     pub(super) fn charge(&mut self, len: usize) {
         self.carry.charge(len);

@@ -31,6 +31,12 @@ impl Carry {
         self.rate > 0.0
     }
 
+    /// The bytes that it may still carry.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Charges the bytes of what arrived, which nobody can refuse.
     pub fn charge(&mut self, len: usize) {
         self.left = self.left.saturating_sub(len as u64);
