@@ -32,6 +32,8 @@ pub(crate) fn agent_metrics() -> String {
         "program": "sidekick-agent", "version": "1", "started": 0.0, "uptime": 0,
         "answering": true, "flows_max": 1, "memory_max": 1, "tun_off": false, "totals": {},
         "order": {"waiting": 0, "arrived": 0, "held": 0, "held_s": 0.0},
+        "second_uplink": {"interface": "a", "is_there": true, "flows": 0, "carried": 0,
+            "carry_left": 0},
         "flows_open": 0, "flows_assisted": 0, "memory_bytes": 0, "interfaces": [], "flows": []
     }))
     .unwrap();
