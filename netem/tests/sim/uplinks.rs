@@ -134,6 +134,25 @@ fn a_silent_uplink_is_carried_by_the_second() {
     }
 }
 
+/// What the second uplink loses of what it carries waits for its repetition, so that a controller
+/// that forgives no loss does not slow down.
+#[test]
+fn what_the_second_uplink_loses_comes_in_order() {
+    let seeds = few_or_all(3, 6);
+    for help in [AGENT, PLUGIN] {
+        let [_, one, _, two] = uplinks(help, &SECOND);
+        let time = |settings: &[&str], lossy: &[&str]| {
+            let flow = ["flow.kind=download", "flow.cc=cubic-rfc9438", OUTAGES[2].1[0]];
+            median_of(&runs("packrat-cellular", seeds, &[settings, lossy, &flow]), |record| {
+                record.time_s
+            })
+        };
+        let (alone, carried) = (time(&one.1, &LOSSY[..2]), time(&two.1, &LOSSY));
+        println!("{help:?}: {alone:.2} s by one uplink, {carried:.2} s by two");
+        assert!(carried < 0.75 * alone, "{help:?}: {carried:.2} s by two, {alone:.2} s by one");
+    }
+}
+
 /// Calls of twenty seconds: who is behind the near segment, and the settings.
 const CALLS: [(&str, &str); 2] =
     [("talking", "flow.kind=audio"), ("listening", "flow.kind=listen")];

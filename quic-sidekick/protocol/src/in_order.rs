@@ -12,6 +12,7 @@ use crate::sender::{Fate, Sender, SentOrder};
 use crate::wire::Protect;
 pub use leaving::LeaveInOrder;
 use sidekick_parity::Between;
+use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -40,6 +41,10 @@ const RARE_LIST: Duration = Duration::from_millis(60);
 /// Without parity a datagram waits for its list for two intervals of lists, half a near round trip,
 /// and this time.
 const LIST_MORE: Duration = Duration::from_millis(4);
+/// Copies by the second link wait for those before them that are lost there: for a second request,
+/// over any link that is of use, and no more of them than a second link carries meanwhile.
+const CARRIED_WAIT: Duration = Duration::from_millis(100);
+const MOST_CARRIED: usize = 512;
 
 /// What the gate does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +99,10 @@ pub struct InOrder<T> {
     /// random loss: a list may have overtaken it.
     doubtful: Option<(u64, u32)>,
     congested_until: Option<Instant>,
+    /// Copies that came by the second link, while the first is silent, and wait for those before
+    /// them; and since when.
+    carried: VecDeque<(u32, T)>,
+    carried_since: Option<Instant>,
     /// How many of the first datagrams are still to come.
     first: u32,
     /// Whether any has arrived.
@@ -126,6 +135,8 @@ impl<T> InOrder<T> {
             lossy_until: None,
             doubtful: None,
             congested_until: None,
+            carried: VecDeque::new(),
+            carried_since: None,
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
             whole: None,
@@ -160,7 +171,7 @@ impl<T> InOrder<T> {
     /// How many datagrams wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.gate.waiting() + self.steps.waiting.len()
+        self.gate.waiting() + self.steps.waiting.len() + self.carried.len()
     }
 
     /// Whether the near segment lost a datagram lately; `None` while too few have arrived, or no
@@ -191,6 +202,11 @@ impl<T> InOrder<T> {
         sender.on_arrival(payload);
         sender.on_received(payload.len(), now);
         self.has_begun = true;
+        if !self.carried.is_empty() {
+            // The first link is back.
+            self.carried_since = None;
+            self.pass_carried(sender, now);
+        }
         self.pace.on_arrival(now);
         if self.protected {
             self.protection.note_arrival();
@@ -227,8 +243,7 @@ impl<T> InOrder<T> {
         if self.drops_duplicates && sender.first_link_is_silent() && !self.gate.has(identifier) {
             // No list arrives, so copies stand for what passed the proxy.
             if let Some(datagram) = unwanted.take() {
-                sender.on_progress(identifier, now);
-                let _ = self.gate.on_arrival(identifier, datagram, now);
+                self.take_carried(identifier, datagram, sender, now);
             }
         }
         if self.gate.counters().late > late {
@@ -236,6 +251,40 @@ impl<T> InOrder<T> {
         }
         self.follow(sender, now);
         unwanted
+    }
+
+    /// Takes a copy that came by the second link in place of its original. It waits for those
+    /// before it that are lost on this way.
+    fn take_carried(&mut self, identifier: u32, datagram: T, sender: &mut Sender, now: Instant) {
+        let place = |of: u32| self.carried.iter().position(|(known, _)| *known == of);
+        if place(identifier).is_some() {
+            return;
+        }
+        let before = sender.copy_fills_before();
+        match before.and_then(place) {
+            Some(place) => self.carried.insert(place, (identifier, datagram)),
+            None => self.carried.push_back((identifier, datagram)),
+        }
+        if before.is_none() {
+            sender.on_progress(identifier, now);
+        }
+        self.carried_since.get_or_insert(now);
+        self.pass_carried(sender, now);
+    }
+
+    /// Passes these copies on, unless one is missing among them.
+    fn pass_carried(&mut self, sender: &Sender, now: Instant) {
+        let waits = sender.first_link_is_silent()
+            && sender.lacks_copies()
+            && self.carried.len() < MOST_CARRIED
+            && self.carried_since.is_some_and(|since| now < since + CARRIED_WAIT);
+        if waits {
+            return;
+        }
+        self.carried_since = None;
+        for (identifier, datagram) in self.carried.drain(..) {
+            let _ = self.gate.on_arrival(identifier, datagram, now);
+        }
     }
 
     /// Replaces the contents of `out` by the next datagram that parity rebuilt. Pass it as a copy.
@@ -264,6 +313,7 @@ impl<T> InOrder<T> {
                 self.gate.open(now);
             }
         }
+        self.pass_carried(sender, now);
         self.gate.on_timeout(now);
         self.follow(sender, now);
         self.request_patient(sender, now);
@@ -273,7 +323,9 @@ impl<T> InOrder<T> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.patient.iter().filter_map(|patient| patient.due).min();
-        self.gate.poll_timeout().into_iter().chain(due).chain(self.steps.poll_timeout()).min()
+        let carried = self.carried_since.map(|since| since + CARRIED_WAIT);
+        let own = [due, self.steps.poll_timeout(), carried];
+        self.gate.poll_timeout().into_iter().chain(own.into_iter().flatten()).min()
     }
 
     /// The next datagram to deliver.

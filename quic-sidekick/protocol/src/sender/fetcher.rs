@@ -124,6 +124,8 @@ pub(super) struct Fetcher {
     pub(super) copies: Vec<(u32, u32)>,
     /// Gaps of which the proxy has a copy, or none.
     pub(super) fates: Vec<(u64, Fate)>,
+    /// The datagram behind the latest copy, if that filled a hole in a range without a gap.
+    pub(super) fills_before: Option<u32>,
 }
 
 impl Fetcher {
@@ -177,6 +179,18 @@ impl Fetcher {
         }
     }
 
+    /// The same, if no such range is open to the newest. Copies may be lost among those of others.
+    pub(super) fn want_newer(&mut self, latest: Option<u32>, now: Instant) {
+        if self.wanted.iter().all(|wanted| wanted.gap.is_some() || wanted.range.before.is_some()) {
+            self.request(None, Range::new(latest, None), now, None, MAX_TRIES);
+        }
+    }
+
+    /// Whether copies are lost between others, of ranges without a gap.
+    pub(super) fn has_holes(&self) -> bool {
+        self.wanted.iter().any(|wanted| wanted.gap.is_none() && wanted.range.before.is_some())
+    }
+
     /// Stops fetching for a gap that is closed.
     pub(super) fn close(&mut self, gap: u64) {
         self.wanted.retain(|wanted| wanted.gap != Some(gap));
@@ -218,6 +232,7 @@ impl Fetcher {
             };
             *longest = copy.datagram.len().max(*longest);
         }
+        self.fills_before = None;
         let asked = Some((copy.number, copy.range));
         let Some(place) = self.wanted.iter().position(|wanted| wanted.asked == asked) else {
             return true;
@@ -234,6 +249,7 @@ impl Fetcher {
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
         (wanted.tries, wanted.due) = (0, now + retry);
         let wanted = *wanted;
+        self.fills_before = wanted.range.before.filter(|_| wanted.gap.is_none());
         if copy.index + 1 >= copy.total {
             self.wanted.swap_remove(place);
             if copy.total >= MOST {

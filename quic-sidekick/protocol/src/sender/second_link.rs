@@ -68,6 +68,17 @@ impl Sender {
         }
     }
 
+    /// The datagram before which the latest copy comes, if that was lost among others that came by
+    /// the second link.
+    pub(crate) fn copy_fills_before(&self) -> Option<u32> {
+        self.linked_session()?.keeping.fetcher.fills_before
+    }
+
+    /// Whether copies are still missing among others that came by the second link.
+    pub(crate) fn lacks_copies(&self) -> bool {
+        self.linked_session().is_some_and(|session| session.keeping.fetcher.has_holes())
+    }
+
     /// The tags of packets that left and that no quACK has reported, the oldest first.
     pub fn unreported(&self) -> impl Iterator<Item = u64> + '_ {
         self.linked_session().into_iter().flat_map(|it| it.history.pending.iter().map(|of| of.tag))

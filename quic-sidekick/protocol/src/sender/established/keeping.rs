@@ -438,7 +438,7 @@ impl Established {
         let latest = self.keeping.latest.filter(|(at, _)| context.now < *at + KEPT_FOR);
         let latest = latest.map(|(_, identifier)| identifier);
         if self.keeping.is_kept() {
-            self.keeping.fetcher.want_tail(latest, context.now);
+            self.keeping.fetcher.want_newer(latest, context.now);
             self.request(context.stats, context.now);
         }
     }

@@ -100,6 +100,25 @@ fn a_copy_that_is_skipped_is_requested_at_once() {
     assert_eq!(fetcher.unfilled, [7]);
 }
 
+/// Newer copies are requested, too, while one among others is missing.
+#[test]
+fn a_copy_that_is_lost_among_the_newest_is_known() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    let newer = |after| Range::new(Some(after), None);
+    fetcher.want_newer(Some(10), now);
+    fetcher.want_newer(Some(10), now);
+    assert_eq!(asked(&mut fetcher, now), [newer(10)], "once");
+    assert!(repeat(&mut fetcher, (0, 0, 3), 11, now) && !fetcher.has_holes());
+    assert!(repeat(&mut fetcher, (0, 2, 3), 13, now) && fetcher.has_holes());
+    assert_eq!(fetcher.fills_before, None);
+    fetcher.want_newer(Some(13), now);
+    assert_eq!(asked(&mut fetcher, now), [range(11, 13), newer(13)]);
+    assert!(repeat(&mut fetcher, (0, 0, 1), 12, now) && !fetcher.has_holes());
+    assert_eq!(fetcher.fills_before, Some(13));
+    assert!(repeat(&mut fetcher, (1, 0, 1), 14, now));
+    assert_eq!((fetcher.fills_before, fetcher.poll_timeout()), (None, None));
+}
+
 #[test]
 fn nothing_in_between_ends_a_range() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
