@@ -179,9 +179,9 @@ pub struct Config {
     /// How a proxy repairs what the connection receives, in the modes that help it.
     pub receive_repair: ReceiveRepair,
     /// What a second uplink ([`Driver::attach_second`](crate::Driver::attach_second)) carries while
-    /// the first is silent, in the modes `auto` and `receive`; by default nothing. The
-    /// bytes are those of one connection. To notice the silence, the sender asks for more quACKs,
-    /// so leave it out without a second uplink.
+    /// the first is silent, in the modes `auto` and `receive`; by default nothing. The bytes are
+    /// those of one connection. To notice the silence, the sender asks for more quACKs, so leave it
+    /// out without a second uplink.
     pub carry: Carry,
 }
 
