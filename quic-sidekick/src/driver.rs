@@ -162,8 +162,7 @@ impl<S: AdjacentSocket> Driver<S> {
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let is_due = |sidekick: &Timed| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);
-        self.unread = None;
-        let mut again = self.read(conn, now) | self.read_second(conn, now);
+        let mut again = self.read(conn, now);
         // A datagram may have stopped the timer that was due. A timer that it started waits for the
         // next round, because the connection first sends what the datagram made lost.
         if due && is_due(&self.sidekick) {
@@ -172,56 +171,54 @@ impl<S: AdjacentSocket> Driver<S> {
         again
     }
 
+    /// Reads the sockets. One that fails is used no longer.
     fn read<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
-        let Some(socket) = self.socket.take() else { return false };
-        let (again, read) = self.read_from(&socket, conn, now);
-        match read {
-            Ok(()) => self.socket = Some(socket),
-            Err(error) => {
-                tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
-                self.abandon();
+        self.unread = None;
+        let mut again = false;
+        if let Some(socket) = self.socket.take() {
+            match self.read_from(&socket, &mut again, conn, now) {
+                Ok(()) => self.socket = Some(socket),
+                Err(error) => {
+                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
+                    self.abandon();
+                }
+            }
+        }
+        if let Some(socket) = self.second.take() {
+            match self.read_from(&socket, &mut again, conn, now) {
+                Ok(()) => self.second = Some(socket),
+                Err(error) => {
+                    tracing::warn!(%error, "the socket of the second uplink failed: one uplink");
+                    self.detach_second(now);
+                }
             }
         }
         again
     }
 
-    fn read_second<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
-        let Some(socket) = self.second.take() else { return false };
-        let (again, read) = self.read_from(&socket, conn, now);
-        match read {
-            Ok(()) => self.second = Some(socket),
-            Err(error) => {
-                tracing::warn!(%error, "the socket of the second uplink failed: one uplink");
-                self.detach_second(now);
-            }
-        }
-        again
-    }
-
-    /// Reads what waits at a socket. Returns whether the connection has something to send, and the
-    /// system's error, which ends the socket's use.
+    /// Reads what waits at a socket. Sets `again` if the connection has something to send.
     fn read_from<F: BufFactory>(
         &mut self,
         socket: &S,
+        again: &mut bool,
         conn: &mut Connection<F>,
         now: Instant,
-    ) -> (bool, io::Result<()>) {
-        let mut again = false;
+    ) -> io::Result<()> {
         for _ in 0..MAX_RECEIVED {
             match socket.recv_from(self.buffer.as_mut_slice()) {
                 Ok((len, source)) => {
                     let datagram = self.buffer.get(..len).unwrap_or_default();
-                    again |= self.sidekick.handle_input(datagram, source, conn, now);
+                    *again |= self.sidekick.handle_input(datagram, source, conn, now);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (again, Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Anyone can forge ICMP messages, so they do not end the help.
                 Err(error) if is_network_error(&error) => self.socket_errors += 1,
-                Err(error) => return (again, Err(error)),
+                Err(error) => return Err(error),
             }
         }
         self.unread = Some(now);
-        (again, Ok(()))
+        Ok(())
     }
 
     /// Records the packets that the connection has sent, and sends messages to the proxy. Call it

@@ -110,16 +110,16 @@ fn the_document_shows_the_outages_as_they_are() {
     outage_table().assert_shown(OUTAGE_SNAPSHOT, DOCUMENT, |_| true);
 }
 
-/// An outage of two seconds costs about one at most, and half of what it would, if the second
-/// uplink carries the flow.
+/// An outage of two seconds costs less than one, and half of what it would, if the second uplink
+/// carries the flow.
 #[test]
 fn a_silent_uplink_is_carried_by_the_second() {
     let seeds = few_or_all(2, 6);
-    for (help, kind, most) in [
-        (AGENT, "flow.kind=upload", 1.0),
-        (AGENT, "flow.kind=download", 1.0),
-        (PLUGIN, "flow.kind=upload", 1.2),
-        (PLUGIN, "flow.kind=download", 1.0),
+    for (help, kind) in [
+        (AGENT, "flow.kind=upload"),
+        (AGENT, "flow.kind=download"),
+        (PLUGIN, "flow.kind=upload"),
+        (PLUGIN, "flow.kind=download"),
     ] {
         let [_, one, _, two] = uplinks(help, &SECOND);
         let time = |settings: &[&str], outage: &[&str]| {
@@ -129,7 +129,7 @@ fn a_silent_uplink_is_carried_by_the_second() {
         let cost = |settings: &[&str]| time(settings, OUTAGES[2].1) - time(settings, OUTAGES[0].1);
         let (alone, carried) = (cost(&one.1), cost(&two.1));
         assert!(alone > 1.5, "{help:?}, {kind}: {alone:.2} s by one uplink");
-        let is_little = carried < most && carried < alone / 2.0;
+        let is_little = carried < 1.0 && carried < alone / 2.0;
         assert!(is_little, "{help:?}, {kind}: {carried:.2} s by two");
     }
 }
@@ -143,9 +143,7 @@ fn what_the_second_uplink_loses_comes_in_order() {
         let [_, one, _, two] = uplinks(help, &SECOND);
         let time = |settings: &[&str], lossy: &[&str]| {
             let flow = ["flow.kind=download", "flow.cc=cubic-rfc9438", OUTAGES[2].1[0]];
-            median_of(&runs("packrat-cellular", seeds, &[settings, lossy, &flow]), |record| {
-                record.time_s
-            })
+            seconds(&runs("packrat-cellular", seeds, &[settings, lossy, &flow]))
         };
         let (alone, carried) = (time(&one.1, &LOSSY[..2]), time(&two.1, &LOSSY));
         println!("{help:?}: {alone:.2} s by one uplink, {carried:.2} s by two");

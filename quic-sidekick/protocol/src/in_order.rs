@@ -41,8 +41,8 @@ const RARE_LIST: Duration = Duration::from_millis(60);
 /// Without parity a datagram waits for its list for two intervals of lists, half a near round trip,
 /// and this time.
 const LIST_MORE: Duration = Duration::from_millis(4);
-/// Copies by the second link wait for those before them that are lost there: for a second request,
-/// over any link that is of use, and no more of them than a second link carries meanwhile.
+/// Copies by the second link wait for those before them that it lost: long enough for a second
+/// request, and for no more of them than 60 Mbit/s bring meanwhile.
 const CARRIED_WAIT: Duration = Duration::from_millis(100);
 const MOST_CARRIED: usize = 512;
 

@@ -145,8 +145,8 @@ impl Evidence {
         Self { lowest, per_octave: per_octave.into(), distance, reach, classes }
     }
 
-    /// The same, where all classes above say something about one: those whom the measurement does
-    /// not tell apart.
+    /// The same, where all classes above say something about one, because the measurement does not
+    /// tell them apart.
     pub(super) fn of_any_reach(self) -> Self {
         Self { reach: self.classes.len(), ..self }
     }

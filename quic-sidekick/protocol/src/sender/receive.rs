@@ -150,7 +150,9 @@ impl Sender {
             if let Some(queue) = session.take_queue().filter(|_| session.keeps()) {
                 self.arrivals.on_queue(queue, now);
             }
-            let by_second = session.link_of_repairs(now) == Link::Second;
+            // Most inputs have no copies.
+            let by_second = !session.keeping.fetcher.copies.is_empty()
+                && session.link_of_repairs(now) == Link::Second;
             let fetcher = &mut session.keeping.fetcher;
             for (gap, fate) in fetcher.fates.drain(..) {
                 self.arrivals.on_fate(gap, fate);
