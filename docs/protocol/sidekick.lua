@@ -128,6 +128,9 @@ defined("symbol", "bytes", "Repair symbol")
 defined("symbol_part", "uint8", "Part of the repair symbol", base.DEC, PARTS)
 defined("relay_part", "uint8", "Part of the datagram", base.DEC, PARTS)
 defined("class", "uint8", "Traffic class", base.HEX)
+defined("wait_ms", "uint8", "Wait for lower numbers", base.DEC + base.UNIT_STRING, { " ms" })
+defined("newest", "uint16", "Newest number that arrived", base.DEC)
+defined("arrived", "bytes", "Which of the latest 512 arrived, one bit each")
 defined("share", "uint16", "Repair symbols for 1024 datagrams", base.DEC)
 defined("list", "uint8", "Datagrams before a list", base.DEC)
 defined("interval_us", "uint32", "Interval of the flow's packets", base.DEC + base.UNIT_STRING, MICROSECONDS)
@@ -645,16 +648,24 @@ local messages = {
         info:append((" %d of %s, %s"):format(symbol, counted(window, "datagram"), PARTS[part]))
     end,
     [LINK] = function(r, tree, info)
+        show(r, tree, "token", 2)
         info:append(read_cookie(r, tree) and ", no cookie" or ", with a cookie")
     end,
     [LINKED] = function(r, tree, info)
-        info:append(read_cookie(r, tree) and ", in force" or ", with a cookie")
+        show(r, tree, "token", 2)
+        local in_force = read_cookie(r, tree)
+        info:append(in_force and ", in force" or ", with a cookie")
+        if in_force then
+            show(r, tree, "newest", 2)
+            show(r, tree, "arrived", 64)
+        end
     end,
     [RELAY] = function(r, tree, info)
         local relayed = number(r, tree, "number", 2)
         local part, item = number(r, tree, "relay_part", 1)
         if not PARTS[part] then fail("field part", item) end
         show(r, tree, "class", 1)
+        show(r, tree, "wait_ms", 1)
         local length = left(r)
         if length < 1 then fail("truncated") end
         if length > MAX_RELAY_LEN then fail("trailing bytes", tree) end

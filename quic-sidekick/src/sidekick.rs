@@ -17,7 +17,7 @@ use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
 use reinjection::{Reinjection, UNMARKED};
 use repair::{Repair, RepairPolicy};
-use sidekick_protocol::policy::{Carry, Carrying};
+use sidekick_protocol::policy::{Carry, CarryAs, Carrying};
 use sidekick_protocol::{
     Assistance, HANDLE_LEN, Handling, Lost, MARKER_LEN, NearLoss, Payload, PublicKey, Selection,
     Sender, SenderStats, Transmit,
@@ -238,8 +238,9 @@ impl Sidekick {
             && let Some(path) = self.path.current()
         {
             let Self { carrying, carry, sender, reinjection, .. } = self;
-            let leaving = (reinjection.next(), UNMARKED);
-            self.carried += carrying.carry(sender, carry, leaving, now, |packet_number| {
+            // A path-aware sender minds no order.
+            let carried = CarryAs { next: reinjection.next(), class: UNMARKED, in_order: false };
+            self.carried += carrying.carry(sender, carry, carried, now, |packet_number| {
                 conn.sidekick_kept(path.id, packet_number).map(|(datagram, _)| datagram)
             });
         }

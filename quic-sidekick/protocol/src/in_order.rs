@@ -4,6 +4,7 @@ mod leaving;
 pub(crate) mod steps;
 
 use crate::gate::{Delivery, Gate, GateCounters, Hold, ListedGap};
+use crate::policy::{CARRIED_WAIT_MS, MindsOrder};
 use crate::repair::{
     MOSTLY, NEAR_PART, ParityState, Planner, Protection, ReceiveRepair, ReceiveState, RoundTrips,
     longest_hold,
@@ -43,7 +44,7 @@ const RARE_LIST: Duration = Duration::from_millis(60);
 const LIST_MORE: Duration = Duration::from_millis(4);
 /// Copies by the second link wait for those before them that it lost: long enough for a second
 /// request, and for no more of them than 60 Mbit/s bring meanwhile.
-const CARRIED_WAIT: Duration = Duration::from_millis(100);
+const CARRIED_WAIT: Duration = Duration::from_millis(CARRIED_WAIT_MS as u64);
 const MOST_CARRIED: usize = 512;
 
 /// What the gate does now.
@@ -103,6 +104,7 @@ pub struct InOrder<T> {
     /// them; and since when.
     carried: VecDeque<(u32, T)>,
     carried_since: Option<Instant>,
+    minds_order: MindsOrder,
     /// How many of the first datagrams are still to come.
     first: u32,
     /// Whether any has arrived.
@@ -137,6 +139,7 @@ impl<T> InOrder<T> {
             congested_until: None,
             carried: VecDeque::new(),
             carried_since: None,
+            minds_order: MindsOrder::default(),
             first: if is_clean { 0 } else { FIRST },
             has_begun: false,
             whole: None,
@@ -230,9 +233,10 @@ impl<T> InOrder<T> {
         self.follow(sender, now);
     }
 
-    /// A copy arrived. Returns it if nothing lacks it.
+    /// A copy of a payload arrived. Returns it if nothing lacks it.
     pub fn on_copy(
         &mut self,
+        payload: &[u8],
         identifier: u32,
         datagram: T,
         sender: &mut Sender,
@@ -243,7 +247,7 @@ impl<T> InOrder<T> {
         if self.drops_duplicates && sender.first_link_is_silent() && !self.gate.has(identifier) {
             // No list arrives, so copies stand for what passed the proxy.
             if let Some(datagram) = unwanted.take() {
-                self.take_carried(identifier, datagram, sender, now);
+                self.take_carried(payload, identifier, datagram, sender, now);
             }
         }
         if self.gate.counters().late > late {
@@ -254,13 +258,27 @@ impl<T> InOrder<T> {
     }
 
     /// Takes a copy that came by the second link in place of its original. It waits for those
-    /// before it that are lost on this way.
-    fn take_carried(&mut self, identifier: u32, datagram: T, sender: &mut Sender, now: Instant) {
+    /// before it that are lost on this way, unless it needs no order.
+    fn take_carried(
+        &mut self,
+        payload: &[u8],
+        identifier: u32,
+        datagram: T,
+        sender: &mut Sender,
+        now: Instant,
+    ) {
         let place = |of: u32| self.carried.iter().position(|(known, _)| *known == of);
         if place(identifier).is_some() {
             return;
         }
         let before = sender.copy_fills_before();
+        if !self.minds_order.note(payload.len()) {
+            let _ = self.gate.on_arrival(identifier, datagram, now);
+            if before.is_none() {
+                sender.on_progress(identifier, now);
+            }
+            return;
+        }
         match before.and_then(place) {
             Some(place) => self.carried.insert(place, (identifier, datagram)),
             None => self.carried.push_back((identifier, datagram)),

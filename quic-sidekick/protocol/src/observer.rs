@@ -83,6 +83,8 @@ pub struct Observer {
     plain: Plain,
     /// One more of it exists than sessions rebuild datagrams.
     rebuilding: Arc<()>,
+    /// And of this than sessions have relayed datagrams wait.
+    waiting_relays: Arc<()>,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -120,6 +122,7 @@ impl Observer {
             copying: true,
             plain: Plain::default(),
             rebuilding: Arc::default(),
+            waiting_relays: Arc::default(),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -270,7 +273,9 @@ impl Observer {
             Message::Schedule(schedule) => self.on_schedule(number, schedule, sealed.sequence, now),
             Message::List(list) => self.on_list(number, list, now),
             Message::Symbol(symbol) => self.on_symbol(number, &symbol, now),
-            Message::Link { cookie } => self.on_link(number, (link, from), cookie, now),
+            Message::Link { token, cookie } => {
+                self.on_link(number, (link, from), (token, cookie), now)
+            }
             Message::Relay(relay) => self.on_relay(number, &relay, now),
             Message::Quack(_)
             | Message::ShortQuack(_)
@@ -409,7 +414,10 @@ impl Observer {
                 self.report(number, 0, 0, now);
                 continue;
             }
-            if self.on_keeping_timeout(index, now) || self.on_order_timeout(index, now) {
+            if self.on_keeping_timeout(index, now)
+                || self.on_order_timeout(index, now)
+                || self.on_relays_timeout(index, now)
+            {
                 continue;
             }
             let Some(session) = self.table.get_mut(index) else { return };

@@ -40,6 +40,7 @@ pub use listing::SentOrder;
 use receive::Arrivals;
 pub use receive::{Copied, Fate, List};
 use search::Search;
+pub use second_link::{LostRelay, RelayAs};
 use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};
 use session::ProxySession;

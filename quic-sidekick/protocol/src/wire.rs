@@ -24,7 +24,7 @@ pub(crate) use message::{MAX_MESSAGE_LEN, low};
 pub use parity::{
     ListTime, MAX_PARITY_LEN, PARITY_HEADER_LEN, Parity, Protect, SentList, SentSymbol,
 };
-pub use relay::Relay;
+pub use relay::{Linked, Relay, Relayed};
 pub use request::{MAX_RANGES, Range, Ranges, Request};
 use std::fmt;
 use thiserror::Error;

@@ -193,9 +193,13 @@ ENCODERS = {
     "symbol": lambda f: struct.pack(
         ">BHIBB", 15, f["number"], f["first"], f["window"], f["part"]
     ) + raw(f, "symbol"),
-    "link": lambda f: b"\x10" + raw(f, "cookie"),
-    "linked": lambda f: b"\x11" + raw(f, "cookie"),
-    "relay": lambda f: struct.pack(">BHBB", 18, f["number"], f["part"], f["class"]) + raw(f, "datagram"),
+    "link": lambda f: struct.pack(">BH", 16, f["token"]) + raw(f, "cookie"),
+    "linked": lambda f: struct.pack(">BH", 17, f["token"])
+    + raw(f, "cookie")
+    + (struct.pack(">H", f["newest"]) + raw(f, "arrived") if "newest" in f else b""),
+    "relay": lambda f: struct.pack(
+        ">BHBBB", 18, f["number"], f["part"], f["class"], f["wait_ms"]
+    ) + raw(f, "datagram"),
 }
 
 # ---- the handshake

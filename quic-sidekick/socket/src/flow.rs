@@ -188,7 +188,7 @@ impl Flow {
         let number = self.next_number;
         self.next_number += 1;
         self.waiting.insert(number, Datagram::new(self.peer, self.arriving, copy));
-        match self.order.on_copy(identifier, number, &mut self.resender.sender, now) {
+        match self.order.on_copy(copy, identifier, number, &mut self.resender.sender, now) {
             Some(unwanted) => {
                 self.waiting.remove(&unwanted);
             }

@@ -2,6 +2,7 @@
 
 use quiche::sidekick::SentPacket;
 use quiche::{BufFactory, Connection};
+use sidekick_protocol::sender::RelayAs;
 use sidekick_protocol::{Allowance, Sender};
 use std::time::{Duration, Instant};
 
@@ -103,9 +104,11 @@ impl Reinjection {
             };
             let is_relayed = sender.repairs_by_second_link(now)
                 && conn.sidekick_sends_elsewhere(path_id, packet_number, now)
-                && conn
-                    .sidekick_kept(path_id, packet_number)
-                    .is_some_and(|(datagram, _)| sender.relay(UNMARKED, datagram, now));
+                && conn.sidekick_kept(path_id, packet_number).is_some_and(|(datagram, _)| {
+                    let (tag, class, confirm) = (packet_number, UNMARKED, false);
+                    let relay = RelayAs { tag, again: None, class, wait_ms: 0, confirm };
+                    sender.relay(relay, datagram, now)
+                });
             self.relayed += u64::from(is_relayed);
             if is_relayed || conn.sidekick_resend(path_id, packet_number, now) {
                 self.scratch_again.push(packet_number);

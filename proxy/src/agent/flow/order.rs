@@ -1,6 +1,5 @@
 //! Arriving packets of a flow that wait in the queue, in the order in which they passed the proxy.
 
-use std::mem;
 use std::time::Instant;
 
 use sidekick_protocol::policy::Resender;
@@ -154,7 +153,7 @@ impl HelpedFlow {
         let Some(order) = order else { return false };
         let sender = &mut resender.sender;
         if let Some(identifier) = position.of_copy(copy).filter(|_| may_receive) {
-            order.gate.on_copy(identifier, Datagram::Copy(copy.to_vec()), sender, now);
+            order.gate.on_copy(copy, identifier, Datagram::Copy(copy.to_vec()), sender, now);
         }
         true
     }
@@ -172,8 +171,8 @@ impl HelpedFlow {
         let mut rebuilt = Vec::new();
         while order.gate.next_rebuilt(&mut rebuilt, sender, now) {
             if let Some(identifier) = position.of_copy(&rebuilt).filter(|_| may_receive) {
-                let copy = Datagram::Copy(mem::take(&mut rebuilt));
-                order.gate.on_copy(identifier, copy, sender, now);
+                let copy = Datagram::Copy(rebuilt.clone());
+                order.gate.on_copy(&rebuilt, identifier, copy, sender, now);
             }
         }
         order.deliver(outbox, totals);

@@ -332,6 +332,9 @@ impl Table {
         if let Some(ordering) = slot.session.ordering.take() {
             ordering.open(slot.expires, &mut self.released);
         }
+        if let Some(second) = slot.session.second.take() {
+            self.released.extend(second.open(slot.session.agreed.flow, slot.expires));
+        }
         self.free.push(index);
         self.deadlines.remove(index);
         let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
@@ -372,7 +375,9 @@ impl Table {
         let quack = slot.session.counter.quack_due;
         let tail = slot.session.keeping.as_ref().and_then(|keeping| keeping.due());
         let order = slot.session.ordering.as_ref().map(|ordering| ordering.due());
-        let deadline = quack.into_iter().chain(tail).chain(order).fold(slot.expires, Instant::min);
+        let relayed = slot.session.second.as_ref().and_then(|second| second.due());
+        let due = [quack, tail, order, relayed].into_iter().flatten();
+        let deadline = due.fold(slot.expires, Instant::min);
         self.deadlines.set(index, deadline);
     }
 

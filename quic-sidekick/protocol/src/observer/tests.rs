@@ -30,6 +30,8 @@ struct Bench {
     /// By the sender's session number: the proxy's number and the keys.
     seals: HashMap<u32, (SessionNumber, Seal)>,
     cookie: Cookie,
+    /// The number of the latest RELAY.
+    latest_relay: u16,
 }
 
 #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
@@ -40,7 +42,8 @@ fn bench(config: ObserverConfig) -> Bench {
     };
     let mut observer = Observer::new(config, [5; 32]).unwrap();
     observer.set_addresses(Addresses::announcing(0, "192.0.2.254:5252".parse().unwrap()));
-    Bench { observer, now: Instant::now(), flow, seals: HashMap::new(), cookie: Cookie::NONE }
+    let (now, seals, cookie) = (Instant::now(), HashMap::new(), Cookie::NONE);
+    Bench { observer, now, flow, seals, cookie, latest_relay: 0 }
 }
 
 fn peer() -> SocketAddr {

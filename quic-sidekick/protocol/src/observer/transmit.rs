@@ -7,7 +7,7 @@ use crate::identify::Flow;
 use crate::keys::Link;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, Reply};
-use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, Refusal, SessionNumber};
+use crate::wire::{Cookie, Datagram, ECHO_LEN, Linked, Message, Refusal, SessionNumber};
 use std::net::SocketAddr;
 
 /// A datagram that waits to be sent. It names its session by number, because the session may end
@@ -20,8 +20,9 @@ pub(super) enum Outgoing {
     Kept(SessionNumber),
     Tail(SessionNumber),
     Parity(SessionNumber),
-    /// The answer to a LINK of this session that came from this peer.
-    Linked(SessionNumber, Peer, Cookie),
+    /// The answer to a LINK of this session that came from this peer, with its token, or what a gap
+    /// drew, with 0. Without a cookie, the LINK is in force.
+    Linked(SessionNumber, Peer, u16, Cookie),
     /// The request with this number has ranges without a datagram.
     Nothing {
         session: SessionNumber,
@@ -152,9 +153,15 @@ impl Observer {
                 let affords = session.counter.budget.spend(len);
                 session.transmit_by(link, len).filter(|_| affords)?
             }
-            Outgoing::Linked(number, to, cookie) => {
+            Outgoing::Linked(number, to, token, cookie) => {
                 let (_, session) = self.table.by_number(number)?;
-                to.transmit(session.emit(Link::Second, &Message::Linked { cookie }, out)?)
+                let linked = match cookie {
+                    Cookie::NONE => session.second.as_mut()?.linked(),
+                    cookie => Linked::Proof(cookie),
+                };
+                let linked = Message::Linked { token, linked };
+                let len = session.emit(Link::Second, &linked, out)?;
+                session.counter.budget.spend(len).then(|| to.transmit(len))?
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;

@@ -1,10 +1,37 @@
 //! What the second link carries while the first one is silent (SPEC.md, section 7.15).
 
-use crate::sender::Sender;
+use crate::sender::{LostRelay, RelayAs, Sender};
+use crate::wire::MAX_KEPT_LEN;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// So much of the rate may be saved up.
-const BURST: Duration = Duration::from_millis(100);
+/// So much of the rate may be saved up, which the queue of most links has room for, but no less
+/// than one datagram.
+const BURST: Duration = Duration::from_millis(20);
+const LEAST_BURST: f64 = 1500.0;
+/// What waits to be carried takes no longer than this.
+const MOST_WAITING: Duration = Duration::from_millis(100);
+
+/// How long what it carries waits for what it lost, at a receiver that minds the order.
+pub(crate) const CARRIED_WAIT_MS: u8 = 100;
+
+/// Shorter datagrams are taken for acknowledgements, which need no order.
+const ORDERED_FROM: usize = 512;
+
+/// Whether what a flow sends one way needs order, by the mean length of datagrams.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MindsOrder {
+    mean: Option<usize>,
+}
+
+impl MindsOrder {
+    /// Notes a datagram, and says whether it needs order.
+    pub(crate) fn note(&mut self, len: usize) -> bool {
+        let mean = self.mean.map_or(len, |mean| (15 * mean + len) / 16);
+        self.mean = Some(mean);
+        mean >= ORDERED_FROM
+    }
+}
 
 /// What the second link may carry, of one flow or of several: a rate, and the bytes of all time.
 /// The default is nothing.
@@ -48,9 +75,24 @@ impl Carry {
         self.is_any() && self.spend(0, now) && self.left > 0
     }
 
+    /// The bytes that may wait to be carried.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "below 2^53, and positive"
+    )]
+    fn most_waiting(&self) -> usize {
+        (self.rate * MOST_WAITING.as_secs_f64()).max(LEAST_BURST) as usize
+    }
+
+    /// The most bytes that may be saved up.
+    fn burst(&self) -> f64 {
+        (self.rate * BURST.as_secs_f64()).max(LEAST_BURST)
+    }
+
     /// Spends the bytes of a datagram, if there are so many.
     fn spend(&mut self, len: usize, now: Instant) -> bool {
-        let burst = self.rate * BURST.as_secs_f64();
+        let burst = if self.is_any() { self.burst() } else { 0.0 };
         let earned =
             self.at.map_or(burst, |at| self.rate * now.saturating_duration_since(at).as_secs_f64());
         self.at = Some(now);
@@ -72,6 +114,30 @@ pub struct Carrying {
     carried: Vec<u64>,
     /// The next that it may carry, while the first link is silent.
     from: Option<u64>,
+    /// Those that wait for the rate.
+    waiting: VecDeque<Waiting>,
+    lost: Vec<LostRelay>,
+    minds_order: MindsOrder,
+}
+
+/// A datagram that waits to be carried.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    tag: u64,
+    /// It was relayed, and lost.
+    again: Option<LostRelay>,
+    len: usize,
+}
+
+/// How datagrams are carried.
+#[derive(Clone, Copy, Debug)]
+pub struct CarryAs {
+    /// The tag of what leaves next.
+    pub next: u64,
+    /// The traffic class with which they leave the proxy.
+    pub class: u8,
+    /// They wait there for those that the second link lost.
+    pub in_order: bool,
 }
 
 impl Carrying {
@@ -83,44 +149,90 @@ impl Carrying {
     }
 
     /// While the first link is silent, relays what left and is not reported, each datagram once,
-    /// and requests what arrives, as far as `may` allows. `datagram` returns the one with a tag, if
-    /// it is kept, and `next` is the tag of what leaves next; `class` is the traffic class of what
-    /// is relayed. Returns how many were relayed. Call it after each input of the sender.
+    /// and requests what arrives, as far as `may` allows. What the second link lost is relayed
+    /// again. `datagram` returns the one with a tag, if it is kept. Returns how many were relayed
+    /// for the first time. Call it after each input of the sender.
     pub fn carry<'a>(
         &mut self,
         sender: &mut Sender,
         may: &mut Carry,
-        (next, class): (u64, u8),
+        CarryAs { next, class, in_order }: CarryAs,
         now: Instant,
         mut datagram: impl FnMut(u64) -> Option<&'a [u8]>,
     ) -> u64 {
-        if !sender.first_link_is_silent() {
+        sender.drain_lost_relays(&mut self.lost);
+        for lost in self.lost.drain(..).rev() {
+            if let Some(payload) = datagram(lost.tag).filter(|_| may.is_any()) {
+                let (tag, again, len) = (lost.tag, Some(lost), payload.len());
+                self.waiting.push_front(Waiting { tag, again, len });
+            }
+        }
+        if sender.first_link_is_silent() {
+            if may.is_open(now) {
+                sender.fetch_by_second_link(now);
+            }
+            self.add_new(sender, may, next, &mut datagram);
+        } else {
             self.from = None;
+            self.waiting.retain(|it| it.again.is_some());
+        }
+        if self.waiting.is_empty() {
             return 0;
         }
-        if may.is_open(now) {
-            sender.fetch_by_second_link(now);
+        if !sender.repairs_by_second_link(now) {
+            self.waiting.clear();
         }
-        let tags: Vec<u64> = match self.from.replace(next) {
+        let mut carried = 0;
+        while let Some(Waiting { tag, again, .. }) = self.waiting.front().copied() {
+            if let Some(payload) = datagram(tag).filter(|it| it.len() as u64 <= may.left) {
+                if !may.spend(payload.len(), now) {
+                    break;
+                }
+                // The next acknowledgement stands for a lost one, too.
+                let confirm = self.minds_order.note(payload.len()) || !in_order;
+                let wait_ms = if confirm && in_order { CARRIED_WAIT_MS } else { 0 };
+                let relay = RelayAs { tag, again, class, wait_ms, confirm };
+                let is_sent = sender.relay(relay, payload, now);
+                if is_sent && again.is_none() {
+                    self.carried.push(tag);
+                    carried += 1;
+                }
+            }
+            self.waiting.pop_front();
+        }
+        carried
+    }
+
+    /// Adds what left since the last time, or, if the first link has just fallen silent, what is
+    /// not reported, as long as it need not wait for long.
+    fn add_new<'a>(
+        &mut self,
+        sender: &Sender,
+        may: &Carry,
+        next: u64,
+        mut datagram: impl FnMut(u64) -> Option<&'a [u8]>,
+    ) {
+        let Self { carried, from, waiting, .. } = self;
+        let tags: Vec<u64> = match from.replace(next) {
             Some(from) => (from..next).collect(),
             None => {
                 // What was sent again has its old tag.
                 let mut tags: Vec<u64> = sender.unreported().collect();
                 tags.sort_unstable();
                 let first = tags.first().copied().unwrap_or(next);
-                self.carried.retain(|tag| *tag >= first);
+                carried.retain(|tag| *tag >= first);
                 tags
             }
         };
-        let before = self.carried.len();
+        let mut bytes: usize = waiting.iter().map(|it| it.len).sum();
         for tag in tags {
-            let is_new = self.carried.last().is_none_or(|last| *last < tag);
-            let Some(payload) = datagram(tag).filter(|_| is_new) else { continue };
-            if may.spend(payload.len(), now) && sender.relay(class, payload, now) {
-                self.carried.push(tag);
+            let is_new = carried.last().is_none_or(|last| *last < tag);
+            let Some(len) = datagram(tag).filter(|_| is_new).map(<[u8]>::len) else { continue };
+            if len <= MAX_KEPT_LEN && bytes + len <= may.most_waiting() {
+                waiting.push_back(Waiting { tag, again: None, len });
+                bytes += len;
             }
         }
-        (self.carried.len() - before) as u64
     }
 }
 
@@ -128,6 +240,18 @@ impl Carrying {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn data_need_order_and_acknowledgements_do_not() {
+        let minds = |lengths: &[usize]| {
+            let mut minds = MindsOrder::default();
+            lengths.iter().map(|len| minds.note(*len)).collect::<Vec<_>>()
+        };
+        assert_eq!(minds(&[1200, 40, 1200, 40, 40, 1200]), [true; 6], "with some of the peer's");
+        assert_eq!(minds(&[40, 40, 300, 40, 1200, 40]), [false; 6], "with some data");
+        let turned = minds(&[[40; 10], [1200; 10]].concat());
+        assert!(turned[..12].iter().all(|it| !it) && turned[19]);
+    }
 
     proptest! {
         /// Compares with the rate over the whole time, and with the budget.
@@ -147,7 +271,8 @@ mod tests {
                     carried += len as u64;
                 }
                 let rate = f64::from(mbit) * 1e6 / 8.0;
-                let most = rate * (now - begun + BURST).as_secs_f64();
+                let burst = if mbit > 0 { carry.burst() } else { 0.0 };
+                let most = burst + rate * (now - begun).as_secs_f64();
                 prop_assert!(carried <= budget && carried as f64 <= most + 1.0);
             }
             // What a rate allows passes, as far as the budget goes.

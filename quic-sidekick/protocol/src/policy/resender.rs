@@ -1,13 +1,13 @@
 //! A flow's sender, its copies and its policy, which together repair what leaves.
 
 use super::{
-    Carry, Carrying, MAX_AGE, Policy, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld, is_last,
-    last_name, may_fetch, names,
+    Carry, CarryAs, Carrying, MAX_AGE, Policy, STORE, Traits, Trust, Trusts, UNCOUNTED, Withheld,
+    is_last, last_name, may_fetch, names,
 };
 use crate::identify::{Flow, Payload};
 use crate::in_order::InOrderState;
 use crate::loss_floor::Lost;
-use crate::sender::{Assistance, Sender};
+use crate::sender::{Assistance, RelayAs, Sender};
 use crate::store::Store;
 use crate::terms::Terms;
 use std::mem;
@@ -69,6 +69,8 @@ pub struct Resender {
     found_received: Vec<u64>,
     /// The traffic class of the latest datagram.
     class: u8,
+    /// The flow's receiver takes what comes late for lost.
+    minds_order: bool,
     carrying: Carrying,
     relayed: u64,
 }
@@ -92,6 +94,7 @@ impl Resender {
             found_lost: Vec::new(),
             found_received: Vec::new(),
             class: 0,
+            minds_order: false,
             carrying: Carrying::default(),
             relayed: 0,
         }
@@ -197,6 +200,7 @@ impl Resender {
         let may_fetch = may_fetch(settled.withheld, order) && !self.policy.queue_grew(now);
         self.sender.set_fetching(fetches && may_fetch);
         let repairs = settled.withheld.is_none();
+        self.minds_order = traits.minds_order;
         if traits.minds_order {
             let fates = (self.found_received.len(), lost.as_slice());
             self.policy.order(traits, settled.withheld, fates, &mut self.sender, now);
@@ -215,7 +219,9 @@ impl Resender {
             let mut trust = trust.as_deref_mut();
             if sender.repairs_by_second_link(now)
                 && repair(store, tag, [tag], trust.as_deref_mut(), now, &mut |_, payload| {
-                    sender.relay(*class, payload, now)
+                    let (again, class, confirm) = (None, *class, false);
+                    let relay = RelayAs { tag, again, class, wait_ms: 0, confirm };
+                    sender.relay(relay, payload, now)
                 }) == 0
             {
                 self.relayed += 1;
@@ -231,9 +237,9 @@ impl Resender {
     /// While the first link is silent, relays by the second what left and is not reported, and
     /// requests what arrives, as far as `may` allows. Call it after each input.
     pub fn carry(&mut self, may: &mut Carry, now: Instant) {
-        let Self { carrying, sender, store, class, next_tag, .. } = self;
-        let leaving = (*next_tag, *class);
-        self.relayed += carrying.carry(sender, may, leaving, now, |tag| store.get(tag, now));
+        let Self { carrying, sender, store, class, next_tag, minds_order, .. } = self;
+        let carried = CarryAs { next: *next_tag, class: *class, in_order: *minds_order };
+        self.relayed += carrying.carry(sender, may, carried, now, |tag| store.get(tag, now));
     }
 
     /// Completes an input of the sender in place of [`Resender::settle`], for a caller that only

@@ -303,8 +303,8 @@ impl Established {
                 self.on_tail(last, context);
                 Ok(())
             }
-            Message::Linked { cookie } => {
-                self.second.on_linked(cookie, context.now);
+            Message::Linked { token, linked } => {
+                self.second.on_linked(token, linked, context.now);
                 Ok(())
             }
             Message::Poll(_)

@@ -6,6 +6,32 @@ use super::session::{ProxySession, State};
 use crate::keys::Link;
 use std::time::Instant;
 
+/// How a datagram is relayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayAs {
+    /// The caller's name for it.
+    pub tag: u64,
+    /// What [`Sender::drain_lost_relays`] said of it, if it is relayed again.
+    pub again: Option<LostRelay>,
+    /// The traffic class with which it leaves the proxy.
+    pub class: u8,
+    /// How many milliseconds it waits there for those relayed before it.
+    pub wait_ms: u8,
+    /// [`Sender::drain_lost_relays`] is to say if it is lost.
+    pub confirm: bool,
+}
+
+/// A relayed datagram that the second link lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRelay {
+    /// Its number.
+    pub number: u16,
+    /// The caller's name for it.
+    pub tag: u64,
+    /// When it was relayed first.
+    pub since: Instant,
+}
+
 impl Sender {
     /// Sets whether there is a second link to the proxy: another interface, with a socket of its
     /// own, which sends what has [`Route::SecondLink`](crate::Route::SecondLink). What arrives
@@ -40,11 +66,17 @@ impl Sender {
     }
 
     /// Sends a datagram of the flow by the second link, from where the proxy puts it on its way.
-    /// `class` is the traffic class with which it leaves there. Returns false if there is no such
-    /// link, or too much waits for it.
-    pub fn relay(&mut self, class: u8, datagram: &[u8], now: Instant) -> bool {
+    /// Returns false if there is no such link, or too much waits for it.
+    pub fn relay(&mut self, relay: RelayAs, datagram: &[u8], now: Instant) -> bool {
         let session = self.linked_session_mut().and_then(ProxySession::established_mut);
-        session.is_some_and(|session| session.relay(class, datagram, now))
+        session.is_some_and(|session| session.relay(relay, datagram, now))
+    }
+
+    /// Moves the relayed datagrams to `out` that the second link lost, of the last second. At most
+    /// 512 are kept for this.
+    pub fn drain_lost_relays(&mut self, out: &mut Vec<LostRelay>) {
+        let session = self.linked_session_mut().and_then(ProxySession::established_mut);
+        session.into_iter().for_each(|session| out.append(&mut session.second.lost));
     }
 
     /// Whether the proxy has been silent on the first link for long, but not on the second. Then

@@ -10,8 +10,8 @@ use super::valid::{
 use crate::clock::Numbers;
 use crate::keys::{Initiator, Link, Responder, Seal, prologue};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Part, Pattern, Poll, Protect,
-    Range, Ranges, Relay, Request, SessionNumber, hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Linked, MAX_DATAGRAM_LEN, Message, Part, Pattern, Poll,
+    Protect, Range, Ranges, Relay, Relayed, Request, SessionNumber, hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms};
 use serde_json::{Value, json};
@@ -197,9 +197,9 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     if with_invalid {
         invalid::messages().into_iter().for_each(|bad| sender.add_malformed(bad));
     }
-    let link = Message::Link { cookie: Cookie([3; 20]) };
+    let link = Message::Link { token: 1, cookie: Cookie([3; 20]) };
     sender.add_message_by(Link::Second, "LINK", &link);
-    let linked = Message::Linked { cookie: Cookie::NONE };
+    let linked = Message::Linked { token: 1, linked: Linked::InForce(Relayed::default()) };
     proxy.add_message_by(Link::Second, "LINKED", &linked);
     sender.seal.skip_to(u32::MAX);
     sender.add_message_by(Link::Second, "RELAY with the last number that there is", &relay());
@@ -210,7 +210,8 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
 }
 
 fn relay() -> Message<'static> {
-    Message::Relay(Relay { number: 1, part: Part::Whole, class: 0, datagram: &[0x40; 30] })
+    let datagram = &[0x40; 30];
+    Message::Relay(Relay { number: 1, part: Part::Whole, class: 0, wait_ms: 0, datagram })
 }
 
 pub(super) fn all() -> Vec<Value> {

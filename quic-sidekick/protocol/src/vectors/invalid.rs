@@ -7,9 +7,9 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, ParseError, Part,
-    Pattern, Poll, Protect, Range, Ranges, Refusal, Relay, Repeat, Request, Schedule, SentList,
-    SentSymbol, Timing, Words, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Linked, MAX_DATAGRAM_LEN, Message, Parity, ParseError,
+    Part, Pattern, Poll, Protect, Range, Ranges, Refusal, Relay, Relayed, Repeat, Request,
+    Schedule, SentList, SentSymbol, Timing, Words, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -471,21 +471,36 @@ pub(super) fn messages() -> Vec<Bad> {
         ),
         of(
             "LINK",
-            Message::Link { cookie: Cookie([7; Cookie::LEN]) },
-            &[("one byte short", Cut(20), "truncated"), long()],
+            Message::Link { token: 1, cookie: Cookie([7; Cookie::LEN]) },
+            &[("one byte short", Cut(22), "truncated"), long()],
         ),
         of(
             "LINKED",
-            Message::Linked { cookie: Cookie([7; Cookie::LEN]) },
-            &[("one byte short", Cut(20), "truncated"), long()],
+            Message::Linked { token: 1, linked: Linked::Proof(Cookie([7; Cookie::LEN])) },
+            &[("one byte short", Cut(22), "truncated"), long()],
+        ),
+        of(
+            "LINKED in force",
+            Message::Linked { token: 1, linked: Linked::InForce(Relayed::default()) },
+            &[
+                ("without what arrived", Cut(23), "truncated"),
+                ("one byte short", Cut(40), "truncated"),
+                long(),
+            ],
         ),
         of(
             "RELAY",
-            Message::Relay(Relay { number: 3, part: Part::Whole, class: 0, datagram: &[1; 1024] }),
+            Message::Relay(Relay {
+                number: 3,
+                part: Part::Whole,
+                class: 0,
+                wait_ms: 0,
+                datagram: &[1; 1024],
+            }),
             &[
                 ("part 3", Put(3, &[3]), "field part"),
-                ("without a datagram", Cut(5), "truncated"),
-                ("without its class", Cut(4), "truncated"),
+                ("without a datagram", Cut(6), "truncated"),
+                ("without its wait", Cut(5), "truncated"),
                 long(),
             ],
         ),

@@ -4,9 +4,10 @@ use super::json::{hex, joined};
 use crate::clock::micros;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Parity, Part, Pattern, Poll,
-    Protect, Quack, Range, Ranges, Refusal, Relay, Repeat, Request, Schedule, SentList, SentSymbol,
-    SessionNumber, ShortQuack, Timing, Words, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Linked, MAX_DATAGRAM_LEN, Message, Parity, Part,
+    Pattern, Poll, Protect, Quack, Range, Ranges, Refusal, Relay, Relayed, Repeat, Request,
+    Schedule, SentList, SentSymbol, SessionNumber, ShortQuack, Timing, Words, hello_payload,
+    parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -233,11 +234,23 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
             });
             ("symbol", fields)
         }
-        Message::Link { cookie } => ("link", json!({ "cookie": hex(&cookie.0) })),
-        Message::Linked { cookie } => ("linked", json!({ "cookie": hex(&cookie.0) })),
-        Message::Relay(Relay { number, part, class, datagram }) => {
+        Message::Link { token, cookie } => {
+            ("link", json!({ "token": token, "cookie": hex(&cookie.0) }))
+        }
+        Message::Linked { token, linked: Linked::Proof(cookie) } => {
+            ("linked", json!({ "token": token, "cookie": hex(&cookie.0) }))
+        }
+        Message::Linked { token, linked: Linked::InForce(Relayed { newest, arrived }) } => {
             let fields = json!({
-                "number": number, "part": part.number(), "class": class, "datagram": hex(datagram)
+                "token": token, "cookie": hex(&Cookie::NONE.0), "newest": newest,
+                "arrived": hex(&arrived)
+            });
+            ("linked", fields)
+        }
+        Message::Relay(Relay { number, part, class, wait_ms, datagram }) => {
+            let fields = json!({
+                "number": number, "part": part.number(), "class": class, "wait_ms": wait_ms,
+                "datagram": hex(datagram)
             });
             ("relay", fields)
         }
@@ -449,8 +462,14 @@ pub(super) fn messages() -> Vec<Value> {
     let symbol = |number, first, count, part, symbol| {
         Message::Symbol(SentSymbol { number, first, count, part, symbol })
     };
-    let relay =
-        |number, part, class, datagram| Message::Relay(Relay { number, part, class, datagram });
+    let relay = |number, part, (class, wait_ms), datagram| {
+        Message::Relay(Relay { number, part, class, wait_ms, datagram })
+    };
+    let cookie = Cookie(bytes(0xc0));
+    let in_force = |newest, arrived| {
+        let linked = Linked::InForce(Relayed { newest, arrived });
+        Message::Linked { token: 3, linked }
+    };
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
@@ -495,12 +514,16 @@ pub(super) fn messages() -> Vec<Value> {
         message("SYMBOL, the first part", &symbol(u16::MAX, 1, 64, Part::First, &[9; 1024])),
         message("SYMBOL, the second part", &symbol(u16::MAX, 1, 64, Part::Second, &[8])),
         message("SCHEDULE, the most", &schedule(u16::MAX, u32::MAX, u32::MAX)),
-        message("LINK without a cookie", &Message::Link { cookie: Cookie::NONE }),
-        message("LINK with a cookie", &Message::Link { cookie: Cookie(bytes(0xc0)) }),
-        message("LINKED with a cookie", &Message::Linked { cookie: Cookie(bytes(0xc0)) }),
-        message("LINKED, in force", &Message::Linked { cookie: Cookie::NONE }),
-        message("RELAY", &relay(7, Part::Whole, 0xb8, &bytes::<1024>(0x30))),
-        message("RELAY, the first part", &relay(u16::MAX, Part::First, 2, &[9; 700])),
-        message("RELAY, the second part", &relay(u16::MAX, Part::Second, 2, &[8])),
+        message("LINK without a cookie", &Message::Link { token: 0, cookie: Cookie::NONE }),
+        message("LINK with a cookie", &Message::Link { token: u16::MAX, cookie }),
+        message(
+            "LINKED with a cookie",
+            &Message::Linked { token: 0x1234, linked: Linked::Proof(cookie) },
+        ),
+        message("LINKED, in force", &in_force(0, [0; 64])),
+        message("LINKED, some arrived", &in_force(7, bytes::<64>(0xed))),
+        message("RELAY", &relay(7, Part::Whole, (0xb8, 0), &bytes::<1024>(0x30))),
+        message("RELAY, the first part", &relay(u16::MAX, Part::First, (2, 100), &[9; 700])),
+        message("RELAY, the second part", &relay(u16::MAX, Part::Second, (2, u8::MAX), &[8])),
     ]
 }

@@ -4,7 +4,7 @@ use super::cursor::{Reader, Writer};
 use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::fields::nonzero;
 use super::parity::{Protect, SentList, SentSymbol};
-use super::relay::Relay;
+use super::relay::{Linked, Relay};
 use super::request::{Ranges, Request};
 use super::{BufferTooShort, Cookie, MAX_WORDS, ParseError, SEAL_LEN, Words};
 use crate::clock::micros;
@@ -92,14 +92,18 @@ pub enum Message<'a> {
     /// The sender wants to use the link by which this arrives, too, or from the first link: no
     /// other any longer.
     Link {
-        /// The cookie of a [`Linked`](Self::Linked) that arrived by this link, or
+        /// The answer repeats it.
+        token: u16,
+        /// The cookie of a [`Linked::Proof`] that arrived by this link, or
         /// [`Cookie::NONE`].
         cookie: Cookie,
     },
     /// The proxy answers a [`Link`](Self::Link).
     Linked {
-        /// A proof for the next one, or [`Cookie::NONE`] if this one had a proof.
-        cookie: Cookie,
+        /// That of the [`Link`](Self::Link).
+        token: u16,
+        /// What it says.
+        linked: Linked,
     },
     /// The sender asks the proxy to put a datagram of the flow on its way.
     Relay(Relay<'a>),
@@ -281,8 +285,8 @@ impl<'a> Message<'a> {
             }),
             LIST => Self::List(SentList::parse(&mut r)?),
             SYMBOL => Self::Symbol(SentSymbol::parse(&mut r)?),
-            LINK => Self::Link { cookie: Cookie(r.array()?) },
-            LINKED => Self::Linked { cookie: Cookie(r.array()?) },
+            LINK => Self::Link { token: r.u16()?, cookie: Cookie(r.array()?) },
+            LINKED => Self::Linked { token: r.u16()?, linked: Linked::parse(&mut r)? },
             RELAY => Self::Relay(Relay::parse(&mut r)?),
             other => return Err(ParseError::Type(other)),
         };
@@ -340,8 +344,13 @@ impl<'a> Message<'a> {
                 w.put(&[SYMBOL])?;
                 symbol.emit(&mut w)?;
             }
-            Self::Link { cookie } => w.put_all(&[&[LINK], &cookie.0])?,
-            Self::Linked { cookie } => w.put_all(&[&[LINKED], &cookie.0])?,
+            Self::Link { token, cookie } => {
+                w.put_all(&[&[LINK], &token.to_be_bytes(), &cookie.0])?;
+            }
+            Self::Linked { token, linked } => {
+                w.put_all(&[&[LINKED], &token.to_be_bytes()])?;
+                linked.emit(&mut w)?;
+            }
             Self::Relay(relay) => {
                 w.put(&[RELAY])?;
                 relay.emit(&mut w)?;

@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) const PROXY_PORT: u16 = 5252;
 
 /// The dissector's names for the vectors' fields. Three name a kind, and one the error.
-const FIELDS: [&str; 56] = [
+const FIELDS: [&str; 59] = [
     "age_ms",
     "number",
     "after",
@@ -67,6 +67,9 @@ const FIELDS: [&str; 56] = [
     "error",
     "class",
     "relay_part",
+    "wait_ms",
+    "newest",
+    "arrived",
 ];
 
 /// Fields that follow from others.

@@ -5,7 +5,8 @@ use super::Established;
 use super::probe::SILENCE;
 use crate::keys::Link;
 use crate::sender::effects::Context;
-use crate::wire::{Cookie, Message, Part, Relay};
+use crate::sender::second_link::{LostRelay, RelayAs};
+use crate::wire::{Cookie, Linked, Message, Part, Relay, Relayed};
 use std::collections::VecDeque;
 use std::mem;
 use std::time::{Duration, Instant};
@@ -26,19 +27,34 @@ const MORE: Duration = Duration::from_millis(10);
 /// The first link is silent if a POLL has no answer for so many probe timeouts, and at least this.
 const UNANSWERED: u32 = 2;
 const LEAST_SILENCE: Duration = Duration::from_millis(30);
-/// While it is, the copies of what arrives are requested at this interval.
+/// While it is, the copies of what arrives are requested at this interval, and LINKs show which
+/// RELAYs arrived.
 const TAILS: Duration = Duration::from_millis(20);
 /// The most datagrams that wait to be relayed.
 const MAX_RELAYS: usize = 512;
+/// The most RELAYs that are remembered until they are known to have arrived, and for how long.
+const MAX_UNCERTAIN: usize = 512;
+/// The most LINKs whose answers are awaited.
+const MAX_ASKED: usize = 64;
+const UNCERTAIN: Duration = Duration::from_secs(1);
 
 /// A datagram that waits to be relayed.
 #[derive(Debug)]
 struct Waiting {
     number: u16,
     class: u8,
+    wait_ms: u8,
     /// Its first part was sent.
     is_begun: bool,
     datagram: Vec<u8>,
+}
+
+/// A RELAY that may be lost.
+#[derive(Clone, Copy, Debug)]
+struct Uncertain {
+    relay: LostRelay,
+    /// When it left, perhaps again.
+    at: Instant,
 }
 
 /// The state of a session's second link.
@@ -53,8 +69,10 @@ pub(in crate::sender) struct SecondLink {
     asks: Option<Link>,
     /// The next LINK does not wait for the flow.
     presses: bool,
-    /// When the first LINK left that has no answer, and the latest one, and when the next is due.
-    asked: Option<Instant>,
+    /// The tokens of LINKs behind the latest that has an answer, and when they left.
+    asked: VecDeque<(u16, Instant)>,
+    token: u16,
+    /// When the latest one left, and when the next is due.
     left: Option<Instant>,
     again: Option<Instant>,
     interval: Duration,
@@ -71,6 +89,8 @@ pub(in crate::sender) struct SecondLink {
     tail_due: bool,
     relays: VecDeque<Waiting>,
     next: u16,
+    uncertain: VecDeque<Uncertain>,
+    pub(in crate::sender) lost: Vec<LostRelay>,
 }
 
 impl SecondLink {
@@ -80,7 +100,8 @@ impl SecondLink {
             return;
         }
         let was_linked = self.linked.is_some();
-        *self = Self { is_wanted, may_carry, next: self.next, ..Self::default() };
+        let Self { token, next, .. } = *self;
+        *self = Self { is_wanted, may_carry, token, next, ..Self::default() };
         if is_wanted {
             (self.interval, self.again, self.presses) = (FIRST, Some(now), true);
         } else if was_linked {
@@ -97,34 +118,117 @@ impl SecondLink {
         self.linked.is_some_and(|until| now < until)
     }
 
-    /// Handles the answer to a LINK.
-    pub(super) fn on_linked(&mut self, cookie: Cookie, now: Instant) {
-        if !self.is_wanted {
-            return;
-        }
-        if let Some(asked) = self.asked.take() {
+    /// Handles the answer to a LINK, or what a gap drew.
+    pub(super) fn on_linked(&mut self, token: u16, linked: Linked, now: Instant) {
+        let answered = self.asked.iter().position(|(asked, _)| *asked == token);
+        let asked = answered.and_then(|at| self.asked.drain(..=at).next_back()).map(|(_, at)| at);
+        if let Some(asked) = asked {
             let sample = now.saturating_duration_since(asked);
             self.rtt = Some(self.rtt.map_or(sample, |rtt| (rtt + sample) / 2));
         }
-        if cookie == Cookie::NONE {
-            self.linked = Some(now + LINKED);
-            let interval = if mem::take(&mut self.was_used) { IN_USE } else { EVERY };
-            (self.interval, self.again) = (interval, Some(now + interval));
-        } else {
-            // A proof may be for another mapping of a NAT than the next LINK will have.
-            let next = self.left.map_or(now, |left| now.max(left + FIRST));
-            (self.cookie, self.again, self.presses) = (Some(cookie), Some(next), true);
+        if let Linked::InForce(relayed) = linked {
+            self.note_relayed(relayed, asked, now);
+        }
+        if asked.is_none() {
+            return;
+        }
+        match linked {
+            Linked::InForce(_) => {
+                self.linked = Some(now + LINKED);
+                self.interval = if mem::take(&mut self.was_used) { IN_USE } else { EVERY };
+                // What is asked often has more answers on their way.
+                let earlier = self.again.filter(|_| self.wants_relays_known());
+                let again = now + self.pause();
+                self.again = Some(earlier.map_or(again, |earlier| earlier.min(again)));
+            }
+            Linked::Proof(cookie) => {
+                // A proof may be for another mapping of a NAT than the next LINK will have.
+                let next = self.left.map_or(now, |left| now.max(left + FIRST));
+                (self.cookie, self.again, self.presses) = (Some(cookie), Some(next), true);
+            }
         }
     }
 
+    /// Sends a LINK.
+    fn ask(&mut self, now: Instant) {
+        // 0 is not the token of a LINK.
+        self.token = self.token.checked_add(1).unwrap_or(1);
+        if self.asked.len() >= MAX_ASKED {
+            // The oldest remains: it shows for how long no answer came.
+            self.asked.remove(1);
+        }
+        self.asked.push_back((self.token, now));
+        (self.asks, self.left) = (Some(Link::Second), Some(now));
+    }
+
+    /// The time to the next LINK.
+    fn pause(&self) -> Duration {
+        if self.wants_relays_known() { TAILS.min(self.interval) } else { self.interval }
+    }
+
+    /// Sends the LINK that is due. `last_sent` says when the flow last sent.
+    fn on_timeout(&mut self, last_sent: Option<Instant>, now: Instant) {
+        self.linked.take_if(|until| *until <= now);
+        if self.again.is_none_or(|at| at > now) {
+            return;
+        }
+        let since = now.checked_sub(self.interval);
+        let is_active = last_sent.zip(since).is_some_and(|(at, from)| at > from);
+        if mem::take(&mut self.presses) || self.wants_relays_known() || is_active {
+            self.ask(now);
+        }
+        self.again = Some(now + self.pause());
+        if self.linked.is_none() {
+            self.interval = (2 * self.interval).min(LONGEST);
+        }
+    }
+
+    /// Whether it is to be known soon which RELAYs arrived.
+    fn wants_relays_known(&self) -> bool {
+        self.carries && !self.uncertain.is_empty()
+    }
+
+    /// Notes which RELAYs arrived. One is lost if a later one arrived, or a LINK that left after
+    /// it, at `asked`.
+    fn note_relayed(&mut self, relayed: Relayed, asked: Option<Instant>, now: Instant) {
+        let Self { uncertain, lost, .. } = self;
+        uncertain.retain(|Uncertain { relay, at }| {
+            let arrived = relayed.has(relay.number);
+            let is_repeat = *at > relay.since;
+            let is_older =
+                asked.is_some_and(|asked| *at <= asked) || arrived.is_some() && !is_repeat;
+            let is_lost = arrived != Some(true) && is_older;
+            let is_useful = now.saturating_duration_since(relay.since) < UNCERTAIN;
+            if is_lost && is_useful && lost.len() < MAX_UNCERTAIN {
+                lost.push(*relay);
+            }
+            arrived != Some(true) && !is_lost && is_useful
+        });
+    }
+
     /// Takes a datagram to be relayed. Returns false if there is no room.
-    fn relay(&mut self, class: u8, datagram: &[u8]) -> bool {
+    fn relay(&mut self, relay: RelayAs, datagram: &[u8], now: Instant) -> bool {
         let has_room = self.relays.len() < MAX_RELAYS && datagram.len() <= 2 * Relay::MAX_LEN;
         if has_room {
-            self.note_use(Link::Second);
-            let (number, is_begun) = (self.next, false);
-            self.next = self.next.wrapping_add(1);
-            self.relays.push_back(Waiting { number, class, is_begun, datagram: datagram.to_vec() });
+            let RelayAs { tag, again, class, wait_ms, confirm } = relay;
+            // Another session's number, or one that the proxy knows no longer, is none of this.
+            let behind = |lost: &LostRelay| self.next.wrapping_sub(lost.number);
+            let again = again.filter(|lost| (1..Relayed::SPAN).contains(&behind(lost)));
+            let relay = again.unwrap_or(LostRelay { number: self.next, tag, since: now });
+            let number = relay.number;
+            if again.is_none() {
+                self.next = self.next.wrapping_add(1);
+            }
+            let (is_begun, datagram) = (false, datagram.to_vec());
+            self.relays.push_back(Waiting { number, class, wait_ms, is_begun, datagram });
+            if confirm {
+                if self.uncertain.len() >= MAX_UNCERTAIN {
+                    self.uncertain.pop_front();
+                }
+                self.uncertain.push_back(Uncertain { relay, at: now });
+            }
+            self.was_used = true;
+            self.measure_soon();
         }
         has_room
     }
@@ -138,9 +242,9 @@ impl SecondLink {
 
     /// Sends the next LINK soon, because it is used.
     fn measure_soon(&mut self) {
-        let soon = self.left.map(|left| left + IN_USE);
-        self.again = self.again.zip(soon).map(|(again, soon)| again.min(soon)).or(self.again);
         self.interval = self.interval.min(IN_USE);
+        let soon = self.left.map(|left| left + self.pause());
+        self.again = self.again.zip(soon).map(|(again, soon)| again.min(soon)).or(self.again);
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -149,15 +253,16 @@ impl SecondLink {
 
     /// Passes the next message to `write`.
     pub(super) fn take<R>(&mut self, write: impl FnOnce(Link, &Message<'_>) -> R) -> Option<R> {
-        if let Some(link) = self.asks.take() {
-            let cookie = self.cookie.unwrap_or(Cookie::NONE);
-            return Some(write(link, &Message::Link { cookie }));
-        }
-        let relay = self.relays.front_mut()?;
-        let Waiting { number, class, .. } = *relay;
+        let Some(relay) = self.relays.front_mut() else {
+            // A LINK follows the RELAYs of which its answer speaks.
+            let (token, cookie) = (self.token, self.cookie.unwrap_or(Cookie::NONE));
+            return self.asks.take().map(|link| write(link, &Message::Link { token, cookie }));
+        };
+        let Waiting { number, class, wait_ms, .. } = *relay;
         let (part, range) = Part::next_of(relay.datagram.len(), Relay::MAX_LEN, relay.is_begun);
         let datagram = relay.datagram.get(range).unwrap_or_default();
-        let written = write(Link::Second, &Message::Relay(Relay { number, part, class, datagram }));
+        let message = Message::Relay(Relay { number, part, class, wait_ms, datagram });
+        let written = write(Link::Second, &message);
         relay.is_begun = true;
         if part != Part::First {
             self.relays.pop_front();
@@ -173,7 +278,8 @@ impl Established {
         let second = &self.second;
         let near = self.near_rtt.smoothed().unwrap_or_default();
         let is_near = second.rtt.is_some_and(|rtt| {
-            let is_answered = second.asked.is_none_or(|asked| now < asked + 2 * rtt + LOST_MORE);
+            let asked = second.asked.front();
+            let is_answered = asked.is_none_or(|(_, at)| now < *at + 2 * rtt + LOST_MORE);
             is_answered && rtt <= TIMES_NEAR * near + MORE
         });
         if second.is_linked(now) && (is_near || second.carries) {
@@ -191,8 +297,13 @@ impl Established {
     }
 
     /// Takes a datagram that was lost, or may be. Returns false if it cannot be relayed.
-    pub(in crate::sender) fn relay(&mut self, class: u8, datagram: &[u8], now: Instant) -> bool {
-        self.link_of_repairs(now) == Link::Second && self.second.relay(class, datagram)
+    pub(in crate::sender) fn relay(
+        &mut self,
+        relay: RelayAs,
+        datagram: &[u8],
+        now: Instant,
+    ) -> bool {
+        self.link_of_repairs(now) == Link::Second && self.second.relay(relay, datagram, now)
     }
 
     /// When the first link will have been silent for long.
@@ -214,24 +325,11 @@ impl Established {
     /// Sends the LINK that is due, and notes whether the first link is silent.
     pub(super) fn on_second_link_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
-        self.second.linked.take_if(|until| *until <= now);
-        if self.second.again.is_some_and(|at| at <= now) {
-            let second = &mut self.second;
-            let since = now.checked_sub(second.interval);
-            let is_active = self.history.last_sent().zip(since).is_some_and(|(at, from)| at > from);
-            if mem::take(&mut second.presses) || is_active {
-                second.asks = Some(Link::Second);
-                second.left = Some(now);
-                second.asked.get_or_insert(now);
-            }
-            second.again = Some(now + second.interval);
-            if second.linked.is_none() {
-                second.interval = (2 * second.interval).min(LONGEST);
-            }
-        }
+        self.second.on_timeout(self.history.last_sent(), now);
         if self.carries_at().is_some_and(|at| at <= now) {
             self.second.carries = true;
             self.second.tail_at = Some(now);
+            self.second.again = self.second.again.map(|again| again.min(now + TAILS));
         }
         let ends = !self.second.is_linked(now) || self.epoch.probe.silent_since.is_none();
         if self.second.carries && ends {
@@ -255,3 +353,116 @@ impl Established {
 }
 
 const _: () = assert!(LINKED.as_millis() > SILENCE.as_millis());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    /// One way.
+    const DELAY: Duration = Duration::from_millis(13);
+
+    proptest! {
+        /// Over a link that loses messages, but keeps their order, each lost datagram is found
+        /// until it arrives, and no other one is.
+        #[test]
+        #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+        fn lost_relays_are_found(
+            begin in any::<u16>(),
+            losses in prop::collection::vec(0_u8..12, 500),
+            twelfths in 0_u8..4,
+        ) {
+            let mut now = Instant::now();
+            let mut second = SecondLink { next: begin, ..Default::default() };
+            second.set_wanted(true, true, now);
+            second.carries = true;
+            let mut losses = losses.into_iter().cycle();
+            // At last it loses nothing more.
+            let mut is_lost =
+                move |step| step < 600 && losses.next().is_some_and(|it| it < twelfths);
+            let (mut relayed, mut half) = (Relayed::default(), None);
+            let (mut arrived, mut answers) = (Vec::new(), VecDeque::new());
+            let mut lost: Vec<LostRelay> = Vec::new();
+            for step in 0..900_u64 {
+                now += MS;
+                second.on_timeout(None, now);
+                let as_new =
+                    |tag| RelayAs { tag, again: None, class: 0, wait_ms: 0, confirm: true };
+                let again = lost.drain(..);
+                let again = again.map(|lost| RelayAs { again: Some(lost), ..as_new(lost.tag) });
+                for relay in again.chain((step < 300).then(|| as_new(step))) {
+                    prop_assert!(!arrived.contains(&relay.tag), "{} arrived", relay.tag);
+                    prop_assert!(second.relay(relay, &[9; 1200], now));
+                }
+                let tags = second.uncertain.iter().map(|it| (it.relay.number, it.relay.tag));
+                let tags: Vec<_> = tags.collect();
+                let mut left = Vec::new();
+                while let Some(sent) = second.take(|_, message| match message {
+                    Message::Relay(relay) => Ok((relay.number, relay.part)),
+                    Message::Link { token, .. } => Err(*token),
+                    other => panic!("{other:?}"),
+                }) {
+                    left.push(sent);
+                }
+                for sent in left {
+                    if is_lost(step) {
+                        continue;
+                    }
+                    let answered = now + 2 * DELAY;
+                    match sent {
+                        Err(token) => answers.push_back((answered, token, relayed)),
+                        Ok((number, Part::First)) => half = Some(number),
+                        Ok((number, _)) if half.take() == Some(number) => {
+                            let leaps = !relayed.is_empty() && relayed.ahead(number) > 1;
+                            if relayed.note(number) {
+                                arrived.push(tags.iter().find(|(of, _)| *of == number).unwrap().1);
+                            }
+                            if leaps && !is_lost(step) {
+                                answers.push_back((answered, 0, relayed));
+                            }
+                        }
+                        Ok(_) => {}
+                    }
+                }
+                while answers.front().is_some_and(|(at, ..)| *at <= now) {
+                    let (_, token, relayed) = answers.pop_front().unwrap();
+                    second.on_linked(token, Linked::InForce(relayed), now);
+                    prop_assert!(second.rtt.is_none_or(|rtt| rtt == 2 * DELAY));
+                    lost.append(&mut second.lost);
+                }
+            }
+            arrived.sort_unstable();
+            prop_assert!(arrived.into_iter().eq(0..300));
+        }
+    }
+
+    /// A proxy's answers without a question move nothing.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn without_a_link_answers_say_nothing() {
+        let now = Instant::now();
+        let mut second = SecondLink::default();
+        for linked in [Linked::Proof(Cookie([1; 20])), Linked::InForce(Relayed::default())] {
+            second.on_linked(0, linked, now);
+            second.on_linked(1, linked, now);
+            assert_eq!((second.again, second.linked, second.rtt), (None, None, None));
+        }
+    }
+
+    /// A session does not know another one's numbers, nor its own old ones.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn strange_numbers_are_not_used() {
+        let now = Instant::now();
+        for (next, number, used) in
+            [(3, 5000, 3), (600, 88, 600), (600, 89, 89), (2, 65_535, 65_535)]
+        {
+            let mut second = SecondLink { next, ..Default::default() };
+            let again = Some(LostRelay { number, tag: 1, since: now });
+            let relay = RelayAs { tag: 1, again, class: 0, wait_ms: 0, confirm: true };
+            assert!(second.relay(relay, &[1; 100], now));
+            assert_eq!(second.relays.back().map(|it| it.number), Some(used), "{next}");
+        }
+    }
+}

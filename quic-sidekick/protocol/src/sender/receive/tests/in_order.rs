@@ -64,8 +64,9 @@ impl Ordered {
             Event::ToSender(bytes) => {
                 let port = PROXY.parse().unwrap();
                 if let Ok(Some(copy)) = download.sender.handle_input(port, &bytes, now) {
-                    let id = number(copy.bytes(&bytes));
-                    order.on_copy(id, id, &mut download.sender, now);
+                    let payload = copy.bytes(&bytes);
+                    let id = number(payload);
+                    order.on_copy(payload, id, id, &mut download.sender, now);
                 }
                 order.update(&mut download.sender, now);
             }
@@ -97,7 +98,7 @@ impl Ordered {
             let mut rebuilt = Vec::new();
             while order.next_rebuilt(&mut rebuilt, &mut download.sender, now) {
                 let id = number(&rebuilt);
-                order.on_copy(id, id, &mut download.sender, now);
+                order.on_copy(&rebuilt, id, id, &mut download.sender, now);
             }
             self.deliver();
         }
