@@ -21,9 +21,9 @@ const LOST_MORE: Duration = Duration::from_millis(20);
 /// The intervals between LINKs until the first answer.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
-/// The second link is of use for repairs if its round trip is at most so many near RTTs and this.
-const TIMES_NEAR: u32 = 2;
-const MORE: Duration = Duration::from_millis(10);
+/// The second link is of use for repairs if its round trip is at most 9/8 near RTTs and this. Later
+/// ones would do more harm than the first link's losses of repairs.
+const MORE: Duration = Duration::from_millis(2);
 /// The first link is silent if a POLL has no answer for so many probe timeouts, and at least this.
 const UNANSWERED: u32 = 2;
 const LEAST_SILENCE: Duration = Duration::from_millis(30);
@@ -78,7 +78,7 @@ pub(in crate::sender) struct SecondLink {
     interval: Duration,
     /// The proxy takes it for the session's second link until then.
     linked: Option<Instant>,
-    /// The time from a LINK to its answer, smoothed.
+    /// The time from a LINK to its answer: it rises at once, and falls smoothly.
     rtt: Option<Duration>,
     /// A repair went by it since the latest answer.
     was_used: bool,
@@ -124,7 +124,8 @@ impl SecondLink {
         let asked = answered.and_then(|at| self.asked.drain(..=at).next_back()).map(|(_, at)| at);
         if let Some(asked) = asked {
             let sample = now.saturating_duration_since(asked);
-            self.rtt = Some(self.rtt.map_or(sample, |rtt| (rtt + sample) / 2));
+            // A sample behind a RELAY shows how long that takes.
+            self.rtt = Some(self.rtt.map_or(sample, |rtt| sample.max((rtt + sample) / 2)));
         }
         if let Linked::InForce(relayed) = linked {
             self.note_relayed(relayed, asked, now);
@@ -280,7 +281,7 @@ impl Established {
         let is_near = second.rtt.is_some_and(|rtt| {
             let asked = second.asked.front();
             let is_answered = asked.is_none_or(|(_, at)| now < *at + 2 * rtt + LOST_MORE);
-            is_answered && rtt <= TIMES_NEAR * near + MORE
+            is_answered && rtt <= near * 9 / 8 + MORE
         });
         if second.is_linked(now) && (is_near || second.carries) {
             Link::Second
