@@ -272,19 +272,16 @@ impl<T> InOrder<T> {
             return;
         }
         let before = sender.copy_fills_before();
+        if before.is_none() {
+            sender.on_progress(identifier, now);
+        }
         if !self.minds_order.note(payload.len()) {
             let _ = self.gate.on_arrival(identifier, datagram, now);
-            if before.is_none() {
-                sender.on_progress(identifier, now);
-            }
             return;
         }
         match before.and_then(place) {
             Some(place) => self.carried.insert(place, (identifier, datagram)),
             None => self.carried.push_back((identifier, datagram)),
-        }
-        if before.is_none() {
-            sender.on_progress(identifier, now);
         }
         self.carried_since.get_or_insert(now);
         self.pass_carried(sender, now);

@@ -212,7 +212,8 @@ impl SecondLink {
         let has_room = self.relays.len() < MAX_RELAYS && datagram.len() <= 2 * Relay::MAX_LEN;
         if has_room {
             let RelayAs { tag, again, class, wait_ms, confirm } = relay;
-            // Another session's number, or one that the proxy knows no longer, is none of this.
+            // The number of another session's RELAY says nothing to this proxy, nor does one that
+            // is too old for LINKED.
             let behind = |lost: &LostRelay| self.next.wrapping_sub(lost.number);
             let again = again.filter(|lost| (1..Relayed::SPAN).contains(&behind(lost)));
             let relay = again.unwrap_or(LostRelay { number: self.next, tag, since: now });
