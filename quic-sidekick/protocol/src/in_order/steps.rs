@@ -47,14 +47,19 @@ impl Pace {
 }
 
 /// What left the gate. Its receiver acknowledges all of a long hold at once, and a server that does
-/// not pace answers with a burst, which a short queue drops. So what waited leaves at the intervals
-/// at which it came, but for a quarter, and nothing waits longer than what waited longest.
+/// not pace answers with a burst, which a short queue drops, as one behind the gate drops the burst
+/// itself. So what waited leaves at the intervals at which it came, but for a quarter, and nothing
+/// waits longer than what waited longest.
 #[derive(Debug)]
 pub(crate) struct Steps<T> {
     pub(crate) ready: VecDeque<Delivery<T>>,
     pub(crate) waiting: VecDeque<Waiting<T>>,
     /// When the first of those that wait came, and when it left.
     pub(crate) pace: Option<(Instant, Instant)>,
+    /// So many leave at once after a hold.
+    burst: u32,
+    /// How many more of them do.
+    credit: u32,
 }
 
 #[derive(Debug)]
@@ -66,18 +71,28 @@ pub(crate) struct Waiting<T> {
 
 impl<T> Default for Steps<T> {
     fn default() -> Self {
-        Self { ready: VecDeque::new(), waiting: VecDeque::new(), pace: None }
+        Self::with_bursts(0)
     }
 }
 
 impl<T> Steps<T> {
+    /// Lets so many leave at once after a hold.
+    pub(crate) fn with_bursts(burst: u32) -> Self {
+        let (ready, waiting) = (VecDeque::new(), VecDeque::new());
+        Self { ready, waiting, pace: None, burst, credit: burst }
+    }
+
     pub(crate) fn push(&mut self, delivery: Delivery<T>, now: Instant) {
         let came = now.checked_sub(delivery.waited).unwrap_or(now);
         let (first, left) = *self.pace.get_or_insert((came, now));
-        let due = left + came.saturating_duration_since(first) * 3 / 4;
+        let mut due = left + came.saturating_duration_since(first) * 3 / 4;
         if due + STEP <= now && delivery.waited > STEP {
             // It waited for another gap.
-            self.pace = Some((came, now));
+            (self.pace, self.credit) = (Some((came, now)), self.burst);
+        }
+        if self.credit > 0 && self.waiting.is_empty() {
+            (self.pace, self.credit) = (Some((came, now)), self.credit - 1);
+            due = now;
         }
         if due <= now + STEP && self.waiting.is_empty() {
             self.ready.push_back(delivery);

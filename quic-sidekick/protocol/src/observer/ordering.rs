@@ -22,6 +22,10 @@ const IN_FORCE: Duration = Duration::from_secs(1);
 /// [`Decoder::memory_bytes`], half a megabyte.
 const MAX_REBUILDING: usize = 128;
 
+/// So many datagrams leave at once after a hold, as those of a new connection do (RFC 9002, section
+/// 7.2). A short queue behind the proxy drops longer bursts.
+const BURST: u32 = 10;
+
 /// Repair symbols and parts of them for each datagram that arrives, and the most that are saved up.
 /// An honest sender sends one or two, and each takes up to a hundred multiplications of a datagram.
 const PAID: u32 = 4;
@@ -90,7 +94,7 @@ impl Rebuilding {
 #[derive(Debug)]
 pub(super) struct Ordering {
     gate: Gate<Release>,
-    /// What left the gate, and leaves in steps where parity makes the holds long.
+    /// What left the gate.
     steps: Steps<Release>,
     rebuilding: Option<Box<Rebuilding>>,
     /// How many more messages with parity are taken.
@@ -108,7 +112,7 @@ impl Ordering {
     fn new(hold: Hold, until: Instant) -> Self {
         Self {
             gate: Gate::new(hold),
-            steps: Steps::default(),
+            steps: Steps::with_bursts(BURST),
             rebuilding: None,
             paid: MOST_PAID,
             is_useless: false,
@@ -132,11 +136,6 @@ impl Ordering {
         due.fold(self.until, Instant::min)
     }
 
-    /// Whether the sender sends parity, which makes holds long.
-    fn rebuilds(&self) -> bool {
-        self.rebuilding.as_ref().is_some_and(|it| it.decoder.counts().symbols > 0)
-    }
-
     /// Passes what was rebuilt to the gate. Returns how many datagrams it lacked.
     fn rebuild(&mut self, flow: &Flow, now: Instant) -> u64 {
         let mut lacked = 0;
@@ -156,12 +155,7 @@ impl Ordering {
         while let Some(delivery) = self.gate.poll_delivery() {
             self.steps.push(delivery, now);
         }
-        if self.rebuilds() && self.gate.hold() != Hold::default() {
-            self.steps.on_timeout(now);
-        } else {
-            self.steps.release(usize::MAX, now);
-            self.steps.pace = None;
-        }
+        self.steps.on_timeout(now);
         released.extend(self.steps.ready.drain(..).map(|delivery| delivery.datagram));
     }
 
@@ -170,6 +164,8 @@ impl Ordering {
         self.rebuilding = None;
         self.gate.open(now);
         self.release(now, released);
+        self.steps.release(usize::MAX, now);
+        released.extend(self.steps.ready.drain(..).map(|delivery| delivery.datagram));
     }
 }
 

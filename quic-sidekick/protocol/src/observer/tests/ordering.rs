@@ -127,6 +127,35 @@ fn a_held_datagram_leaves_in_time() {
 }
 
 #[test]
+fn what_waited_leaves_at_the_pace_at_which_it_came() {
+    // Ten leave at once, with those that are due within half a millisecond.
+    let (mut bench, spacing, most) = (ordering(), MS / 10, 10 + 7);
+    bench.begin_with(1, Bench::hold);
+    bench.list(2..3, 17 * MS, 3 * MS);
+    let began = bench.now;
+    for identifier in 3..103 {
+        bench.pass_time(spacing);
+        bench.hold(identifier);
+        bench.list(identifier..identifier + 1, 17 * MS, 3 * MS);
+    }
+    assert!(bench.released().is_empty());
+    bench.hold(2);
+    let (mut all, mut left) = (bench.released(), 0);
+    assert!(all.len() <= most, "{all:?}");
+    while all.len() < 101 {
+        let due = bench.observer.poll_timeout().unwrap();
+        bench.pass_time(due.saturating_duration_since(bench.now));
+        let step = bench.released();
+        assert!(step.len() <= most, "{step:?}");
+        all.extend(step);
+        left += 1;
+    }
+    assert!(all.into_iter().eq(2..103));
+    assert!(left > 10, "{left} steps");
+    assert!(bench.now <= began + 2 * 100 * spacing, "{:?}", bench.now - began);
+}
+
+#[test]
 fn the_order_ends_a_second_after_the_last_list() {
     let mut bench = ordering();
     bench.list(1..3, 17 * MS, 3 * MS);
