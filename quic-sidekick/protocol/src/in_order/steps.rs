@@ -84,7 +84,10 @@ impl<T> Steps<T> {
 
     pub(crate) fn push(&mut self, delivery: Delivery<T>, now: Instant) {
         let came = now.checked_sub(delivery.waited).unwrap_or(now);
-        let (first, left) = *self.pace.get_or_insert((came, now));
+        let (first, left) = self.pace.get_or_insert((came, now));
+        // A copy that left before it came later.
+        *first = came.min(*first);
+        let (first, left) = (*first, *left);
         let mut due = left + came.saturating_duration_since(first) * 3 / 4;
         if due + STEP <= now && delivery.waited > STEP {
             // It waited for another gap.
