@@ -46,10 +46,10 @@ impl Pace {
     }
 }
 
-/// What left the gate. Its receiver acknowledges all of a long hold at once, and a server that does
-/// not pace answers with a burst, which a short queue drops, as one behind the gate drops the burst
-/// itself. So what waited leaves at the intervals at which it came, but for a quarter, and nothing
-/// waits longer than what waited longest.
+/// What left the gate. If all of a long hold left at once, a short queue behind the gate would drop
+/// most of it; and if it arrived, its receiver would acknowledge it at once, which a server that
+/// does not pace answers with a burst. So what waited leaves at the intervals at which it came,
+/// less a quarter, and nothing waits longer than what waited longest.
 #[derive(Debug)]
 pub(crate) struct Steps<T> {
     pub(crate) ready: VecDeque<Delivery<T>>,
