@@ -141,6 +141,9 @@ pub(crate) struct LossFloor {
     least_time: Duration,
     by_load: Evidence,
     by_queue: Evidence,
+    /// By load, of the packets that found the queue empty. One who does not see what was sent has
+    /// none.
+    unqueued: Option<Evidence>,
     faded: Option<Instant>,
     reported: Option<Instant>,
     /// Copies of late, which are not among the evidence: they follow losses.
@@ -174,6 +177,7 @@ impl LossFloor {
             least_time: LEAST_TIME,
             by_load: Evidence::by_load(),
             by_queue: Evidence::by_queue(),
+            unqueued: Some(Evidence::by_load()),
             faded: None,
             reported: None,
             copies: Count::default(),
@@ -195,7 +199,7 @@ impl LossFloor {
         // The peer's controller is unknown, so each loss may matter to it.
         let all = Self::new(0.0);
         let (by_load, by_queue) = (all.by_load.of_any_reach(), all.by_queue.of_any_reach());
-        Self { by_load, by_queue, ..all }
+        Self { by_load, by_queue, unqueued: None, ..all }
     }
 
     pub(crate) fn set_tolerated(&mut self, share: f32) {
@@ -257,43 +261,32 @@ impl LossFloor {
         self.intervals.push_back(Interval { begun: now, end, bytes, count, queue, place });
     }
 
-    /// Notes a report: the fate of what was sent until `until` is known, but for losses that are
-    /// still to be declared. A packet that was sent then waited in a queue for `queue`, on a path
-    /// of this round-trip time.
-    pub(crate) fn on_reported(
-        &mut self,
-        until: Instant,
-        queue: Duration,
-        near: Duration,
-        now: Instant,
-    ) {
+    /// Notes a report, whose losses are judged: the fate of what was sent until `until` is known,
+    /// but for losses that are still to be declared. `near` is the near RTT.
+    pub(crate) fn on_reported(&mut self, until: Instant, near: Duration, now: Instant) {
         self.fade(now);
         let before = self.reported.replace(now);
         if before.is_some_and(|at| now.saturating_duration_since(at) > SILENCE) {
             self.intervals.clear();
         }
-        self.queue = queue;
         self.least_time = near.clamp(LEAST_TIME, MOST_TIME);
-        let Self { intervals, by_load, by_queue, .. } = self;
-        if let Some(interval) = interval_of(intervals, until) {
-            interval.queue = Some(interval.queue.unwrap_or_default().max(queue));
-        }
+        let Self { intervals, by_load, by_queue, unqueued, queue, .. } = self;
         for interval in intervals.iter_mut().rev() {
             let Some(end) = interval.end.filter(|end| *end <= until) else { continue };
             if interval.place.is_some() {
                 break;
             }
-            let place = interval.place_at(end, queue, by_load, by_queue);
+            let place = interval.place_at(end, *queue, by_load, by_queue);
             interval.place = Some(place);
-            by_load.add(place[0], interval.count);
-            by_queue.add(place[1], interval.count);
+            add(interval.count, place, by_load, by_queue, unqueued);
         }
     }
 
-    /// Notes that a packet that is sent now waits in a queue for `queue`.
-    pub(crate) fn on_queue(&mut self, queue: Duration, now: Instant) {
+    /// Notes how long a packet of this time waited in a queue. The losses that the same report
+    /// shows are judged next.
+    pub(crate) fn on_queue(&mut self, queue: Duration, at: Instant) {
         self.queue = queue;
-        if let Some(interval) = interval_of(&mut self.intervals, now) {
+        if let Some(interval) = interval_of(&mut self.intervals, at) {
             interval.queue = Some(interval.queue.unwrap_or_default().max(queue));
         }
     }
@@ -361,9 +354,9 @@ impl LossFloor {
     fn change(&mut self, sent: Instant, change: impl FnOnce(&mut Count) -> Count) {
         let Some(interval) = interval_of(&mut self.intervals, sent) else { return };
         let count = change(&mut interval.count);
-        if let Some([load, queue]) = interval.place {
-            self.by_load.add(load, count);
-            self.by_queue.add(queue, count);
+        if let Some(place) = interval.place {
+            let Self { by_load, by_queue, unqueued, .. } = self;
+            add(count, place, by_load, by_queue, unqueued);
         }
     }
 
@@ -386,15 +379,18 @@ impl LossFloor {
     /// Whether the loss of a packet that was sent then is congestion. `counted` says whether it is
     /// among the evidence already.
     pub(crate) fn is_congestion(&mut self, sent: Instant, counted: bool, now: Instant) -> bool {
-        let Some((place, mut unplaced)) = self.place_of(sent, now) else { return false };
+        let Some(([load, queue], mut unplaced)) = self.place_of(sent, now) else { return false };
         if !counted {
             unplaced.lose(0);
         }
         let run = if self.outages > RECENT { RUN } else { 1.0 };
         let chance = if self.tolerated > 0.0 { CHANCE } else { RARE_CHANCE };
+        // What overran a queue says nothing about those that find it empty.
+        let unqueued = self.unqueued.as_ref().filter(|_| queue == 0);
+        let similar = unqueued.unwrap_or(&self.by_load);
         let verdicts = [
-            self.by_load.judge(place[0], unplaced, run, chance),
-            self.by_queue.judge(place[1], unplaced, run, chance),
+            self.by_load.judge(similar, load, unplaced, run, chance),
+            self.by_queue.judge(&self.by_queue, queue, unplaced, run, chance),
         ];
         let known = verdicts.iter().filter(|verdict| verdict.below > SMALL);
         let floor = known.map(|verdict| verdict.floor).reduce(f32::min);
@@ -465,6 +461,22 @@ impl LossFloor {
         self.copies.fade(factor);
         self.by_load.fade(factor);
         self.by_queue.fade(factor);
+        self.unqueued.iter_mut().for_each(|evidence| evidence.fade(factor));
+    }
+}
+
+/// Counts packets of this place.
+fn add(
+    count: Count,
+    [load, queue]: [usize; 2],
+    by_load: &mut Evidence,
+    by_queue: &mut Evidence,
+    unqueued: &mut Option<Evidence>,
+) {
+    by_load.add(load, count);
+    by_queue.add(queue, count);
+    if let Some(unqueued) = unqueued.as_mut().filter(|_| queue == 0) {
+        unqueued.add(load, count);
     }
 }
 

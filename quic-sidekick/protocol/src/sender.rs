@@ -453,14 +453,19 @@ impl Sender {
 
     /// Judges which of the latest losses are congestion.
     fn judge_losses(&mut self, now: Instant) {
+        let until = self.effects.reported.take();
+        let near = self.leading().and_then(ProxySession::near_rtt);
+        let near = near.map(|near| (near.latest_queue(), near.smoothed().unwrap_or_default()));
+        let reported = until.zip(near);
+        if let Some((until, (queue, _))) = reported {
+            self.floor.on_queue(queue, until);
+        }
         self.floor.judge(self.effects.lost.get_mut(self.settled..).unwrap_or_default(), now);
         for sent in self.effects.turned_up.drain(..) {
             self.floor.on_turned_up(sent);
         }
-        let Some(until) = self.effects.reported.take() else { return };
-        if let Some(near) = self.leading().and_then(ProxySession::near_rtt) {
-            let (queue, near) = (near.latest_queue(), near.smoothed().unwrap_or_default());
-            self.floor.on_reported(until, queue, near, now);
+        if let Some((until, (_, near))) = reported {
+            self.floor.on_reported(until, near, now);
         }
     }
 

@@ -182,25 +182,34 @@ impl Evidence {
         deviations(sum, packets, sum.run().max(1.0)) > chance
     }
 
-    /// Judges losses of this class, in runs of at least `run`. `more` counts packets that are not
-    /// added yet, and `chance` is how many standard deviations of an excess prove nothing.
-    pub(super) fn judge(&self, class: usize, more: Count, run: f32, chance: f32) -> Verdict {
+    /// Judges losses of this class, in runs of at least `run`, by the classes below. `similar` are
+    /// those of its packets, and of the classes above, that are like the lost ones. `more` counts
+    /// packets that are not added yet, and `chance` is how many standard deviations of an excess
+    /// prove nothing.
+    pub(super) fn judge(
+        &self,
+        similar: &Self,
+        class: usize,
+        more: Count,
+        run: f32,
+        chance: f32,
+    ) -> Verdict {
         let (floor, spread, end) = self.floor(class, run);
         let exceeds = |count: Count| deviations(floor, count, spread) > chance;
         let mut above = more;
         let mut is_proven = exceeds(above);
-        for count in self.between(class, self.top(class, more, run, chance)).rev() {
+        for count in similar.between(class, similar.top(class, more, run, chance)).rev() {
             above += count;
             is_proven |= exceeds(above);
         }
         // Losses do not become fewer with more load, so classes between the two count as well.
         let mut with_lower = above;
-        for count in self.between(end.saturating_add(self.distance - 1), class).rev() {
+        for count in similar.between(end.saturating_add(self.distance - 1), class).rev() {
             with_lower += count;
             is_proven |= exceeds(with_lower);
         }
         let equals = class.saturating_sub(self.distance - 1)..class;
-        self.between(equals.start, equals.end).for_each(|count| above += count);
+        similar.between(equals.start, equals.end).for_each(|count| above += count);
         let rate = above.rate();
         let (below, expected) = (floor.packets, rate * floor.packets / spread);
         let (packets, floor, run) = (above.packets, floor.rate(), above.run());

@@ -3,7 +3,7 @@
 use super::links::{BYTES, Link, USUAL, limited, load, outages, random};
 use super::*;
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -58,8 +58,9 @@ fn send_at(
             heard.lost += u32::from(counts);
         } else if at - last_report > 0.005 {
             last_report = at;
+            floor.on_queue(queue, now);
             floor.judge(&mut waiting, now + 2 * MS);
-            floor.on_reported(now, queue, 2 * MS, now + 2 * MS);
+            floor.on_reported(now, 2 * MS, now + 2 * MS);
             let congestion = waiting.iter().filter(|lost| lost.congestion).count();
             for lost in waiting.drain(..) {
                 floor.on_sent(lost.tag | repetition, BYTES, now + 2 * MS);
@@ -114,6 +115,53 @@ fn the_losses_of_a_full_queue_or_a_policer_are_congestion() {
     }
 }
 
+/// A queue that was overrun says nothing about what finds it empty, at a load that is little lower.
+#[test]
+fn past_an_empty_queue_the_losses_are_random() {
+    let load = |at: f64| match at {
+        early if early < 1.0 => 0.2 + 0.8 * early,
+        overrun if overrun < 1.3 => 2.4,
+        _ => 1.8,
+    };
+    let heard = |seed| send_at(load, limited(2.0 * USUAL, 20.0, 0.04), 0.0, 4.0, seed);
+    let heard: Vec<Heard> = (0..10).map(heard).collect();
+    let lost: u32 = heard.iter().map(|heard| heard.lost).sum();
+    let congestion: u32 = heard.iter().map(|heard| heard.congestion).sum();
+    assert!(lost > 1000 && f64::from(congestion) < 0.03 * f64::from(lost), "{heard:?}");
+}
+
+/// Only what waits behind the packets of others is sent at a lower load; or the near segment delays
+/// by up to 2 ms by chance, so that the queue seems empty now and then; or it delays for a while,
+/// whatever the load is; or a slow start overruns a queue before that is longer than the policer's.
+#[test]
+fn a_policer_is_congestion_where_the_queue_is_empty_or_seems_so() {
+    type Queue = fn(f64, u32) -> Duration;
+    let slow_at_first = |at: f64| if at % 2.0 < 1.0 { 0.6 } else { 1.0 };
+    let others: Queue = |at, _| if at % 2.0 < 1.0 { 20 * MS } else { Duration::ZERO };
+    let noise: Queue = |_, random| Duration::from_micros(u64::from(random % 2000));
+    let at_times: Queue = |at, _| if at % 0.13 < 0.05 { 5 * MS } else { Duration::ZERO };
+    for (rate, queue) in [(0.9, others), (0.9, noise), (0.9, at_times)] {
+        for seed in 0..5 {
+            let mut policer = limited(rate * USUAL, 20.0, 0.0);
+            let link: Link =
+                Box::new(move |random, at| (policer(random, at).0, queue(at, random.next_u32())));
+            let heard = send_at(slow_at_first, link, 0.0, 20.0, seed);
+            assert!(heard.lost > 50 && heard.share() > 0.5, "{rate}, seed {seed}: {heard:?}");
+        }
+    }
+    for seed in 0..5 {
+        let overrun = |at: f64| if (0.7..1.0).contains(&at) { 3.0 } else { load(at) };
+        let mut queue = limited(1.5 * USUAL, 20.0, 0.0);
+        let mut policer = limited(0.9 * USUAL, 5.0, 0.0);
+        let link: Link = Box::new(move |random, at| {
+            let (lost, delay) = queue(random, at);
+            (lost || policer(random, at).0, if delay < MS { Duration::ZERO } else { delay })
+        });
+        let heard = send_at(overrun, link, 0.0, 4.0, seed);
+        assert!(heard.lost > 50 && heard.share() > 0.5, "overrun, seed {seed}: {heard:?}");
+    }
+}
+
 #[test]
 fn of_a_mixture_the_excess_is_congestion() {
     for seed in 0..5 {
@@ -163,10 +211,11 @@ fn shorter_queues_tell_for_a_while_what_is_random() {
         for number in range {
             let now = now + number * MS;
             floor.on_sent(number.into(), BYTES, now);
+            floor.on_queue(queue, now);
             if is_lost(number) {
                 floor.judge(&mut [Lost::new(number.into(), now, number)], now + 2 * MS);
             }
-            floor.on_reported(now, queue, 2 * MS, now + 2 * MS);
+            floor.on_reported(now, 2 * MS, now + 2 * MS);
         }
         let last = now + 4000 * MS;
         (floor.tells(last), floor.tells(last + TOLD + TOLD))

@@ -133,7 +133,8 @@ impl Arrivals {
         if self.floor.on_sent(self.place, self.bytes, at) {
             // Once in each interval: more often where more is lost would be a bias.
             let near = near();
-            self.floor.on_reported(at, near.queue, near.rtt, at);
+            self.floor.on_queue(near.queue, at);
+            self.floor.on_reported(at, near.rtt, at);
         }
     }
 
